@@ -1,6 +1,6 @@
-"""`make bench`: figures of the whole stack, each beside a reference taken in the same run; `make bench PARTS=...` some.
+"""Benchmarks of the whole stack (`make bench`), each with a reference of the same run. `make bench PARTS=...` selects.
 
-Machines are noisy, so what counts is the ratio. Nothing here asserts a time; docs/performance.md keeps the figures.
+Because machines are noisy, compare ratios, not times. Nothing here asserts a time; docs/performance.md has the figures.
 """
 
 import argparse
@@ -18,8 +18,7 @@ from typing import Any
 from tests.bench.decisions import decisions
 from tests.bench.held_polls import latency
 from tests.bench.held_polls import memory as polls_memory
-from tests.bench.http_calls import bench_folder, resident
-from tests.bench.http_calls import shown as show
+from tests.bench.http_calls import bench_folder, memory_of, print_figure
 from tests.bench.lifecycles import lifecycles
 from tests.bench.local_run import local_run
 from tests.bench.manager import manager_figures
@@ -49,13 +48,13 @@ one:
 
 
 def bare_spawns() -> float:
-    """Processes a second that plain asyncio starts and reaps: the middle of five rounds, the first one not counted."""
+    """Processes a second that plain asyncio starts and reaps: the median of five rounds after a warm-up round."""
     rounds = [asyncio.run(spawn_many(500)) for _ in range(6)]
     return statistics.median(rounds[1:])
 
 
 async def spawn_many(count: int) -> float:
-    """One round, as many at a time as the stack runs jobs."""
+    """Start processes, as many at a time as the stack runs jobs. Returns processes a second."""
     gate = asyncio.Semaphore(AT_A_TIME)
 
     async def spawn() -> None:
@@ -75,7 +74,7 @@ def seconds(stamp: str) -> float:
 
 
 def noop_jobs(folder: Path) -> None:
-    """Jobs that do nothing, through cell, manager, agent and back."""
+    """Measure jobs that do nothing, through cell, manager and agent."""
     spawns = bare_spawns()
     with Lab(folder / "noop", concurrent=AT_A_TIME) as lab:
         project = new_project(lab, "noop", MANY.format(jobs=NOOP_JOBS, command=":"))
@@ -84,13 +83,13 @@ def noop_jobs(folder: Path) -> None:
         jobs = pipeline.jobs.list(get_all=True)
         took = max(seconds(job.finished_at) for job in jobs) - min(seconds(job.created_at) for job in jobs)
     rate = NOOP_JOBS / took
-    show("bare spawn loop", f"{spawns:.0f}/s", f"{AT_A_TIME} at a time")
-    show("no-op jobs through the whole stack", f"{rate:.1f}/s", f"{NOOP_JOBS} jobs, {AT_A_TIME} at a time")
-    show("  ratio to the bare spawn loop", f"{rate / spawns:.4f}")
+    print_figure("bare spawn loop", f"{spawns:.0f}/s", f"{AT_A_TIME} at a time")
+    print_figure("no-op jobs through the whole stack", f"{rate:.1f}/s", f"{NOOP_JOBS} jobs, {AT_A_TIME} at a time")
+    print_figure("  ratio to the bare spawn loop", f"{rate / spawns:.4f}")
 
 
 def start_latency(folder: Path) -> None:
-    """From the moment a job may run to the moment its manager has acknowledged it, on an idle system."""
+    """Measure the time from pending to the manager's acknowledgement, on an idle system."""
     waits: list[float] = []
     with Lab(folder / "start", concurrent=2) as lab:
         project = new_project(lab, "start", ONE)
@@ -103,27 +102,27 @@ def start_latency(folder: Path) -> None:
     spawn = 1 / bare_spawns()
     waits.sort()
     p50, p99 = statistics.median(waits), waits[min(len(waits) - 1, round(len(waits) * 0.99))]
-    show("enqueue to start, p50", f"{p50 * 1000:.1f} ms", f"{p50 / spawn:.1f} bare spawns")
-    show("enqueue to start, p99", f"{p99 * 1000:.1f} ms", f"{p99 / spawn:.1f} bare spawns")
+    print_figure("enqueue to start, p50", f"{p50 * 1000:.1f} ms", f"{p50 / spawn:.1f} bare spawns")
+    print_figure("enqueue to start, p99", f"{p99 * 1000:.1f} ms", f"{p99 / spawn:.1f} bare spawns")
 
 
 def memory(folder: Path) -> None:
-    """Cell, manager and agent at rest, then with many jobs that sleep."""
+    """Measure memory of cell, manager and agent, idle and with many sleeping jobs."""
 
     def sizes() -> dict[str, int]:
         cell, manager = lab.cell.process, lab.manager.process
         assert cell is not None
         assert manager is not None
         return {
-            "cell": resident(cell.pid),
-            "manager": resident(manager.pid),
-            "agent": sum(resident(pid) for pid in lab.agent_pids()),
-            "standby process": sum(resident(pid) for pid in lab.standby_pids()),
+            "cell": memory_of(cell.pid),
+            "manager": memory_of(manager.pid),
+            "agent": sum(memory_of(pid) for pid in lab.agent_pids()),
+            "standby process": sum(memory_of(pid) for pid in lab.standby_pids()),
         }
 
     bare = subprocess.Popen([sys.executable, "-c", "import asyncio, sys; sys.stdin.read()"], stdin=subprocess.PIPE)
     time.sleep(1)
-    reference = resident(bare.pid)
+    reference = memory_of(bare.pid)
     bare.communicate()
     with Lab(folder / "memory", concurrent=SLEEPERS) as lab:
         project = new_project(lab, "sleepers", ONE)
@@ -140,11 +139,11 @@ def memory(folder: Path) -> None:
         busy = sizes()
         for pipeline in pipelines:
             pipeline.cancel()
-    show("a bare Python with asyncio", f"{reference / 2**20:.1f} MiB", "reference")
+    print_figure("a bare Python with asyncio", f"{reference / 2**20:.1f} MiB", "reference")
     for part, size in at_rest.items():
         grown = busy[part]
-        show(f"{part} at rest", f"{size / 2**20:.1f} MiB", f"{size / reference:.1f} of the reference")
-        show(
+        print_figure(f"{part} at rest", f"{size / 2**20:.1f} MiB", f"{size / reference:.1f} of the reference")
+        print_figure(
             f"{part} with {SLEEPERS} sleeping jobs",
             f"{grown / 2**20:.1f} MiB",
             f"{(grown - size) / SLEEPERS / 1024:.0f} KiB a job",
@@ -152,18 +151,18 @@ def memory(folder: Path) -> None:
 
 
 PARTS: dict[str, Callable[[Path], None]] = {
-    "pipeline": lambda folder: compile_large(show),
-    "run": lambda folder: local_run(folder / "run", show),
-    "steps": lambda folder: steps(folder / "steps", show),
+    "pipeline": lambda folder: compile_large(print_figure),
+    "run": lambda folder: local_run(folder / "run", print_figure),
+    "steps": lambda folder: steps(folder / "steps", print_figure),
     "jobs": noop_jobs,
     "start": start_latency,
     "memory": memory,
-    "manager": lambda folder: manager_figures(folder / "manager", show),
-    "lifecycles": lambda folder: lifecycles(folder, show),
-    "latency": lambda folder: latency(folder, show),
-    "polls": lambda folder: polls_memory(folder, show),
-    "decisions": lambda folder: decisions(show),
-    "plan": lambda folder: plans(show),
+    "manager": lambda folder: manager_figures(folder / "manager", print_figure),
+    "lifecycles": lambda folder: lifecycles(folder, print_figure),
+    "latency": lambda folder: latency(folder, print_figure),
+    "polls": lambda folder: polls_memory(folder, print_figure),
+    "decisions": lambda folder: decisions(print_figure),
+    "plan": lambda folder: plans(print_figure),
 }
 
 

@@ -1,8 +1,8 @@
-"""What a call over each boundary costs that a plugin could be behind: `python -m tests.bench.boundaries`.
+"""The cost of a plugin call for each way to connect a plugin: `python -m tests.bench.boundaries`.
 
-The same plugin, a table of a hundred machines, is asked for all of them: as an object, as a program that speaks gRPC
-(ours, and upstream's Go one where it has been built), as a service that speaks HTTP over a socket, and as a program
-that is started for every call. Figures of one run are to be compared; decision 0021 has them. No time is asserted.
+The same call, which lists a hundred machines, goes to an object, to a gRPC process (ours, and upstream's in Go if it is
+built), to an HTTP service on a socket, and to a program that is started for every call. Compare figures of one run
+only; decision 0021 has them. No time is asserted.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import aiohttp
 from aiohttp import web
-from tests.bench.http_calls import shown
+from tests.bench.http_calls import print_figure
 
 from remuda.fleeting import InProcess, Settings
 from remuda.fleeting.host import HostedGroup
@@ -34,7 +34,7 @@ Call = Callable[[], Awaitable[object]]
 
 
 @asynccontextmanager
-async def an_object() -> AsyncIterator[Call]:
+async def object_call() -> AsyncIterator[Call]:
     group = InProcess(TableGroup())
     await group.init({"max_size": MACHINES, "accepts": MACHINES}, Settings())
     await group.increase(MACHINES)
@@ -42,7 +42,7 @@ async def an_object() -> AsyncIterator[Call]:
 
 
 @asynccontextmanager
-async def a_process(program: str, config: dict[str, object]) -> AsyncIterator[Call]:
+async def process_call(program: str, config: dict[str, object]) -> AsyncIterator[Call]:
     group = HostedGroup(program)
     try:
         await group.init(config, Settings())
@@ -53,7 +53,7 @@ async def a_process(program: str, config: dict[str, object]) -> AsyncIterator[Ca
 
 
 @asynccontextmanager
-async def a_service(folder: Path) -> AsyncIterator[Call]:
+async def service_call(folder: Path) -> AsyncIterator[Call]:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=ANSWER, content_type="application/json")
 
@@ -66,15 +66,15 @@ async def a_service(folder: Path) -> AsyncIterator[Call]:
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(path=path)) as session:
 
         async def call() -> object:
-            async with session.get("http://plugin/instances") as found:
-                return await found.json()
+            async with session.get("http://plugin/instances") as response:
+                return await response.json()
 
         yield call
     await runner.cleanup()
 
 
 @asynccontextmanager
-async def a_program_a_call(folder: Path, first_line: str, text: str) -> AsyncIterator[Call]:
+async def program_call(folder: Path, first_line: str, text: str) -> AsyncIterator[Call]:
     program = folder / f"driver-{Path(first_line).name}"
     program.write_text(f"#!{first_line}\n{text}\n")
     program.chmod(0o755)
@@ -87,26 +87,25 @@ async def a_program_a_call(folder: Path, first_line: str, text: str) -> AsyncIte
     yield call
 
 
-async def figures() -> None:
-    """All boundaries, one after the other."""
+async def measure_all() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config: dict[str, object] = {"max_size": MACHINES, "accepts": MACHINES}
-        base = await measured("an object in the same process", an_object(), CALLS, None)
+        base = await measure("an object in the same process", object_call(), CALLS, None)
         python = str(a_plugin(folder, TableGroup))
-        await measured("gRPC to a program in Python", a_process(python, config), CALLS, base)
+        await measure("gRPC to a program in Python", process_call(python, config), CALLS, base)
         if GO_PLUGIN.exists():
-            go = a_process(str(GO_PLUGIN.absolute()), {"MaxSize": MACHINES})
-            await measured("gRPC to a program in Go", go, CALLS, base)
-        await measured("HTTP over a socket, client and server in one process", a_service(folder), CALLS, base)
-        shell = a_program_a_call(folder, "/bin/sh", f"echo '{ANSWER}'")
-        await measured("a shell script started for each call", shell, SLOW_CALLS, base)
-        script = a_program_a_call(folder, sys.executable, f"import asyncio, json, ssl\nprint('''{ANSWER}''')")
-        await measured("a Python program started for each call", script, SLOW_CALLS, base)
+            go = process_call(str(GO_PLUGIN.absolute()), {"MaxSize": MACHINES})
+            await measure("gRPC to a program in Go", go, CALLS, base)
+        await measure("HTTP over a socket, client and server in one process", service_call(folder), CALLS, base)
+        shell = program_call(folder, "/bin/sh", f"echo '{ANSWER}'")
+        await measure("a shell script started for each call", shell, SLOW_CALLS, base)
+        script = program_call(folder, sys.executable, f"import asyncio, json, ssl\nprint('''{ANSWER}''')")
+        await measure("a Python program started for each call", script, SLOW_CALLS, base)
 
 
-async def measured(name: str, boundary: object, calls: int, base: float | None) -> float:
-    """Milliseconds of a call, the middle one of many; and how long it takes until the first could be made."""
+async def measure(name: str, boundary: object, calls: int, base: float | None) -> float:
+    """Print the median time of a call and the time until the plugin is ready. Returns the median in milliseconds."""
     began = time.perf_counter()
     async with boundary as call:  # type: ignore[attr-defined]
         ready = time.perf_counter() - began
@@ -115,12 +114,12 @@ async def measured(name: str, boundary: object, calls: int, base: float | None) 
             start = time.perf_counter()
             await call()
             took.append((time.perf_counter() - start) * 1000)
-    middle = statistics.median(took)
-    times = "" if base is None else f", {middle / base:.0f} times an object's"
-    shown(name, f"{middle:.3f} ms", f"ready after {ready * 1000:.0f} ms{times}")
-    return middle
+    median = statistics.median(took)
+    times = "" if base is None else f", {median / base:.0f} times an object's"
+    print_figure(name, f"{median:.3f} ms", f"ready after {ready * 1000:.0f} ms{times}")
+    return median
 
 
 if __name__ == "__main__":
     sys.stdout.write(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}\n")
-    asyncio.run(figures())
+    asyncio.run(measure_all())

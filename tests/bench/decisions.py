@@ -1,7 +1,7 @@
-"""One dispatch decision, at ever more waiting jobs: which job a runner gets, and which held poll a job wakes.
+"""The cost of a dispatch decision with 1,000 to 100,000 waiting jobs: which job a runner gets, which poll a job wakes.
 
-The figures of 1,000 jobs are the reference of the others: a decision must cost the same however many jobs wait. No
-store and no network take part. `python -m tests.bench.decisions`.
+The figures for 1,000 jobs are the reference of the others: a decision must cost the same however many jobs wait. Store
+and network are not involved. `python -m tests.bench.decisions`.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from tests.bench.http_calls import Show, shown
+from tests.bench.http_calls import Show, print_figure
 
 from remuda.cell.dispatch.held_polls import HeldPolls
 from remuda.lib.clock import SystemClock, settle
@@ -26,7 +26,7 @@ SAMPLES = 3_000
 
 
 def a_queue(jobs: int, chance: random.Random) -> WaitingJobs:
-    """Waiting jobs of many projects and needs; some have a priority."""
+    """Waiting jobs with various projects and tags; some have a priority."""
     waiting = WaitingJobs()
     for number in range(jobs):
         project = chance.randrange(PROJECTS)
@@ -35,14 +35,14 @@ def a_queue(jobs: int, chance: random.Random) -> WaitingJobs:
     return waiting
 
 
-def runners(chance: random.Random) -> list[Fingerprint]:
-    """A third serve everybody, a third a group, a third a project each: hardly two of these offer the same."""
-    found = []
+def make_fingerprints(chance: random.Random) -> list[Fingerprint]:
+    """Fingerprints of runners: a third serve all projects, a third a group, a third a project. Few are equal."""
+    fingerprints = []
     for number in range(RUNNERS):
         pool = (("organization", 1), ("group", number % 10), ("project", number % PROJECTS))[number % 3]
         tags = frozenset().union(*chance.sample(TAGS, 3))
-        found.append(Fingerprint(tags=tags, pools=frozenset({pool})))
-    return found
+        fingerprints.append(Fingerprint(tags=tags, pools=frozenset({pool})))
+    return fingerprints
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -50,12 +50,12 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def choices(waiting: WaitingJobs, offered: Sequence[Fingerprint]) -> list[float]:
-    """Seconds that each decision took: choose a job and take it out. Afterwards it waits again."""
+def measure_choices(waiting: WaitingJobs, fingerprints: Sequence[Fingerprint]) -> list[float]:
+    """Seconds of each decision: choose a job and remove it from the queue. Afterwards it is put back."""
     took = []
     for number in range(SAMPLES):
         began = time.perf_counter()
-        job_id = waiting.choose(offered[number % len(offered)], 1.0)
+        job_id = waiting.choose(fingerprints[number % len(fingerprints)], 1.0)
         taken = waiting.take(job_id) if job_id is not None else None
         took.append(time.perf_counter() - began)
         if job_id is not None and taken is not None:
@@ -63,17 +63,17 @@ def choices(waiting: WaitingJobs, offered: Sequence[Fingerprint]) -> list[float]
     return took
 
 
-async def wakes(offered: Sequence[Fingerprint], jobs: int) -> list[float]:
-    """Seconds from a new job in the queue of a cell to the choice of the held poll that it wakes."""
+async def measure_wakes(fingerprints: Sequence[Fingerprint], jobs: int) -> list[float]:
+    """Seconds of each choice of the held poll that a new job wakes."""
     waiting = WaitingJobs()
     polls = HeldPolls(waiting, SystemClock())
-    gone = asyncio.Event()
+    disconnected = asyncio.Event()
     took = []
     async with asyncio.TaskGroup() as group:
-        held = [group.create_task(polls.hold(one, 600, gone)) for one in offered]
+        held = [group.create_task(polls.hold(fingerprint, 600, disconnected)) for fingerprint in fingerprints]
         await settle()
-        assert len(polls) == len(offered)
-        # Jobs that no runner here can take stand in the queue all the time.
+        assert len(polls) == len(fingerprints)
+        # Jobs that no runner can take stay in the queue all the time.
         for number in range(jobs):
             key = CapabilityKey(tags=frozenset({"nobody"}), project_id=number % PROJECTS)
             waiting.add(JobId(number), key, since=time.time())
@@ -92,15 +92,15 @@ async def wakes(offered: Sequence[Fingerprint], jobs: int) -> list[float]:
 
 def decisions(show: Show) -> None:
     """Print the figures."""
-    offered = runners(random.Random(1))
+    fingerprints = make_fingerprints(random.Random(1))
     kinds: dict[str, Callable[[int], list[float]]] = {
-        "choose and take": lambda size: choices(a_queue(size, random.Random(2)), offered),
-        "wake the right poll": lambda size: asyncio.run(wakes(offered, size)),
+        "choose and take": lambda size: measure_choices(a_queue(size, random.Random(2)), fingerprints),
+        "wake the right poll": lambda size: asyncio.run(measure_wakes(fingerprints, size)),
     }
-    for name, timed in kinds.items():
+    for name, measure in kinds.items():
         reference = 0.0
         for size in SIZES:
-            took = timed(size)
+            took = measure(size)
             median = statistics.median(took)
             reference = reference or median
             note = f"p99 {percentile(took, 0.99) * 1e6:.0f} us, {median / reference:.2f} of {SIZES[0]:,} jobs"
@@ -108,4 +108,4 @@ def decisions(show: Show) -> None:
 
 
 if __name__ == "__main__":
-    decisions(shown)
+    decisions(print_figure)

@@ -1,8 +1,8 @@
-"""Cheap HTTP/1.1 clients, cells as processes of their own, and how a figure is printed: for the benches of the cell.
+"""Helpers for the benchmarks of the cell: cheap HTTP/1.1 clients, cells as their own processes, output of figures.
 
-Nothing is measured here. A client writes a request as bytes it was given and looks only for the status, two headers
-and the length of the answer: what a bench measures is the cell, not its caller. Where thousands of calls a second share
-two cores with the cell, even asyncio is too dear: `call_all` does without.
+A client sends a prepared request and parses only the status, a header and the length of the response, so that a
+benchmark measures the cell and not its client. With thousands of calls a second on two cores that are shared with the
+cell, even asyncio costs too much; `call_all` works without it.
 """
 
 import asyncio
@@ -26,31 +26,30 @@ from remuda.testing.lab import free_port
 
 TOKEN = "glpat-bench-administrator"
 UNLIMITED = {"REMUDA_REQUESTS_PER_MINUTE": "0", "REMUDA_JOB_REQUESTS_PER_MINUTE": "0"}
-"""A bench is one caller that does the work of hundreds."""
+"""No rate limits: one client of a benchmark makes the calls of hundreds."""
 _START_SECONDS = 30
 _GET_FLAGS, _SET_FLAGS, _SPREAD = 0x80086601, 0x40086602, 0x20000
-"""Of linux/fs.h, as `chattr +T` uses them."""
+"""FS_IOC_GETFLAGS, FS_IOC_SETFLAGS and FS_TOPDIR_FL of linux/fs.h, as `chattr +T` uses them."""
 
 Show = Callable[[str, str, str], None]
 
 
-def shown(name: str, figure: str, note: str = "") -> None:
-    """A figure on a line of its own."""
+def print_figure(name: str, figure: str, note: str = "") -> None:
     print(f"{name:<66} {figure:>16}  {note}".rstrip(), flush=True)
 
 
 @contextmanager
 def bench_folder() -> Iterator[Path]:
-    """A folder far from where others have just deleted files, as long as the block runs.
+    """A temporary folder on a part of the disk where no files have just been deleted.
 
-    ext4 without a journal passes over every inode that was freed within the last half minute, one by one, when it looks
-    for one for a new file. Where thousands were, which tests and benches do, a new file takes 0.8 ms instead of 20 us,
-    and each job's log is one. Folders in one with this mark are spread over the disk.
+    To find an inode for a new file, ext4 without a journal skips every inode that was freed within the last half
+    minute, one by one. After tests and benchmarks, which delete thousands of files, a new file takes 0.8 ms instead of
+    20 us, and each job's log is a new file. ext4 spreads the subfolders of a folder with this flag over the disk.
     """
     parent = Path(tempfile.gettempdir()) / "remuda-bench"
     parent.mkdir(exist_ok=True)
     parent.chmod(0o755)
-    with suppress(OSError):  # other file systems know no such mark
+    with suppress(OSError):  # other file systems do not have this flag
         file = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             flags = struct.unpack("l", fcntl.ioctl(file, _GET_FLAGS, struct.pack("l", 0)))[0]
@@ -62,30 +61,29 @@ def bench_folder() -> Iterator[Path]:
 
 
 class Answer(NamedTuple):
-    """What came back."""
-
     status: int
     head: bytes
     body: bytes
 
     def header(self, name: bytes) -> str:
-        """A header, by its name as the cell writes it."""
+        """Value of a header; the name is case-sensitive. Empty if it is missing."""
         _, _, rest = self.head.partition(b"\r\n" + name + b": ")
         return rest.partition(b"\r\n")[0].decode()
 
 
 class Caller(asyncio.Protocol):
-    """One connection that is kept; one request at a time."""
+    """A client with one persistent connection, for one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.WriteTransport | None = None
-        self._coming = bytearray()
+        self._received = bytearray()
         self._head = b""
-        self._wanted = -1
+        self._body_length = -1
+        """-1 until the head of the answer is complete."""
         self._answer: asyncio.Future[Answer] | None = None
 
     @classmethod
-    async def connected(cls, port: int) -> "Caller":
+    async def connect(cls, port: int) -> "Caller":
         _, caller = await asyncio.get_running_loop().create_connection(cls, "127.0.0.1", port)
         return caller
 
@@ -94,29 +92,29 @@ class Caller(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._coming += data
-        if self._wanted < 0:
-            end = self._coming.find(b"\r\n\r\n")
+        self._received += data
+        if self._body_length < 0:
+            end = self._received.find(b"\r\n\r\n")
             if end < 0:
                 return
-            self._head = bytes(self._coming[: end + 2])
-            del self._coming[: end + 4]
-            _, found, rest = self._head.lower().partition(b"\r\ncontent-length: ")
-            self._wanted = int(rest.partition(b"\r\n")[0]) if found else 0
-        if len(self._coming) >= self._wanted and self._answer is not None:
-            answer = Answer(int(self._head[9:12]), self._head, bytes(self._coming[: self._wanted]))
-            self._coming.clear()
-            self._wanted = -1
+            self._head = bytes(self._received[: end + 2])
+            del self._received[: end + 4]
+            _, has_length, rest = self._head.lower().partition(b"\r\ncontent-length: ")
+            self._body_length = int(rest.partition(b"\r\n")[0]) if has_length else 0
+        if len(self._received) >= self._body_length and self._answer is not None:
+            answer = Answer(int(self._head[9:12]), self._head, bytes(self._received[: self._body_length]))
+            self._received.clear()
+            self._body_length = -1
             waiting, self._answer = self._answer, None
             if not waiting.done():
                 waiting.set_result(answer)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(exc or ConnectionResetError("the cell hung up"))
+            self._answer.set_exception(exc or ConnectionResetError("the cell closed the connection"))
 
     async def call(self, start: bytes, headers: bytes, body: bytes = b"") -> Answer:
-        """`start` is method and path; `headers` are whole lines."""
+        """Send a request. `start` is method and path; `headers` are whole lines."""
         assert self._transport is not None
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._answer = answer
@@ -124,7 +122,7 @@ class Caller(asyncio.Protocol):
         return await answer
 
     async def api(self, method: str, path: str, body: object = None) -> Any:
-        """A request of the administrator's that must succeed."""
+        """Call the API as the administrator. The call must succeed. Returns the decoded body."""
         raw = b"" if body is None else json.dumps(body).encode()
         headers = f"PRIVATE-TOKEN: {TOKEN}\r\nContent-Type: application/json\r\n".encode()
         answer = await self.call(f"{method} {path}".encode(), headers, raw)
@@ -137,66 +135,67 @@ class Caller(asyncio.Protocol):
 
 
 def request(start: bytes, headers: bytes, body: bytes = b"") -> bytes:
-    """A request as it is sent; `start` is method and path, `headers` are whole lines."""
+    """Encode a request. `start` is method and path; `headers` are whole lines."""
     return b"%b HTTP/1.1\r\nHost: cell\r\nContent-Length: %d\r\n%b\r\n%b" % (start, len(body), headers, body)
 
 
 Calls = Generator[bytes, Answer, None]
-"""Yields requests, one after the other, and is sent the answer to each."""
+"""Yields encoded requests and receives the answer to each."""
 
 
 def call_all(calls: Iterable[tuple[int, Calls]]) -> None:
-    """Make calls until all are through, each series over a connection of its own to the port that it names."""
-    lines: dict[int, tuple[socket.socket, Calls, bytearray]] = {}
+    """Run all series of calls concurrently, each over its own connection to its port."""
+    connections: dict[int, tuple[socket.socket, Calls, bytearray]] = {}
     with select.epoll() as poll, ExitStack() as stack:
         for port, series in calls:
-            line = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            lines[line.fileno()] = line, series, bytearray()
-            poll.register(line, select.EPOLLIN)
-            line.sendall(next(series))
-        while lines:
-            for number, _ in poll.poll():
-                line, series, coming = lines[number]
-                piece = line.recv(1 << 18)
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connections[connection.fileno()] = connection, series, bytearray()
+            poll.register(connection, select.EPOLLIN)
+            connection.sendall(next(series))
+        while connections:
+            for descriptor, _ in poll.poll():
+                connection, series, received = connections[descriptor]
+                piece = connection.recv(1 << 18)
                 if not piece:
-                    raise ConnectionResetError("the cell hung up")
-                coming += piece
-                answer = _whole(coming)
+                    raise ConnectionResetError("the cell closed the connection")
+                received += piece
+                answer = _parse_answer(received)
                 if answer is None:
                     continue
-                coming.clear()
+                received.clear()
                 try:
-                    line.sendall(series.send(answer))
+                    connection.sendall(series.send(answer))
                 except StopIteration:
-                    poll.unregister(line)
-                    del lines[number]
+                    poll.unregister(connection)
+                    del connections[descriptor]
 
 
-def _whole(coming: bytearray) -> Answer | None:
-    end = coming.find(b"\r\n\r\n")
+def _parse_answer(received: bytearray) -> Answer | None:
+    """The answer; None while it is incomplete."""
+    end = received.find(b"\r\n\r\n")
     if end < 0:
         return None
-    head = bytes(coming[: end + 2])
-    _, found, rest = head.partition(b"\r\ncontent-length: ")
-    wanted = int(rest[: rest.find(b"\r")]) if found else 0
-    if len(coming) < end + 4 + wanted:
+    head = bytes(received[: end + 2])
+    _, has_length, rest = head.partition(b"\r\ncontent-length: ")
+    length = int(rest[: rest.find(b"\r")]) if has_length else 0
+    if len(received) < end + 4 + length:
         return None
-    return Answer(int(head[9:12]), head, bytes(coming[end + 4 :]))
+    return Answer(int(head[9:12]), head, bytes(received[end + 4 :]))
 
 
-class ServedProcess(NamedTuple):
-    """A cell that serves."""
+class CellAddress(NamedTuple):
+    """Port and pid of a process of a cell."""
 
     port: int
     pid: int
 
 
 @contextmanager
-def served(
+def serve_cell(
     folder: Path, *, database: str = "", processes: int = 1, settings: Mapping[str, str] | None = None
-) -> Iterator[list[ServedProcess]]:
-    """Processes of one cell, started with the command that an operator types, while the block runs."""
+) -> Iterator[list[CellAddress]]:
+    """Run `remuda cell serve`, in several processes if asked, while the block runs."""
     ports = [free_port() for _ in range(processes)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("REMUDA_", "CI_", "GIT_"))}
     environment |= {"REMUDA_ADMIN_TOKEN": TOKEN, "REMUDA_PUBLIC_URL": f"http://127.0.0.1:{ports[0]}", **UNLIMITED}
@@ -210,12 +209,12 @@ def served(
             process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             stack.callback(process.wait)
             stack.callback(process.terminate)
-            _await_served(port, process)
-            started.append(ServedProcess(port, process.pid))
+            _wait_until_healthy(port, process)
+            started.append(CellAddress(port, process.pid))
         yield started
 
 
-def _await_served(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_healthy(port: int, process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until and process.poll() is None:
         connection = HTTPConnection("127.0.0.1", port, timeout=5)
@@ -227,11 +226,11 @@ def _await_served(port: int, process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.05)
         finally:
             connection.close()
-    raise AssertionError("the cell does not serve")
+    raise AssertionError("the cell is not healthy")
 
 
-def resident(pid: int) -> int:
-    """Memory that only this process has, and its share of what others have too (PSS), in bytes."""
+def memory_of(pid: int) -> int:
+    """Proportional set size (PSS) of a process in bytes: its private memory and its share of shared memory."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -239,7 +238,7 @@ def resident(pid: int) -> int:
 
 
 async def new_project(caller: Caller, name: str, pipeline_file: str) -> int:
-    """A project with one commit, which starts its first pipeline."""
+    """Create a project with one commit, which starts its first pipeline. Returns its id."""
     project = await caller.api("POST", "/api/v4/projects", {"name": name})
     action = {"action": "create", "file_path": ".gitlab-ci.yml", "content": pipeline_file}
     commit = {"branch": "main", "commit_message": "First", "actions": [action]}
@@ -248,6 +247,6 @@ async def new_project(caller: Caller, name: str, pipeline_file: str) -> int:
 
 
 async def new_runner(caller: Caller, **settings: object) -> str:
-    """The token of a runner for all projects."""
-    made = await caller.api("POST", "/api/v4/user/runners", {"runner_type": "instance_type", **settings})
-    return str(made["token"])
+    """Create a runner for all projects. Returns its token."""
+    runner = await caller.api("POST", "/api/v4/user/runners", {"runner_type": "instance_type", **settings})
+    return str(runner["token"])

@@ -1,13 +1,13 @@
-"""`remuda run` beside gitlab-ci-local on the same files of ten jobs.
+"""Compares `remuda run` with gitlab-ci-local on the same pipeline files of ten jobs.
 
-In one file the jobs do next to nothing, so what counts is what each tool adds. In the other they take time, some more
-than others, and `needs` say who waits for whom, as in the pipelines people have: there it counts, too, whether a job
-starts as soon as what it needs is there. Both have artifacts.
+In one file the jobs do almost nothing, so the overhead of each tool counts. In the other file jobs take different times
+and have `needs`, as in real pipelines; there it also counts whether a job starts as soon as its `needs` are complete.
+Both files have artifacts.
 
-gitlab-ci-local is a program for Node. It is installed by npm into a folder of the user's cache the first time, which
-takes a minute or two; without node, npm or rsync (which it calls) the figure is left out, with the reason.
-Nothing here asserts a time. Called by `make bench`; alone: `python -m tests.bench.local_run`, with words to choose
-files by their titles (`empty`, `uneven`).
+gitlab-ci-local is a program for Node. The first run installs it by npm into a folder of the user's cache, which takes a
+minute or two. Without node, npm or rsync (which it calls) the figure is omitted, with the reason. Nothing here asserts
+a time. `make bench` calls it; alone: `python -m tests.bench.local_run`, with words to choose files by their titles
+(`empty`, `uneven`).
 """
 
 import os
@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from platformdirs import user_cache_path
+from tests.bench.http_calls import Show, print_figure
 
 VERSION = "4.56.0"
 ROUNDS = 7
@@ -136,8 +137,8 @@ report:
 FILES = {"ten empty jobs": EMPTY_JOBS, "ten uneven jobs": UNEVEN_JOBS}
 
 
-def installed() -> Path | str:
-    """gitlab-ci-local's program, or why there is none."""
+def install_gitlab_ci_local() -> Path | str:
+    """Install gitlab-ci-local if necessary. Returns its program, or the reason why that is not possible."""
     missing = [name for name in ("node", "npm", "rsync") if shutil.which(name) is None]
     if missing:
         return f"left out: {', '.join(missing)} not found; install nodejs, npm and rsync (Debian's packages will do)"
@@ -153,8 +154,8 @@ def installed() -> Path | str:
     return program
 
 
-def repository(folder: Path, text: str, environment: dict[str, str]) -> Path:
-    """A committed work tree with the ten jobs, and an origin, which gitlab-ci-local wants to know."""
+def create_repository(folder: Path, text: str, environment: dict[str, str]) -> Path:
+    """A repository with the pipeline file, and with an origin, which gitlab-ci-local requires."""
     folder.mkdir(parents=True)
     (folder / ".gitlab-ci.yml").write_text(text)
     (folder / ".gitignore").write_text("out/\npackage.tar\n.gitlab-ci-local/\n")
@@ -172,8 +173,8 @@ def repository(folder: Path, text: str, environment: dict[str, str]) -> Path:
     return folder
 
 
-def seconds(command: list[str], folder: Path, environment: dict[str, str]) -> float:
-    """How long a run takes, which must succeed."""
+def measure(command: list[str], folder: Path, environment: dict[str, str]) -> float:
+    """Seconds of a run, which must succeed."""
     began = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     took = time.perf_counter() - began
@@ -182,15 +183,10 @@ def seconds(command: list[str], folder: Path, environment: dict[str, str]) -> fl
     return took
 
 
-def show_line(name: str, figure: str, note: str = "") -> None:
-    print(f"{name:<58} {figure:>14}  {note}", flush=True)
-
-
-def local_run(
-    folder: Path, show: Callable[[str, str, str], None] = show_line, words: Sequence[str] = tuple(FILES)
-) -> None:
-    """Both tools by turns, each in a clone and a home of its own; the first run of each is not counted."""
-    program = installed()
+def local_run(folder: Path, show: Show = print_figure, words: Sequence[str] = tuple(FILES)) -> None:
+    """Print the median times of both tools, which run in turns, each with its own clone and home folder. The first run
+    of each is not counted."""
+    program = install_gitlab_ci_local()
     if isinstance(program, str):
         show("remuda run beside gitlab-ci-local", "-", program)
         return
@@ -201,27 +197,28 @@ def local_run(
     }
     chosen = {title: text for title, text in FILES.items() if any(word in title for word in words)}
     for title, text in chosen.items():
-        middle = {name: statistics.median(took[1:]) for name, took in _turns(folder / title, text, commands).items()}
-        own = next(iter(middle))
-        for name, value in middle.items():
-            ratio = "" if name == own else f"remuda run takes {middle[own] / value:.2f} of that"
+        times = _measure_in_turns(folder / title, text, commands)
+        medians = {name: statistics.median(took[1:]) for name, took in times.items()}
+        own = next(iter(medians))
+        for name, value in medians.items():
+            ratio = "" if name == own else f"remuda run takes {medians[own] / value:.2f} of that"
             show(f"{name}, {title}", f"{value:.2f} s", ratio or f"median of {ROUNDS}")
 
 
-def _turns(folder: Path, text: str, commands: dict[str, list[str]]) -> dict[str, list[float]]:
+def _measure_in_turns(folder: Path, text: str, commands: dict[str, list[str]]) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {name: [] for name in commands}
     places: dict[str, tuple[Path, dict[str, str]]] = {}
     for number, name in enumerate(commands):
         home = folder / f"home{number}"
         home.mkdir(parents=True)
-        # PYTHONDONTWRITEBYTECODE, for one, would make each run of ours compile all its modules anew.
+        # PYTHONDONTWRITEBYTECODE, for example, would make each run of ours compile all its modules again.
         dropped = ("CI", "GIT", "REMUDA", "PYTHON", "XDG")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
         environment = clean | {"HOME": str(home), "TMPDIR": str(home)}
-        places[name] = (repository(folder / f"clone{number}", text, environment), environment)
+        places[name] = (create_repository(folder / f"clone{number}", text, environment), environment)
     for _ in range(ROUNDS + 1):
         for name, command in commands.items():
-            took[name].append(seconds(command, *places[name]))
+            took[name].append(measure(command, *places[name]))
     return took
 
 

@@ -1,17 +1,18 @@
-"""How long a large pipeline file takes to compile: includes, templates, matrices, rules, needs.
+"""Measures the compilation of a large pipeline file with includes, templates, matrices, rules and needs.
 
-Nothing here asserts a time. `compile_large` is called by `make bench`; alone: `python -m tests.bench.pipeline`.
+Nothing here asserts a time. `make bench` calls it; alone: `python -m tests.bench.pipeline`.
 """
 
 import time
-from collections.abc import Callable
+
+from tests.bench.http_calls import Show, print_figure
 
 from remuda.pipeline import Facts, MemorySources, compile_pipeline
 
 JOBS = 2000
 SIZES = (500, 1000, JOBS, 4000)
-# Jobs of one included file: two matrices of twenty, nine single jobs, one job that waits for all of them.
-JOBS_OF_A_FILE = 50
+# Jobs of one included file: two matrices of twenty, nine single jobs, and one job that needs the matrices.
+JOBS_PER_FILE = 50
 
 MAIN = """
 stages: [build, test, deploy]
@@ -79,17 +80,17 @@ deploy {n}:
 """
 
 
-def files(jobs: int) -> dict[str, str]:
-    """Included files that make so many jobs."""
+def included_files(jobs: int) -> dict[str, str]:
+    """Included files with so many jobs in total, by path."""
     return {
         f"ci/{n:03}.yml": PART.format(n=n) + "".join(SINGLE.format(n=n, m=m) for m in range(9)) + LAST.format(n=n)
-        for n in range(jobs // JOBS_OF_A_FILE)
+        for n in range(jobs // JOBS_PER_FILE)
     }
 
 
-def seconds(jobs: int, *, tries: int = 3) -> float:
-    """The fastest of a few compilations of a file of so many jobs."""
-    sources = MemorySources(files(jobs))
+def measure(jobs: int, *, tries: int = 3) -> float:
+    """Seconds of the fastest of a few compilations of a file with so many jobs."""
+    sources = MemorySources(included_files(jobs))
     facts = Facts(changed_files=frozenset({"src/a/b.py"}), files={"src/a/b.py": "1"})
     took: list[float] = []
     for _ in range(tries):
@@ -101,13 +102,9 @@ def seconds(jobs: int, *, tries: int = 3) -> float:
     return min(took)
 
 
-def show_line(name: str, figure: str, note: str = "") -> None:
-    print(f"{name:<58} {figure:>14}  {note}", flush=True)
-
-
-def compile_large(show: Callable[[str, str, str], None] = show_line) -> None:
-    """The figures: a large file, and what a job costs in smaller and larger ones."""
-    took = {jobs: seconds(jobs) for jobs in SIZES}
+def compile_large(show: Show = print_figure) -> None:
+    """Print the time for a large file, and the time per job for files of several sizes."""
+    took = {jobs: measure(jobs) for jobs in SIZES}
     show(f"compile a pipeline of {JOBS} jobs", f"{took[JOBS]:.3f} s", "matrices in included files; at most 1 s")
     for jobs, spent in took.items():
         show(f"  a job of {jobs}", f"{spent / jobs * 1e6:.0f} us", f"{spent:.3f} s in all")

@@ -1,7 +1,7 @@
-"""One plan for a large fleet: 10,000 instances, and the demand of 100,000 jobs in 1,000 capability keys.
+"""Measures a scaling plan for 10,000 instances and the demand of 100,000 jobs in 1,000 capability keys.
 
-Beside it stands a loop that looks at the same instances and keys and only adds numbers up: what any plan must do.
-No time is asserted; the aim is 50 ms. `python -m tests.bench.plan`.
+The reference is a loop over the same instances and keys that only adds up numbers, which any plan must do. No time is
+asserted; the aim is 50 ms. `python -m tests.bench.plan`.
 """
 
 import random
@@ -9,7 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from tests.bench.http_calls import Show, shown
+from tests.bench.http_calls import Show, print_figure
 
 from remuda.taskscaler.core.plan import plan
 from remuda.taskscaler.core.policy import Policy
@@ -17,7 +17,7 @@ from remuda.taskscaler.core.values import Demand, Fleet, Group, Instance, Instan
 
 INSTANCES = 10_000
 KEYS = 1_000
-JOBS_A_KEY = 100
+JOBS_PER_KEY = 100
 ROUNDS = 21
 NOW = 1_750_000_000.0
 LIMITS = Limits(capacity_per_instance=4, max_use_count=50, max_instances=40_000)
@@ -25,7 +25,7 @@ GROUPS = (Group(name="spot", limits=LIMITS), Group(name="dear", limits=LIMITS))
 
 
 def a_fleet(chance: random.Random, busy_share: float) -> Fleet:
-    """Most instances are ready; some come or go."""
+    """A fleet of which most instances are ready; some are created or deleted."""
     instances = []
     for number in range(INSTANCES):
         is_busy = chance.random() < busy_share
@@ -47,7 +47,7 @@ def a_fleet(chance: random.Random, busy_share: float) -> Fleet:
 
 
 def a_demand(chance: random.Random, jobs: int) -> Demand:
-    """So many jobs of each key: running, ready, waiting and to come."""
+    """So many jobs for each key: running, ready, waiting, or expected soon."""
     keys = []
     for number in range(KEYS):
         parts = sorted(chance.randrange(jobs + 1) for _ in range(3))
@@ -57,19 +57,19 @@ def a_demand(chance: random.Random, jobs: int) -> Demand:
     return Demand(keys=tuple(keys))
 
 
-def added_up(fleet: Fleet, demand: Demand) -> float:
-    """The reference."""
+def add_up(fleet: Fleet, demand: Demand) -> float:
+    """The reference loop."""
     total = 0.0
-    for one in fleet.instances:
-        if one.state is InstanceState.READY:
-            total += one.slots_used
+    for instance in fleet.instances:
+        if instance.state is InstanceState.READY:
+            total += instance.slots_used
     for key in demand.keys:
-        total += key.running + key.ready + key.waiting + sum(some.jobs * some.chance for some in key.soon)
+        total += key.running + key.ready + key.waiting + sum(expected.jobs * expected.chance for expected in key.soon)
     return total
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds of the processor that a call takes, in the middle of some: nothing in it waits for anything."""
+def measure(work: Callable[[], object]) -> float:
+    """Median processor time of a call in seconds. A plan never waits, so that is its duration on an idle machine."""
     took = []
     for _ in range(ROUNDS):
         began = time.process_time()
@@ -82,19 +82,20 @@ def plans(show: Show) -> None:
     """Print the figures."""
     busy = a_fleet(random.Random(1), 0.8)
     idle = a_fleet(random.Random(2), 0.1)
-    much, none = a_demand(random.Random(3), JOBS_A_KEY), Demand()
+    much, none = a_demand(random.Random(3), JOBS_PER_KEY), Demand()
     policy = Policy(idle_count=100, idle_seconds=300.0, scale_factor=0.2)
-    reference = timed(lambda: added_up(busy, much))
+    reference = measure(lambda: add_up(busy, much))
     show(f"adding up {INSTANCES:,} instances, {KEYS:,} keys", f"{reference * 1000:.1f} ms", "reference")
     for name, fleet, demand in (
-        (f"plan, {KEYS * JOBS_A_KEY:,} jobs want more", busy, much),
+        (f"plan, {KEYS * JOBS_PER_KEY:,} jobs want more", busy, much),
         ("plan, most instances go", idle, none),
     ):
-        made = plan(fleet, demand, policy, NOW)
-        took = timed(lambda fleet=fleet, demand=demand: plan(fleet, demand, policy, NOW))  # type: ignore[misc]
-        note = f"{took / reference:.1f} of the reference; creates {made.creation_count:,}, removes {len(made.remove):,}"
+        result = plan(fleet, demand, policy, NOW)
+        took = measure(lambda fleet=fleet, demand=demand: plan(fleet, demand, policy, NOW))  # type: ignore[misc]
+        counts = f"creates {result.creation_count:,}, removes {len(result.remove):,}"
+        note = f"{took / reference:.1f} of the reference; {counts}"
         show(name, f"{took * 1000:.1f} ms", note)
 
 
 if __name__ == "__main__":
-    plans(shown)
+    plans(print_figure)

@@ -1,7 +1,7 @@
-"""Steps through one agent: how many a second, how fast their log comes, what a held job costs.
+"""Measures one agent: steps a second, throughput of logs, and memory of a running job.
 
-Steps that do nothing are compared with processes that plain asyncio starts and reaps; the log, with 20 secrets to mask,
-with bytes that the same gRPC library streams from process to process unseen. `python -m tests.bench.steps`.
+Steps that do nothing are compared with processes that plain asyncio starts and reaps; logs, with 20 secrets to mask,
+with raw bytes that the same gRPC library streams between processes. `python -m tests.bench.steps`.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from grpclib.client import Channel
 from grpclib.server import Server, Stream
-from tests.bench.http_calls import resident, shown
+from tests.bench.http_calls import memory_of, print_figure
 
 from remuda.lib.masking import TOKEN_PREFIXES
 from remuda.testing.agent_process import AgentProcess, follow, steps_text
@@ -23,7 +23,7 @@ from remuda.wire.proto.step_runner_grpc import StepRunnerBase, StepRunnerStub
 from remuda.wire.proto.step_runner_pb2 import FollowLogsRequest, FollowLogsResponse
 
 AT_A_TIME = 20
-STEPS_OF_ONE = 50
+STEPS_PER_JOB = 50
 LOG_BYTES = 64 * 1024 * 1024
 CHUNK = 64 * 1024
 SECRETS = 20
@@ -34,7 +34,7 @@ Show = Callable[..., None]
 
 
 async def bare_spawns(count: int) -> float:
-    """Processes a second, as many at a time as there are jobs."""
+    """Processes a second that plain asyncio starts and reaps, as many at a time as there are jobs."""
     gate = asyncio.Semaphore(AT_A_TIME)
 
     async def spawn() -> None:
@@ -50,18 +50,18 @@ async def bare_spawns(count: int) -> float:
 
 
 def processor_ms(pid: int) -> tuple[float, float]:
-    """What a process has used, and what its children that have ended."""
+    """Processor time of a process, and of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     times = [int(ticks) * 1000 / os.sysconf("SC_CLK_TCK") for ticks in fields[11:15]]
     return times[0] + times[1], times[2] + times[3]
 
 
 async def noop_steps(agent: AgentProcess, folder: Path, round_number: int) -> float:
-    """Steps a second: jobs of many steps, each of them a command that does nothing."""
+    """Steps a second of jobs with many steps, each of which is a command that does nothing."""
     package = folder / "noop"
     package.mkdir(exist_ok=True)
     (package / "func.yml").write_text('spec:\n---\nexec: {command: ["/bin/true"]}\n')
-    entries = [{"name": f"s{number}", "step": "./noop"} for number in range(STEPS_OF_ONE)]
+    entries = [{"name": f"s{number}", "step": "./noop"} for number in range(STEPS_PER_JOB)]
     async with agent.client() as client:
         began = time.perf_counter()
         async with asyncio.TaskGroup() as group:
@@ -74,11 +74,11 @@ async def noop_steps(agent: AgentProcess, folder: Path, round_number: int) -> fl
         took = time.perf_counter() - began
         for number in range(AT_A_TIME):
             await client.close_job(f"noop-{round_number}-{number}")
-    return AT_A_TIME * STEPS_OF_ONE / took
+    return AT_A_TIME * STEPS_PER_JOB / took
 
 
 async def log_rate(agent: AgentProcess, folder: Path, round_number: int) -> float:
-    """Bytes a second of a step's output, from the step to a client."""
+    """Bytes a second of a step's output that reach a client."""
     text = folder / "text"
     if not text.exists():
         text.write_text(LINE * (LOG_BYTES // len(LINE)))
@@ -88,11 +88,11 @@ async def log_rate(agent: AgentProcess, folder: Path, round_number: int) -> floa
     job = JobStart(
         id=f"log-{round_number}",
         work_dir=str(folder),
-        steps=steps_text({"name": "tell", "script": f"exec cat {text}"}),
+        steps=steps_text({"name": "print", "script": f"exec cat {text}"}),
         variables=masked,
         mask_prefixes=TOKEN_PREFIXES,
     )
-    taken = 0
+    received = 0
     async with agent.client() as client:
         await client.start(job)
         began = time.perf_counter()
@@ -101,17 +101,17 @@ async def log_rate(agent: AgentProcess, folder: Path, round_number: int) -> floa
             async for event in watch:
                 match event:
                     case LogChunk(data=data):
-                        taken += len(data)
+                        received += len(data)
                     case JobEnded():
                         break
         took = time.perf_counter() - began
         await client.close_job(job.id)
-    assert taken > text.stat().st_size
+    assert received > text.stat().st_size
     return text.stat().st_size / took
 
 
 class _Source(StepRunnerBase):
-    """Sends bytes that are there already."""
+    """A service that streams constant bytes."""
 
     async def FollowLogs(self, stream: Stream[FollowLogsRequest, FollowLogsResponse]) -> None:  # noqa: N802
         await stream.recv_message()
@@ -130,33 +130,33 @@ async def _serve_source(path: str) -> None:
 
 
 async def raw_stream(folder: Path) -> float:
-    """Bytes a second that the library carries from a process of its own to this one."""
+    """Bytes a second that the library streams from another process to this one."""
     path = folder / "source.sock"
     source = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.steps", "--source", str(path), stdout=asyncio.subprocess.PIPE
     )
     assert source.stdout is not None
     await source.stdout.readline()
-    taken = 0
+    received = 0
     channel = Channel(path=str(path), config=CHANNEL_CONFIG)
     began = time.perf_counter()
     async with StepRunnerStub(channel).FollowLogs.open() as call:
         await call.send_message(FollowLogsRequest(id="x"), end=True)
         async for message in call:
-            taken += len(message.data)
+            received += len(message.data)
     took = time.perf_counter() - began
     channel.close()
     source.terminate()
     await source.wait()
     path.unlink(missing_ok=True)
-    return taken / took
+    return received / took
 
 
 async def held_jobs(agent: AgentProcess, folder: Path) -> float:
-    """Bytes of the agent's memory for a job that sleeps."""
+    """Bytes of the agent's memory per sleeping job."""
     entry = {"name": "sleep", "script": "exec sleep 600"}
     async with agent.client() as client:
-        before = resident(agent.pid)
+        before = memory_of(agent.pid)
         for number in range(HELD):
             await client.start(JobStart(id=f"held-{number}", work_dir=str(folder), steps=steps_text(entry)))
         running = f"{HELD} sleeping jobs"
@@ -164,7 +164,7 @@ async def held_jobs(agent: AgentProcess, folder: Path) -> float:
         while sum(path.exists() for path in agent.data.glob("jobs/*/step-*.pid")) < HELD:
             assert time.monotonic() < deadline, running
             await asyncio.sleep(0.2)
-        grown = resident(agent.pid) - before
+        grown = memory_of(agent.pid) - before
         for number in range(HELD):
             await client.close_job(f"held-{number}")
     return grown / HELD
@@ -184,9 +184,9 @@ async def _steps(folder: Path, show: Show, rounds: int) -> None:
             stream = await raw_stream(folder)
             log = await log_rate(agent, folder, number)
             show(f"round {number}: bare spawns", f"{spawns:.0f}/s", f"{AT_A_TIME} at a time")
-            show("  no-op steps", f"{steps:.0f}/s", f"{AT_A_TIME} jobs of {STEPS_OF_ONE}")
+            show("  no-op steps", f"{steps:.0f}/s", f"{AT_A_TIME} jobs of {STEPS_PER_JOB}")
             show("    of the bare spawns", f"{steps / spawns:.2f}")
-            count = AT_A_TIME * STEPS_OF_ONE
+            count = AT_A_TIME * STEPS_PER_JOB
             show(
                 "    processor time of a step",
                 f"{(own + below) / count:.2f} ms",
@@ -211,4 +211,4 @@ if __name__ == "__main__":
     else:
         with tempfile.TemporaryDirectory(prefix="remuda-bench-") as name:
             print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-            steps(Path(name), shown)
+            steps(Path(name), print_figure)

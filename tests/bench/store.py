@@ -1,7 +1,7 @@
-"""How fast the stores are: jobs claimed, and whole lives of jobs as far as the store takes part, in each database.
+"""Measures the stores: claims of jobs, and the store's part of complete job lifecycles, for each database.
 
-The reference is what PostgreSQL does by itself: one claim, committed with fsync, as a statement of its own over as many
-connections. Nothing here asserts a time. `python -m tests.bench.store`.
+The reference is PostgreSQL alone: single claims, each committed with fsync, over the same number of connections.
+Nothing here asserts a time. `python -m tests.bench.store`.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 
 AT_A_TIME = 16
 PIPELINES = 100
-JOBS_OF_ONE = 20
+JOBS_PER_PIPELINE = 20
 LEASE = leases.Lease(runner_id=RunnerId(1), system_id="s", request_id=None, until=NOW + 60)
 
 
-async def filled(store: Store) -> list[Job]:
-    """Pending jobs of many pipelines, those of one not next to each other."""
+async def add_jobs(store: Store) -> list[Job]:
+    """Add pending jobs of many pipelines. In the result, jobs of one pipeline are not adjacent."""
     project = await store.projects.add_project(a_project(path=f"root/app{time.monotonic_ns()}"))
-    jobs = new_jobs(*(a_spec(f"job{number}") for number in range(JOBS_OF_ONE)))
+    jobs = new_jobs(*(a_spec(f"job{number}") for number in range(JOBS_PER_PIPELINE)))
     families = [
         await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW) for _ in range(PIPELINES)
     ]
-    return [family.jobs[number] for number in range(JOBS_OF_ONE) for family in families]
+    return [family.jobs[number] for number in range(JOBS_PER_PIPELINE) for family in families]
 
 
 async def per_second(jobs: list[Job], work: Callable[[Job], Awaitable[object]]) -> float:
-    """Do something with each job, many at a time."""
-    left = iter(jobs)
+    """Call `work` for each job, AT_A_TIME concurrently. Returns jobs a second."""
+    remaining = iter(jobs)
 
     async def worker() -> None:
-        for job in left:
+        for job in remaining:
             await work(job)
 
     began = time.perf_counter()
@@ -54,12 +54,12 @@ async def per_second(jobs: list[Job], work: Callable[[Job], Awaitable[object]]) 
 
 
 async def figures(store: Store) -> tuple[float, float]:
-    """Claims a second, and lives a second: leased, acknowledged, ended with what follows for the pipeline."""
+    """Claims a second, and lifecycles a second: lease, acknowledgement, and end with the update of the pipeline."""
 
     async def claim(job: Job) -> Job | None:
         return await store.jobs.change_job(job.id, lambda row: leases.lease(row, LEASE, NOW))
 
-    async def live(job: Job) -> None:
+    async def run_lifecycle(job: Job) -> None:
         leased = await claim(job)
         assert leased is not None
         await store.jobs.change_job(job.id, lambda row: leases.acknowledge(row, leased.epoch, NOW))
@@ -68,35 +68,35 @@ async def figures(store: Store) -> tuple[float, float]:
             job.pipeline_id, lambda family: lifecycle.finish(family, job.id, leased.epoch, outcome, NOW)
         )
 
-    return await per_second(await filled(store), claim), await per_second(await filled(store), live)
+    return await per_second(await add_jobs(store), claim), await per_second(await add_jobs(store), run_lifecycle)
 
 
 async def raw_claims(url: str) -> float:
-    """What the database does by itself."""
+    """Claims a second of PostgreSQL alone."""
     pool = await asyncpg.create_pool(url, min_size=AT_A_TIME, max_size=AT_A_TIME)
     await pool.execute("DROP TABLE IF EXISTS raw")
     await pool.execute("CREATE TABLE raw (id bigint PRIMARY KEY, state text NOT NULL, body bytea NOT NULL)")
     await pool.execute("CREATE INDEX ON raw (state, id)")
-    many = PIPELINES * JOBS_OF_ONE * 2
-    await pool.executemany("INSERT INTO raw VALUES ($1, 'pending', $2)", [(n, b"x" * 500) for n in range(many)])
+    count = PIPELINES * JOBS_PER_PIPELINE * 2
+    await pool.executemany("INSERT INTO raw VALUES ($1, 'pending', $2)", [(n, b"x" * 500) for n in range(count)])
     sql = (
         "UPDATE raw SET state = 'leased' WHERE id = (SELECT id FROM raw WHERE state = 'pending' ORDER BY id"
         " LIMIT 1 FOR UPDATE SKIP LOCKED)"
     )
-    left = iter(range(many))
+    remaining = iter(range(count))
 
     async def worker() -> None:
         async with pool.acquire() as db:
-            for _ in left:
+            for _ in remaining:
                 await db.execute(sql)
 
     began = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for _ in range(AT_A_TIME):
             group.create_task(worker())
-    taken = time.perf_counter() - began
+    took = time.perf_counter() - began
     await pool.close()
-    return many / taken
+    return count / took
 
 
 async def main() -> None:
@@ -104,11 +104,11 @@ async def main() -> None:
         sqlite: Store = SqliteStore.open(Path(folder) / "cell.sqlite", 1)
         with server.database() as url, server.database() as other:
             postgres: Store = await PostgresStore.open(url, 1)
-            for round_ in range(3):
-                print(f"round {round_ + 1}")
+            for number in range(1, 4):
+                print(f"round {number}")
                 for name, store in (("SQLite", sqlite), ("PostgreSQL", postgres)):
-                    claims, lives = await figures(store)
-                    print(f"  {name:<12} {claims:8.0f} claims/s  {lives:8.0f} lives/s")
+                    claims, lifecycles = await figures(store)
+                    print(f"  {name:<12} {claims:8.0f} claims/s  {lifecycles:8.0f} lives/s")
             print(f"  raw claims of PostgreSQL: {await raw_claims(other):8.0f} /s")
             await postgres.close()
         await sqlite.close()

@@ -1,4 +1,4 @@
-"""Fixtures that tests of several folders use: a cell, a manager on it, an agent, little servers."""
+"""Fixtures for several folders of integration tests: a cell, a manager, an agent, and fake servers."""
 
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
-from tests.support.runners.manager_bench import ManagerBench
-from tests.support.servers.object_server import ObjectServer, serving_objects
-from tests.support.servers.step_server import StepServer, serving
-from tests.support.servers.vault_server import FakeVault, serving_vault
+from tests.support.runners.manager_harness import ManagerHarness
+from tests.support.servers.object_server import ObjectServer, run_object_server
+from tests.support.servers.step_server import StepServer, run_step_server
+from tests.support.servers.vault_server import FakeVault, run_vault_server
 
 from remuda.testing.agent_process import AgentProcess
 from remuda.testing.coordinator import Coordinator
@@ -23,16 +23,16 @@ def cell(tmp_path: Path) -> Iterator[ServedCell]:
 
 
 @pytest.fixture
-async def cell_bench(tmp_path: Path, cell: ServedCell) -> AsyncIterator[ManagerBench]:
+async def cell_harness(tmp_path: Path, cell: ServedCell) -> AsyncIterator[ManagerHarness]:
     """A manager with one shell runner of the cell."""
-    bench = ManagerBench(tmp_path, cell)
-    yield bench
-    await bench.close()
+    harness = ManagerHarness(tmp_path, cell)
+    yield harness
+    await harness.close()
 
 
 @pytest.fixture
 async def coordinator() -> AsyncIterator[Coordinator]:
-    """A strict server for managers; in the end no call may have broken a rule."""
+    """A fake server that checks the calls of managers. Fails the test if a call violated the protocol."""
     server = Coordinator()
     await server.start()
     yield server
@@ -42,37 +42,36 @@ async def coordinator() -> AsyncIterator[Coordinator]:
 
 @pytest.fixture
 async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    """A running agent."""
     async with AgentProcess(tmp_path / "data") as process:
         await process.start()
         yield process
 
 
 @pytest.fixture
-async def open_agent(place: Path) -> AsyncIterator[AgentProcess]:
+async def open_agent(public_folder: Path) -> AsyncIterator[AgentProcess]:
     """A running agent in a folder that other users can enter."""
-    async with AgentProcess(place / "data") as process:
+    async with AgentProcess(public_folder / "data") as process:
         await process.start()
         yield process
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[StepServer]:
-    """A server for git and artifacts."""
-    with serving(tmp_path / "repos") as state:
+    """A fake server for git repositories and artifacts."""
+    with run_step_server(tmp_path / "repos") as state:
         yield state
 
 
 @pytest.fixture
 def storage() -> Iterator[ObjectServer]:
-    """An object storage."""
-    with serving_objects() as state:
+    """A fake object storage (S3)."""
+    with run_object_server() as state:
         yield state
 
 
 @pytest.fixture
 def vault() -> Iterator[FakeVault]:
-    with serving_vault() as state:
+    with run_vault_server() as state:
         yield state
 
 
@@ -83,9 +82,9 @@ def signing_key(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_key(place: Path) -> Path:
+def open_key(public_folder: Path) -> Path:
     """A private key in a folder that other users can enter; its public half is `public.pem` beside it."""
-    return write_signing_key(place)
+    return write_signing_key(public_folder)
 
 
 def write_signing_key(folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""A cell whose blobs lie in a bucket of a real S3 server."""
+"""A cell keeps its blobs (artifacts and archived traces) in a bucket of a real S3 server."""
 
 import hashlib
 import io
@@ -44,15 +44,15 @@ def cell(tmp_path: Path, server: S3Server) -> Iterator[ServedCell]:
         yield served
 
 
-def objects(server: S3Server) -> list[str]:
+def object_names(server: S3Server) -> list[str]:
+    """Names of the cell's objects, except the object that names the owner of the prefix."""
     folder = server.folder / "remuda" / "cell-1"
-    """What is stored, but for the name of its owner."""
-    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    return sorted(found - {"owner"})
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return sorted(names - {"owner"})
 
 
 def archive(size: int) -> bytes:
-    """An archive with one large file, which cannot be packed, and a small one."""
+    """An archive with a small file and one of `size` random bytes, which cannot be compressed."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("out/large", os.urandom(size))
@@ -61,8 +61,8 @@ def archive(size: int) -> bytes:
 
 
 @pytest.fixture
-def made(cell: ServedCell) -> tuple[ScriptedRunner, dict[str, Any], bytes]:
-    """A job that logged and left an archive of 20 MiB, and has succeeded."""
+def finished(cell: ServedCell) -> tuple[ScriptedRunner, dict[str, Any], bytes]:
+    """A runner, its successful job, which has a log, and the archive of 20 MiB that the job uploaded."""
     cell.new_project("app", PIPELINE)
     runner, content = cell.new_runner(), archive(20 * MEBIBYTE)
     job = runner.take()
@@ -73,22 +73,22 @@ def made(cell: ServedCell) -> tuple[ScriptedRunner, dict[str, Any], bytes]:
 
 
 def test_artifacts_go_through_the_bucket(
-    cell: ServedCell, server: S3Server, made: tuple[ScriptedRunner, dict[str, Any], bytes]
+    cell: ServedCell, server: S3Server, finished: tuple[ScriptedRunner, dict[str, Any], bytes]
 ) -> None:
-    runner, job, content = made
+    runner, job, content = finished
     path = f"/projects/1/jobs/{job['id']}"
     assert runner.download(runner.take(), of=job["id"]).body == content
     before = server.requests("GetObject")
     assert cell.api("GET", f"{path}/artifacts/out/small.txt").body == b"small"
-    # Each for 256 KiB at most: a small file does not cost a large archive.
+    # Each request is for 256 KiB at most: the cell does not read the whole archive for a small file.
     assert 1 <= server.requests("GetObject") - before <= 8
     assert cell.api("GET", f"{path}/artifacts/out/none").status == 404
     listed = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files", PRIVATE_TOKEN=cell.token)
-    assert [one["path"] for one in listed.json()] == ["out/large", "out/small.txt"]
-    assert any(name.startswith(f"artifacts/0/{job['id']}/archive-") for name in objects(server))
+    assert [file["path"] for file in listed.json()] == ["out/large", "out/small.txt"]
+    assert any(name.startswith(f"artifacts/0/{job['id']}/archive-") for name in object_names(server))
     assert not (cell.settings.data / "blobs" / "kept").exists()
     assert cell.api("DELETE", f"{path}/artifacts").status == 204
-    assert not any(name.startswith("artifacts/") for name in objects(server))
+    assert not any(name.startswith("artifacts/") for name in object_names(server))
 
 
 def test_a_refused_upload_leaves_nothing_in_the_bucket(tmp_path: Path, server: S3Server) -> None:
@@ -103,17 +103,17 @@ def test_a_refused_upload_leaves_nothing_in_the_bucket(tmp_path: Path, server: S
         job = runner.take()
         assert runner.upload(job, b"x" * (20 * MEBIBYTE + 1)).status == 413
         assert runner.upload(job, b"x" * (20 * MEBIBYTE)).status == 201
-        assert len([name for name in objects(server) if name.startswith("artifacts/")]) == 1
+        assert len([name for name in object_names(server) if name.startswith("artifacts/")]) == 1
 
 
 def test_traces_are_archived_in_the_bucket(
-    cell: ServedCell, server: S3Server, made: tuple[ScriptedRunner, dict[str, Any], bytes]
+    cell: ServedCell, server: S3Server, finished: tuple[ScriptedRunner, dict[str, Any], bytes]
 ) -> None:
-    runner, job, _ = made
+    runner, job, _ = finished
     path = f"/projects/1/jobs/{job['id']}/trace"
     folder = cell.settings.data / "traces"
     wait_until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
-    assert f"traces/0/{job['id']}.log" in objects(server)
+    assert f"traces/0/{job['id']}.log" in object_names(server)
     assert cell.api("GET", path).body == b"hello\nworld\n"
     part = cell.api("GET", path, Range="bytes=6-10")
     assert (part.status, part.body) == (206, b"world")
@@ -121,13 +121,13 @@ def test_traces_are_archived_in_the_bucket(
     assert runner.patch(job, 6, b"world\n").status == 202
     assert runner.patch(job, 6, b"other\n").status == 403
     assert cell.api("POST", f"/projects/1/jobs/{job['id']}/erase").status == 201
-    assert objects(server) == []
+    assert object_names(server) == []
 
 
-def test_while_the_bucket_is_away_jobs_run_and_uploads_wait(
-    cell: ServedCell, server: S3Server, made: tuple[ScriptedRunner, dict[str, Any], bytes]
+def test_jobs_run_and_uploads_get_503_while_the_server_is_down(
+    cell: ServedCell, server: S3Server, finished: tuple[ScriptedRunner, dict[str, Any], bytes]
 ) -> None:
-    runner, made_job, _ = made
+    runner, finished_job, _ = finished
     folder = cell.settings.data / "traces"
     wait_until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
     job = runner.take()
@@ -142,38 +142,38 @@ def test_while_the_bucket_is_away_jobs_run_and_uploads_wait(
     server.start()
     wait_until(lambda: not list(folder.rglob("*.log")), "the trace is archived")
     assert cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body == b"hello\n"
-    assert cell.api("GET", f"/projects/1/jobs/{made_job['id']}/artifacts/out/small.txt").body == b"small"
+    assert cell.api("GET", f"/projects/1/jobs/{finished_job['id']}/artifacts/out/small.txt").body == b"small"
 
 
 @pytest.mark.parametrize(
-    ("address", "endpoint", "secret", "said"),
+    ("address", "endpoint", "secret", "error"),
     [
         ("s3://nothere/cell", None, None, "NoSuchBucket.*create it"),
         ("s3://remuda/cell", None, "wrong", "SignatureDoesNotMatch.*credentials"),
         ("s3://remuda/cell", "http://127.0.0.1:9", None, "can be reached"),
     ],
 )
-async def test_a_bucket_that_cannot_be_used_is_said_at_the_start(
+async def test_error_message_for_an_unusable_bucket(
     server: S3Server,
     monkeypatch: pytest.MonkeyPatch,
     address: str,
     endpoint: str | None,
     secret: str | None,
-    said: str,
+    error: str,
 ) -> None:
     if secret:
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
-    with pytest.raises(CellError, match=f"the blobs cannot be kept in {address}: .*{said}"):
+    with pytest.raises(CellError, match=f"the blobs cannot be kept in {address}: .*{error}"):
         await open_bucket(address, endpoint=endpoint or server.endpoint)
 
 
 def test_two_cells_cannot_share_a_prefix(tmp_path: Path, server: S3Server, cell: ServedCell) -> None:
-    def another(prefix: str) -> ServedCell:
+    def another_cell(prefix: str) -> ServedCell:
         return ServedCell(tmp_path / "other", blobs=f"s3://remuda/{prefix}", blobs_endpoint=server.endpoint)
 
-    with pytest.raises(CellError, match="belong to another cell"), another("cell-1"):
+    with pytest.raises(CellError, match="belong to another cell"), another_cell("cell-1"):
         pass
-    with another("cell-2"):
+    with another_cell("cell-2"):
         pass
 
 
@@ -214,7 +214,7 @@ asyncio.run(main())
 """
 
 
-def test_300_mebibytes_go_up_and_down_through_a_little_memory(server: S3Server) -> None:
+def test_300_mebibytes_are_uploaded_and_downloaded_with_less_than_100_of_memory(server: S3Server) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LARGE, server.endpoint], capture_output=True, text=True, check=True, timeout=100
     )

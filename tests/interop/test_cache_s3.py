@@ -1,4 +1,4 @@
-"""Caches in a bucket of a real S3 server, through the addresses that a manager signs."""
+"""Saves and restores caches in a bucket of a real S3 server, through URLs that a manager signs."""
 
 import json
 import os
@@ -29,12 +29,13 @@ def server(tmp_path: Path) -> Iterator[S3Server]:
         yield served
 
 
-def inputs(server: S3Server, key: str, *fallback: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    known = server.environment
+def cache_inputs(server: S3Server, key: str, *fallback: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Inputs of the steps cache_restore and cache_save, as the manager compiles them."""
+    credentials = server.environment
     s3 = S3Config(
         server_address=f"127.0.0.1:{server.port}",
-        access_key=known["AWS_ACCESS_KEY_ID"],
-        secret_key=changes.get("secret", known["AWS_SECRET_ACCESS_KEY"]),
+        access_key=credentials["AWS_ACCESS_KEY_ID"],
+        secret_key=changes.get("secret", credentials["AWS_SECRET_ACCESS_KEY"]),
         bucket="caches",
         insecure=True,
     )
@@ -47,45 +48,46 @@ def inputs(server: S3Server, key: str, *fallback: str, **changes: Any) -> tuple[
     return restore["inputs"], save["inputs"]
 
 
-def run(step: str, given: dict[str, Any], work: Path) -> tuple[dict[str, Any], str]:
-    """A step as a program of its own; what it told and what it printed."""
+def run_step(step: str, inputs: dict[str, Any], work: Path) -> tuple[dict[str, Any], str]:
+    """Run a standard step as its own process. Returns its outputs and what it printed."""
     work.mkdir(exist_ok=True)
-    told = work.with_name("told")
-    told.unlink(missing_ok=True)
-    work.with_name("inputs").write_text(json.dumps(given))
-    env = os.environ | {"REMUDA_INPUTS": str(work.with_name("inputs")), "REMUDA_OUTPUTS": str(told)}
+    outputs = work.with_name("outputs")
+    outputs.unlink(missing_ok=True)
+    work.with_name("inputs").write_text(json.dumps(inputs))
+    env = os.environ | {"REMUDA_INPUTS": str(work.with_name("inputs")), "REMUDA_OUTPUTS": str(outputs)}
     words = [sys.executable, "-m", "remuda.stdsteps", step]
     done = subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, check=True)
-    return {one["name"]: one["value"] for one in map(json.loads, told.read_text().splitlines())}, done.stdout
+    lines = map(json.loads, outputs.read_text().splitlines())
+    return {line["name"]: line["value"] for line in lines}, done.stdout
 
 
-def test_save_restore_fallback_and_nothing_new(server: S3Server, tmp_path: Path) -> None:
+def test_save_restore_fallback_and_unchanged_content(server: S3Server, tmp_path: Path) -> None:
     work = tmp_path / "one"
     (work / "deps").mkdir(parents=True)
     (work / "deps/blob").write_bytes(os.urandom(40 * MEBIBYTE))
-    restore, save = inputs(server, "feature/one two")
-    assert run("cache_restore", restore, tmp_path / "none")[0]["hit"] is False
-    told, text = run("cache_save", save, work)
-    assert told["saved"] is True, text
-    assert told["bytes"] > 40 * MEBIBYTE
-    assert run("cache_save", save, work)[0]["saved"] is False
-    assert run("cache_restore", restore, tmp_path / "two")[0]["hit"] is True
+    restore, save = cache_inputs(server, "feature/one two")
+    assert run_step("cache_restore", restore, tmp_path / "none")[0]["hit"] is False
+    outputs, text = run_step("cache_save", save, work)
+    assert outputs["saved"] is True, text
+    assert outputs["bytes"] > 40 * MEBIBYTE
+    assert run_step("cache_save", save, work)[0]["saved"] is False
+    assert run_step("cache_restore", restore, tmp_path / "two")[0]["hit"] is True
     assert (tmp_path / "two/deps/blob").read_bytes() == (work / "deps/blob").read_bytes()
-    restore, _ = inputs(server, "new", "feature/one two")
-    told, _ = run("cache_restore", restore, tmp_path / "three")
-    assert (told["hit"], told["fallback"], told["key"]) == (True, True, "feature/one two")
+    restore, _ = cache_inputs(server, "new", "feature/one two")
+    outputs, _ = run_step("cache_restore", restore, tmp_path / "three")
+    assert (outputs["hit"], outputs["fallback"], outputs["key"]) == (True, True, "feature/one two")
 
 
-def test_an_address_that_is_too_old_or_wrongly_signed_is_refused(server: S3Server, tmp_path: Path) -> None:
+def test_an_expired_or_wrongly_signed_url_is_refused(server: S3Server, tmp_path: Path) -> None:
     work = tmp_path / "one"
     (work / "deps").mkdir(parents=True)
     (work / "deps/file").write_text("x")
     for changes in ({"age": 8000}, {"secret": "wrong"}):
-        _, save = inputs(server, "k", **changes)
-        told, text = run("cache_save", save, work)
-        assert told["saved"] is False
+        _, save = cache_inputs(server, "k", **changes)
+        outputs, text = run_step("cache_save", save, work)
+        assert outputs["saved"] is False
         assert "the cache is not saved: uploading the cache failed: the server answered 403" in text
-    # A download's address does not upload.
-    restore, save = inputs(server, "k")
-    _, text = run("cache_save", save | {"upload": restore["downloads"][0], "present": ""}, work)
+    # A URL that is signed for a download is not valid for an upload.
+    restore, save = cache_inputs(server, "k")
+    _, text = run_step("cache_save", save | {"upload": restore["downloads"][0], "present": ""}, work)
     assert "the server answered 403" in text

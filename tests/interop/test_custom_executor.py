@@ -1,8 +1,8 @@
 """One driver of the custom executor under the unmodified gitlab-runner 12.7 and under Remuda's manager.
 
-Both call the same programs in the same order, with the same meaning of exit codes, but for stages with nothing to do,
-which later versions of gitlab-runner leave out, too. Remuda's scripts use the real gitlab-runner for caches and
-artifacts where the job runs.
+Both call the same programs in the same order and interpret exit codes in the same way. Remuda omits stages that have
+nothing to do, as later versions of gitlab-runner do. Where the job runs, Remuda's scripts use the real gitlab-runner
+for caches and artifacts.
 """
 
 import os
@@ -38,51 +38,55 @@ fails:
   allow_failure: true
   artifacts: {paths: [out], when: always}
 """
-NEWER = {"cleanup_file_variables": "", "build_script": "step_script"}
-"""Stages that gitlab-runner 12.7 did not have, or called otherwise."""
+PRESENT_NAMES = {"cleanup_file_variables": "", "build_script": "step_script"}
+"""Stages that gitlab-runner 12.7 named differently, by that name; empty: a stage that it did not have, ignored."""
 MAY_BE_EMPTY = ("restore_cache", "download_artifacts", "after_script", "archive_cache", "upload_artifacts_on_success")
 
 
 @dataclass
-class Seen:
-    """What came of a pipeline."""
+class PipelineResult:
+    """Driver calls, jobs and traces of a pipeline that has ended."""
 
     calls: list[str]
     jobs: dict[str, Any]
     traces: dict[str, str]
 
 
-def run(tmp_path: Path, start: Callable[[Lab, str, Path], Callable[[], None]]) -> Seen:
-    """A pipeline on a cell of its own; `start` begins whatever takes the jobs, and gives how to end it."""
+def run_pipeline(tmp_path: Path, start: Callable[[Lab, Path], Callable[[], None]]) -> PipelineResult:
+    """Run the pipeline on a new cell. `start` starts the runner and returns a function that stops it."""
     driver = Driver(tmp_path / "driver")
     (driver.folder / "gitlab-runner").symlink_to(PROGRAM)
     settings = {name: driver.env[name] for name in ("CALLS", "BUILDS", "CACHES")}
     settings["PATH"] = f"{driver.folder}:{os.environ['PATH']}"
     lab = Lab(tmp_path / "lab", settings=settings)
-    end: Callable[[], None] = lambda: None  # noqa: E731
+    stop: Callable[[], None] = do_nothing
     try:
         lab.start_cell()
-        made = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "custom"})
+        runner = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "custom"})
         folder = driver.folder
         lab.config.write_text(
             f'concurrent = 1\ncheck_interval = 1\n[[runners]]\nname = "custom"\nurl = "{lab.url}"\n'
-            f'token = "{made["token"]}"\nexecutor = "custom"\nbuilds_dir = "/nowhere"\ncache_dir = "/nowhere"\n'
+            f'token = "{runner["token"]}"\nexecutor = "custom"\nbuilds_dir = "/nowhere"\ncache_dir = "/nowhere"\n'
             f'[runners.custom]\nconfig_exec = "{folder}/config"\nprepare_exec = "{folder}/prepare"\n'
             f'run_exec = "{folder}/run"\nrun_args = ["extra"]\ncleanup_exec = "{folder}/cleanup"\n'
         )
-        end = start(lab, made["token"], tmp_path)
+        stop = start(lab, tmp_path)
         project = new_project(lab, "driven", PIPELINE, **{"job.txt": "of the repository\n"})
         pipeline = first_pipeline(lab, project)
         wait_for(lab, pipeline, seconds=120)
         jobs = {job.name: job for job in pipeline.jobs.list(get_all=True)}
         traces = {name: trace_of(project, job.id).decode(errors="replace") for name, job in jobs.items()}
-        return Seen(driver.calls, jobs, traces)
+        return PipelineResult(driver.calls, jobs, traces)
     finally:
-        end()
+        stop()
         lab.close()
 
 
-def real_runner(lab: Lab, _token: str, folder: Path) -> Callable[[], None]:
+def do_nothing() -> None:
+    pass
+
+
+def start_gitlab_runner(lab: Lab, folder: Path) -> Callable[[], None]:
     work = folder / "work"
     work.mkdir()
     command = [str(PROGRAM), "run", "--config", str(lab.config), "--working-directory", str(work)]
@@ -91,25 +95,26 @@ def real_runner(lab: Lab, _token: str, folder: Path) -> Callable[[], None]:
         command, env=lab.manager.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
     )
 
-    def end() -> None:
-        os.killpg(process.pid, signal.SIGKILL)  # its jobs are over, and it would wait for an answer to its last request
+    def stop() -> None:
+        # Its jobs are over. After SIGTERM it would wait for the answer to its last job request.
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         log.close()
 
-    return end
+    return stop
 
 
-def our_manager(lab: Lab, _token: str, _folder: Path) -> Callable[[], None]:
+def start_manager(lab: Lab, _folder: Path) -> Callable[[], None]:
     lab.manager.start()
-    return lambda: None
+    return do_nothing
 
 
 def jobs_of(calls: list[str]) -> list[tuple[str, ...]]:
-    """What was called for each job, in words of today, in an order that does not depend on the jobs'."""
+    """Driver calls of each job, by the present names of stages; sorted, because the order of jobs may differ."""
     jobs: list[list[str]] = [[]]
     for call in calls:
         name = call.partition(" ")[0] if call.startswith("prepare") else call.removeprefix("run ")
-        name = NEWER.get(name, name)
+        name = PRESENT_NAMES.get(name, name)
         if name:
             jobs[-1].append(name)
         if name == "cleanup":
@@ -117,19 +122,21 @@ def jobs_of(calls: list[str]) -> list[tuple[str, ...]]:
     return sorted(tuple(job) for job in jobs if job)
 
 
+def without_empty_stages(their_job: tuple[str, ...], our_job: tuple[str, ...]) -> tuple[str, ...]:
+    """The calls of gitlab-runner without stages that may have nothing to do and that Remuda did not run."""
+    return tuple(stage for stage in their_job if stage in our_job or stage not in MAY_BE_EMPTY)
+
+
 @pytest.mark.timeout(300)
-def test_both_call_a_driver_alike(tmp_path: Path) -> None:
-    theirs = run(tmp_path / "theirs", real_runner)
-    ours = run(tmp_path / "ours", our_manager)
-    for seen in (theirs, ours):
-        found = {name: job.status for name, job in seen.jobs.items()}
-        assert found == {"build": "success", "use": "success", "fails": "failed"}, seen.traces
-    called = jobs_of(theirs.calls)
+def test_both_runners_call_a_driver_alike(tmp_path: Path) -> None:
+    theirs = run_pipeline(tmp_path / "theirs", start_gitlab_runner)
+    ours = run_pipeline(tmp_path / "ours", start_manager)
+    for result in (theirs, ours):
+        statuses = {name: job.status for name, job in result.jobs.items()}
+        assert statuses == {"build": "success", "use": "success", "fails": "failed"}, result.traces
+    their_jobs = jobs_of(theirs.calls)
     for job in jobs_of(ours.calls):
-        assert any(job == tuple(one for one in other if one in job or one not in MAY_BE_EMPTY) for other in called), (
-            job,
-            called,
-        )
+        assert any(job == without_empty_stages(their_job, job) for their_job in their_jobs), (job, their_jobs)
     assert "cold" in ours.traces["build"]
     assert "Uploading artifacts" in ours.traces["build"]
     assert "Missing" not in "".join(ours.traces.values())

@@ -1,4 +1,4 @@
-"""The plugin docker-machine with the real docker-machine (GitLab's fork), on machines of a lab."""
+"""The plugin docker-machine drives the real docker-machine (GitLab's fork) on machines of a lab."""
 
 import asyncio
 import shlex
@@ -32,9 +32,9 @@ def lab() -> Iterator[Machines]:
 
 @pytest.fixture
 async def group(lab: Machines, tmp_path: Path) -> AsyncIterator[HostedGroup]:
-    """The plugin as a program, in the network of the lab."""
+    """The plugin as a process in the network of the lab."""
     program = tmp_path / "plugin"
-    program.write_text(f'#!/bin/sh\nexec {shlex.join([*lab.inside, str(PLUGIN)])} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join([*lab.network_prefix, str(PLUGIN)])} "$@"\n')
     program.chmod(0o755)
     group = HostedGroup(str(program))
     yield group
@@ -52,21 +52,22 @@ def a_config(tmp_path: Path, driver: str, *options: str, **more: Any) -> dict[st
     }
 
 
-async def until(group: HostedGroup, *states: InstanceState) -> list[str]:
+async def wait_for_states(group: HostedGroup, *states: InstanceState) -> list[str]:
+    """Wait until the instances have these states. Returns their names."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while [*(found := await group.update()).values()] != [*states]:  # noqa: ASYNC110 - a program outside
+        while [*(instances := await group.update()).values()] != [*states]:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.1)
-    return list(found)
+    return list(instances)
 
 
-async def logged_in(lab: Machines, group: HostedGroup, instance: str, key: Path) -> str:
-    """What a command says there, by ssh with what the plugin tells."""
+async def hostname_over_ssh(lab: Machines, group: HostedGroup, instance: str, key: Path) -> str:
+    """Output of `hostname` on an instance, by ssh with the connection data of the plugin."""
     info = await group.connect_info(instance)
     key.write_bytes(info.connector.key)
     key.chmod(0o600)
     options = ["-F", "none", "-i", str(key), "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no"]
     options += ["-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-p", str(info.connector.port)]
-    words = [*lab.inside, "ssh", *options, f"{info.connector.username}@{info.address()}", "hostname"]
+    words = [*lab.network_prefix, "ssh", *options, f"{info.connector.username}@{info.address()}", "hostname"]
     process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     return output.decode().strip()
@@ -78,26 +79,26 @@ async def test_a_machine_of_the_driver_none(lab: Machines, group: HostedGroup, t
     connector = Connector(username="root", key=lab.key.read_bytes())
     await group.init(config, Settings(connector=connector, owner="s_1/7"))
     assert await group.increase(3) == 3
-    names = await until(group, RUNNING, RUNNING, RUNNING)
+    names = await wait_for_states(group, RUNNING, RUNNING, RUNNING)
     assert sorted(path.name for path in (tmp_path / "store/machines").iterdir()) == sorted(names)
     await group.heartbeat(names[0])
     info = await group.connect_info(names[0])
     assert (info.address(), info.connector.port, info.connector.username) == (machine.address, 22, "root")
-    assert await logged_in(lab, group, names[0], tmp_path / "key") == machine.name
+    assert await hostname_over_ssh(lab, group, names[0], tmp_path / "key") == machine.name
     machine.unplug()
     try:
         with pytest.raises(UnhealthyError, match=f"does not answer at {machine.address}; docker-machine says of it: "):
             await group.heartbeat(names[0])
     finally:
         machine.plug()
-    assert [one.owner for one in await group.recover()] == ["s_1/7"] * 3
+    assert [instance.owner for instance in await group.recover()] == ["s_1/7"] * 3
     assert await group.decrease(names) == names
-    await until(group)
+    await wait_for_states(group)
     assert list((tmp_path / "store/machines").iterdir()) == []
 
 
-def written_down(folder: Path) -> Login | None:
-    """How to log in, as soon as docker-machine has written all of it."""
+def read_complete_login(folder: Path) -> Login | None:
+    """The login of a machine; None until docker-machine has written all of it."""
     try:
         login = read_login(folder)
     except TemporaryError:
@@ -105,7 +106,7 @@ def written_down(folder: Path) -> Login | None:
     return login if login.key_path.is_file() and login.username else None
 
 
-_DOCKER = """
+_FAKE_PROGRAMS = """
 set -e
 mkdir -p /usr/local/bin
 cat >/usr/local/bin/systemctl <<'END'
@@ -125,19 +126,19 @@ chmod 755 /usr/local/bin/systemctl /usr/local/bin/sudo /usr/local/bin/docker
 """
 
 
-async def test_a_create_that_cannot_succeed_is_swept(lab: Machines, group: HostedGroup, tmp_path: Path) -> None:
-    """`generic` on a machine without an engine waits for it; the deadline ends that, and nothing is left."""
+async def test_a_failed_create_is_cleaned_up(lab: Machines, group: HostedGroup, tmp_path: Path) -> None:
+    """The driver `generic` waits for a container engine that never starts; after create_timeout nothing is left."""
     machine = lab.machines[0]
-    machine.run(_DOCKER)
+    machine.run(_FAKE_PROGRAMS)
     options = [f"generic-ip-address={machine.address}", f"generic-ssh-key={lab.key}", "generic-ssh-user=root"]
     config = a_config(tmp_path, "generic", *options, create_timeout=10)
     await group.init(config, Settings(owner="s_1/7"))
     assert await group.increase(1) == 1
-    [name] = await until(group, InstanceState.CREATING)
+    [name] = await wait_for_states(group, InstanceState.CREATING)
     async with asyncio.timeout(WAIT_SECONDS):
-        while not (login := written_down(tmp_path / "store/machines" / name)):  # noqa: ASYNC110 - a program outside
+        while not (login := read_complete_login(tmp_path / "store/machines" / name)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     assert (login.address, login.port, login.username) == (machine.address, 22, "root")
     assert login.key_path.read_bytes() == lab.key.read_bytes()
-    await until(group)
+    await wait_for_states(group)
     assert list((tmp_path / "store/machines").iterdir()) == []

@@ -1,4 +1,4 @@
-"""An environment plugin in Go, which `make interop` builds: the conformance check, and a job on its machine."""
+"""An environment plugin in Go, which `make interop` builds, passes the conformance check and runs a job."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,22 +20,22 @@ STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "hello", "script": "ech
 @pytest.fixture
 def plugin(tmp_path: Path) -> Iterator[Path]:
     require_built(BUILT)
-    described = tmp_path / "descriptor"
-    described.write_bytes(pb.DESCRIPTOR.serialized_pb)
+    descriptor = tmp_path / "descriptor"
+    descriptor.write_bytes(pb.DESCRIPTOR.serialized_pb)
     program = tmp_path / "go-plugin"
-    program.write_text(f"#!/bin/sh\nexport PROTOCOL='{described}' AGENT='{' '.join(PROGRAM)}'\nexec {BUILT}\n")
+    program.write_text(f"#!/bin/sh\nexport PROTOCOL='{descriptor}' AGENT='{' '.join(PROGRAM)}'\nexec {BUILT}\n")
     program.chmod(0o755)
     yield program
     kill_agents(tmp_path)
 
 
-async def test_it_passes_the_check_in_both_versions(plugin: Path, tmp_path: Path) -> None:
-    found = [result async for result in check_plugin(str(plugin), {}, tmp_path / "kept")]
-    assert [result for result in found if result.problem] == []
-    assert {result.name[-2] for result in found[1:]} == {"1", "2"}
+async def test_a_go_plugin_passes_the_check_in_both_protocol_versions(plugin: Path, tmp_path: Path) -> None:
+    results = [result async for result in check_plugin(str(plugin), {}, tmp_path / "kept")]
+    assert [result for result in results if result.problem] == []
+    assert {result.name[-2] for result in results[1:]} == {"1", "2"}
 
 
-async def test_a_manager_runs_jobs_with_it(plugin: Path, tmp_path: Path) -> None:
+async def test_a_manager_runs_a_job_with_a_go_plugin(plugin: Path, tmp_path: Path) -> None:
     async with plugin_environment(tmp_path, plugin, {}) as environment:
         place = JobPlace(key="1-abc", runner="abc", slot=0, project="group/project", before_job="echo $REMUDA_JOB")
         machine = await environment.acquire(place)

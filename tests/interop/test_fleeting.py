@@ -1,4 +1,4 @@
-"""Plugins and hosts of both sides: fleeting's own plugin in Go under our host, ours under its host library."""
+"""Fleeting's own plugin in Go runs under our host, and our plugin under the host library in Go."""
 
 import asyncio
 import json
@@ -29,6 +29,7 @@ SETTINGS = Settings(connector=Connector(username="ci", password="secret", keepal
 
 
 def built(name: str) -> str:
+    """Path of a program that `make interop` has built."""
     require_built(BUILT / name)
     return str(BUILT / name)
 
@@ -41,24 +42,24 @@ async def test_the_dummy_plugin_under_our_host(auto_mtls: bool) -> None:
         assert (info.id, info.max_size, info.capabilities) == ("dummy/dummy", 5, frozenset())
         assert await group.update() == {}
         assert await group.increase(2) == 2
-        found = await group.update()
-        assert list(found.values()) == [InstanceState.CREATING] * 2
-        one, other = found
-        connect = await group.connect_info(one)
+        instances = await group.update()
+        assert list(instances.values()) == [InstanceState.CREATING] * 2
+        first, second = instances
+        connect = await group.connect_info(first)
         host, _, port = connect.address().rpartition(":")
         assert host == "127.0.0.1"
         assert int(port)
-        await group.heartbeat(one)
+        await group.heartbeat(first)
         with pytest.raises(UnhealthyError):
             await group.heartbeat("nobody")
-        assert await group.decrease([one]) == [one]
-        seen = [await group.update(), await group.update()]
-        assert seen[0].get(one) in (InstanceState.DELETING, InstanceState.DELETED)
-        assert seen[1].get(one, InstanceState.DELETED) is InstanceState.DELETED
-        assert seen[1][other] is InstanceState.CREATING
-        for missing in (group.suspend([other]), group.stats(), group.recover()):
+        assert await group.decrease([first]) == [first]
+        updates = [await group.update(), await group.update()]
+        assert updates[0].get(first) in (InstanceState.DELETING, InstanceState.DELETED)
+        assert updates[1].get(first, InstanceState.DELETED) is InstanceState.DELETED
+        assert updates[1][second] is InstanceState.CREATING
+        for unsupported_call in (group.suspend([second]), group.stats(), group.recover()):
             with pytest.raises(UnsupportedError):
-                await missing
+                await unsupported_call
         await group.shutdown()
         pid = group.pid
     finally:
@@ -66,29 +67,29 @@ async def test_the_dummy_plugin_under_our_host(auto_mtls: bool) -> None:
     assert pid not in dict(processes())
 
 
-async def test_the_dummy_plugin_is_replaced_when_it_is_killed() -> None:
+async def test_the_dummy_plugin_is_restarted_when_it_is_killed() -> None:
     group = HostedGroup(built("fleeting-plugin-dummy"), backoff=Backoff(first_seconds=0.05))
     try:
         await group.init({}, SETTINGS)
-        first = group.pid
-        assert first is not None
-        os.kill(first, 9)
+        first_pid = group.pid
+        assert first_pid is not None
+        os.kill(first_pid, 9)
         await until(lambda: group.starts == 2 and group.pid is not None)
-        assert group.pid != first
+        assert group.pid != first_pid
         assert await group.update() == {}
     finally:
         await group.close()
 
 
-async def test_a_wrong_configuration_of_the_dummy_plugin_is_said() -> None:
+async def test_a_wrong_configuration_of_the_dummy_plugin_raises_its_error() -> None:
     group = HostedGroup(built("fleeting-plugin-dummy"))
     with pytest.raises(Exception, match="MaxSize") as caught:
         await group.init({"MaxSize": "many"}, SETTINGS)
-    assert not isinstance(caught.value, PermanentError), "Go's plugins do not say which kind an error is"
+    assert not isinstance(caught.value, PermanentError), "Go's plugins do not report the kind of an error"
 
 
 def go_host(plugin: Path, config: dict[str, Any]) -> AbstractAsyncContextManager[LineProgram]:
-    """Upstream's host library, call by call."""
+    """Start a program with upstream's host library that makes one call for each line of its stdin."""
     return line_program(built("fleeting-host"), str(plugin), json.dumps(config), log=plugin.parent / "host.log")
 
 
@@ -100,31 +101,31 @@ async def test_our_plugin_under_the_real_host_library(tmp_path: Path) -> None:
         assert info == {"ID": "test/table", "MaxSize": 5, "Version": "1.2.3", "BuildInfo": "built by hand"}
         assert await host.call("increase", n=2) == 2
         assert set((await host.call("update")).values()) == {"creating"}
-        one, other = sorted(await host.call("update"))
-        connect = await host.call("connect_info", instance=one)
+        first, second = sorted(await host.call("update"))
+        connect = await host.call("connect_info", instance=first)
         assert {name: connect[name] for name in connector} == connector
         assert connect["internal_addr"] == "10.1.2.3"
         assert "expires" not in connect
-        await host.call("heartbeat", instance=one)
-        assert "nobody is gone" in (await host.answer("heartbeat", instance="nobody"))["error"]
-        assert await host.call("decrease", instances=[one]) == [one]
-        assert await host.call("update") == {one: "deleting", other: "running"}
-        assert await host.call("update") == {other: "running"}
+        await host.call("heartbeat", instance=first)
+        assert "nobody is gone" in (await host.call_raw("heartbeat", instance="nobody"))["error"]
+        assert await host.call("decrease", instances=[first]) == [first]
+        assert await host.call("update") == {first: "deleting", second: "running"}
+        assert await host.call("update") == {second: "running"}
         await host.call("shutdown")
     assert not [words for _, words in processes() if str(plugin) in words]
 
 
-async def test_our_plugin_without_abilities_under_the_real_host_library(tmp_path: Path) -> None:
+async def test_our_plugin_without_optional_calls_under_the_real_host_library(tmp_path: Path) -> None:
     plugin = a_plugin(tmp_path, PlainGroup)
     async with go_host(plugin, {"max_sise": 5}) as host:
-        assert "did you mean max_size?" in (await host.answer("init"))["error"]
+        assert "did you mean max_size?" in (await host.call_raw("init"))["error"]
     async with go_host(plugin, {}) as host:
         await host.call("init")
         await host.call("heartbeat", instance="anybody")
         await host.call("shutdown")
 
 
-async def test_our_plugin_ends_with_a_go_host_that_is_killed(tmp_path: Path) -> None:
+async def test_our_plugin_exits_when_its_go_host_is_killed(tmp_path: Path) -> None:
     plugin = a_plugin(tmp_path)
     async with go_host(plugin, {}) as host:
         await host.call("init")
@@ -142,7 +143,7 @@ async def test_our_plugin_under_a_go_host_that_asks_for_tls(tmp_path: Path) -> N
     assert int(printed) > len("test/table"), logged.decode()
 
 
-async def described(channel: Channel, symbol: str) -> FileDescriptorProto:
+async def request_descriptor(channel: Channel, symbol: str) -> FileDescriptorProto:
     async with ServerReflectionStub(channel).ServerReflectionInfo.open() as stream:
         await stream.send_message(ServerReflectionRequest(file_containing_symbol=symbol), end=True)
         answer = await stream.recv_message()
@@ -150,8 +151,8 @@ async def described(channel: Channel, symbol: str) -> FileDescriptorProto:
     return FileDescriptorProto.FromString(answer.file_descriptor_response.file_descriptor_proto[0])
 
 
-def facts(file: FileDescriptorProto) -> set[tuple[object, ...]]:
-    """Everything of a file that is on the wire, and its names."""
+def protocol_elements(file: FileDescriptorProto) -> set[tuple[object, ...]]:
+    """Calls, enum values and fields of a protocol file, with their names, numbers and types."""
     calls = {
         (file.package, service.name, call.name, call.input_type, call.output_type, call.server_streaming)
         for service in file.service
@@ -167,14 +168,14 @@ def facts(file: FileDescriptorProto) -> set[tuple[object, ...]]:
     return calls | values | fields
 
 
-async def test_the_protocol_is_upstreams_to_the_letter() -> None:
+async def test_our_protocol_has_everything_of_upstreams() -> None:
     process = FleetingProcess(built("fleeting-plugin-dummy"), say=lambda _: None)
     channel = await process.start()
     try:
         for symbol, ours in (("proto.InstanceGroup", fleeting_pb2), ("plugin.GRPCBroker", fleeting_process_pb2)):
-            theirs = facts(await described(channel, symbol))
+            theirs = protocol_elements(await request_descriptor(channel, symbol))
             assert theirs
-            assert theirs - facts(FileDescriptorProto.FromString(ours.DESCRIPTOR.serialized_pb)) == set()
+            assert theirs - protocol_elements(FileDescriptorProto.FromString(ours.DESCRIPTOR.serialized_pb)) == set()
     finally:
         channel.close()
         process.kill()

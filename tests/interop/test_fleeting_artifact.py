@@ -1,4 +1,5 @@
-"""Plugins that upstream's tool publishes, installed by ours and by it, into one folder that both read."""
+"""Installs plugins that upstream's `fleeting-artifact` has released, by it and by `remuda plugin install`, into one
+folder. Both write the same layout and find the same programs."""
 
 import json
 import os
@@ -39,16 +40,16 @@ sys.exit(serve(Herd()))
 Install = Callable[[str], None]
 
 
-def upstream(*words: str, given: str | None = None) -> str:
-    """What `fleeting-artifact` prints; CalledProcessError where it fails."""
+def run_upstream(*words: str, stdin: str | None = None) -> str:
+    """Output of `fleeting-artifact`. Raises CalledProcessError if it fails."""
     require_built(BUILT)
     return subprocess.run(
-        [BUILT, *words], input=given, capture_output=True, text=True, check=True, timeout=60
+        [BUILT, *words], input=stdin, capture_output=True, text=True, check=True, timeout=60
     ).stdout.strip()
 
 
 def install_theirs(reference: str) -> None:
-    upstream("install", reference)
+    run_upstream("install", reference)
 
 
 def install_ours(reference: str) -> None:
@@ -56,23 +57,23 @@ def install_ours(reference: str) -> None:
 
 
 def release(reference: str, dist: Path) -> None:
-    """A plugin for this machine and for another one, which tells the version that it is released as."""
+    """Release a plugin for this platform and for another one. The plugin reports the version of the reference."""
     version = reference.rpartition(":")[2]
     system, machine, variant = this_platform()
     for platform in (f"{system}/{machine}{variant}", "linux/s390x"):
         program = a_program(dist / version / platform, HERD.format(python=sys.executable), name="plugin")
         program.with_name("version").write_text(version)
-    digest = upstream("release", "-dir", str(dist / version), reference)
+    digest = run_upstream("release", "-dir", str(dist / version), reference)
     assert "@sha256:" in digest
 
 
-def found_by_upstream(reference: str) -> str | None:
+def find_by_upstream(reference: str) -> str | None:
     with suppress(subprocess.CalledProcessError):
-        return upstream("lookpath", reference)
+        return run_upstream("lookpath", reference)
     return None
 
 
-def found_by_us(reference: str) -> str | None:
+def find_by_remuda(reference: str) -> str | None:
     with suppress(PermanentError):
         return find_program(reference)
     return None
@@ -80,7 +81,7 @@ def found_by_us(reference: str) -> str | None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where both install plugins."""
+    """The folder in which both install plugins."""
     monkeypatch.setenv("FLEETING_PLUGIN_PATH", str(tmp_path / "plugins"))
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     monkeypatch.delenv("DOCKER_AUTH_CONFIG", raising=False)
@@ -91,31 +92,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StepRegistry]:
-    """On the port of HTTP: upstream's tool makes no folder of a name with a port in it."""
+    """A registry with three releases, on port 80: upstream's tool makes no folder for a host name with a port."""
     if not has_registry():
         pytest.fail("docker-registry is not installed; `make packages` installs it")
     if os.geteuid() != 0:
         pytest.skip("only root may listen on port 80")
-    with step_registry(tmp_path_factory.mktemp("registry"), address=free_address()) as made:
+    with step_registry(tmp_path_factory.mktemp("registry"), address=free_address()) as registry:
         dist = tmp_path_factory.mktemp("dist")
         for version in ("1.2.0", "1.10.0", "2.0.0-RC.1"):
-            release(f"{made.host}/team/herd:{version}", dist)
-        yield made
+            release(f"{registry.host}/team/herd:{version}", dist)
+        yield registry
 
 
 def free_address() -> str:
-    """Of loopback, with nobody on port 80. Upstream's tool leaves TLS out where 127.0.0.1 is in the name."""
+    """A loopback address whose port 80 is free. Upstream's tool uses no TLS if the name contains 127.0.0.1."""
     for last in random.sample(range(100, 200), 100):
         with suppress(OSError), socket.create_server((f"127.0.0.{last}", 80)):
             return f"127.0.0.{last}"
-    raise AssertionError("port 80 is taken on a hundred addresses")
+    raise AssertionError("port 80 is in use on a hundred addresses")
 
 
-def test_what_upstream_releases_is_installed_listed_and_passes(
+def test_a_plugin_that_upstream_released_is_installed_listed_and_checked(
     registry: StepRegistry, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = f"{registry.host}/team/herd"
-    assert upstream("list", name).splitlines() == ["1.2.0", "1.10.0"]
+    assert run_upstream("list", name).splitlines() == ["1.2.0", "1.10.0"]
     install_ours(f"{name}:1")
     assert f"{name} 1.10.0 is installed: {folder / name / '1.10.0/plugin'}" in capsys.readouterr().out
     install_ours(f"{name}:1.2")
@@ -129,10 +130,10 @@ def test_what_upstream_releases_is_installed_listed_and_passes(
     call(["plugin", "check", f"{name}:1", "--boot-seconds", "5"])
     out = capsys.readouterr().out
     assert out.startswith(f"{folder / name / '1.10.0/plugin'}: 1 instance(s)")
-    assert out.endswith("All checks are passed\n")
+    assert out.endswith("All checks passed\n")
 
 
-def test_a_pre_release_that_upstream_calls_the_latest_is_taken_by_name_only(
+def test_a_pre_release_that_upstream_calls_latest_is_installed_only_by_its_version(
     registry: StepRegistry, folder: Path
 ) -> None:
     name = f"{registry.host}/team/herd"
@@ -142,11 +143,11 @@ def test_a_pre_release_that_upstream_calls_the_latest_is_taken_by_name_only(
     assert list(folder.glob("**/plugin")) == []
     install_theirs(name)
     assert list(folder.glob("**/plugin")) == [folder / name / "2.0.0-!r!c.1/plugin"]
-    assert (found_by_us(name), found_by_upstream(name)) == (None, None)
+    assert (find_by_remuda(name), find_by_upstream(name)) == (None, None)
 
 
-def version_of(path: Path) -> tuple[int, ...]:
-    """What tells a file that was written anew; looking at a folder changes its time of access."""
+def file_version(path: Path) -> tuple[int, ...]:
+    """Changes if the file is written again. Without the access time, which changes when a folder is listed."""
     status = path.stat()
     return status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns
 
@@ -154,19 +155,19 @@ def version_of(path: Path) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("first", "second"), [(install_ours, install_theirs), (install_theirs, install_ours)], ids=["ours", "theirs"]
 )
-def test_both_lay_plugins_out_alike_and_choose_alike(
+def test_both_write_the_same_layout_and_choose_the_same_version(
     registry: StepRegistry, folder: Path, first: Install, second: Install
 ) -> None:
     name = f"{registry.host}/team/herd"
     for version in ("1.2", "2.0.0-RC.1"):
         first(f"{name}:{version}")
-    before = {path: version_of(path) for path in (folder / name).rglob("*")}
+    before = {path: file_version(path) for path in (folder / name).rglob("*")}
     for version in ("1.2.0", "2.0.0-RC.1", "1.10"):
         second(f"{name}:{version}")
-    assert {path: version_of(path) for path in before} == before, "what is there is left as it is"
-    there = sorted(str(path.relative_to(folder / name)) for path in (folder / name).glob("*/*"))
+    assert {path: file_version(path) for path in before} == before, "an installed plugin was written again"
+    installed = sorted(str(path.relative_to(folder / name)) for path in (folder / name).glob("*/*"))
     expected = ["1.10.0", "1.2.0", "2.0.0-!r!c.1"]
-    assert there == [f"{version}/{file}" for version in expected for file in ("plugin", "version")]
+    assert installed == [f"{version}/{file}" for version in expected for file in ("plugin", "version")]
     chosen = {
         "": "1.10.0",
         ":latest": "1.10.0",
@@ -179,12 +180,15 @@ def test_both_lay_plugins_out_alike_and_choose_alike(
         ":2.0.0-RC.2": None,
         ":3": None,
     }
-    programs = {one: f"{folder / name / version / 'plugin'}" if version else None for one, version in chosen.items()}
-    assert {constraint: found_by_us(name + constraint) for constraint in chosen} == programs
-    assert {constraint: found_by_upstream(name + constraint) for constraint in chosen} == programs
+    programs = {
+        constraint: f"{folder / name / version / 'plugin'}" if version else None
+        for constraint, version in chosen.items()
+    }
+    assert {constraint: find_by_remuda(name + constraint) for constraint in chosen} == programs
+    assert {constraint: find_by_upstream(name + constraint) for constraint in chosen} == programs
 
 
-def test_names_mean_the_same_to_both(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_resolve_names_to_the_same_program(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = a_program(tmp_path / "1.2.3", HERD.format(python=sys.executable), name="plugin")
     program.with_name("version").write_text("1.2.3")
     install_ours(str(program))
@@ -201,18 +205,18 @@ def test_names_mean_the_same_to_both(tmp_path: Path, folder: Path, monkeypatch: 
         ("herd:v1", None),
         ("Herd", None),
     ):
-        assert (found_by_us(reference), found_by_upstream(reference)) == (expected, expected), reference
+        assert (find_by_remuda(reference), find_by_upstream(reference)) == (expected, expected), reference
 
 
-def test_a_login_of_upstreams_is_ours(tmp_path: Path, folder: Path) -> None:
+def test_a_login_of_upstreams_tool_is_used_by_ours(tmp_path: Path, folder: Path) -> None:
     if not has_registry():
         pytest.fail("docker-registry is not installed; `make packages` installs it")
     with basic_registry(tmp_path / "registry") as registry:
         reference = f"{registry.host}/team/herd:1.0.0"
         with pytest.raises(subprocess.CalledProcessError):
             release(reference, tmp_path / "dist")
-        upstream("login", "-username", USER, "-password-stdin", registry.host, given=PASSWORD)
+        run_upstream("login", "-username", USER, "-password-stdin", registry.host, stdin=PASSWORD)
         release(reference, tmp_path / "dist")
         install_ours(reference)
-    assert found_by_us(reference) == str(folder / registry.host / "team/herd/1.0.0/plugin")
-    assert found_by_upstream(reference) is None, "it wants no port in the name of a registry"
+    assert find_by_remuda(reference) == str(folder / registry.host / "team/herd/1.0.0/plugin")
+    assert find_by_upstream(reference) is None, "it does not accept a port in the name of a registry"

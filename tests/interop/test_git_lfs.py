@@ -1,4 +1,4 @@
-"""Checkouts of a repository that keeps files with Git LFS, by the real git-lfs, from a small LFS server."""
+"""Checks out a repository with Git LFS files: the real git-lfs fetches them from a small LFS server."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.built_programs import require_built
 from tests.support.git_client import git
-from tests.support.servers.http_server import PlainHandler, serving_http
+from tests.support.servers.http_server import PlainHandler, run_http_server
 from tests.support.servers.step_server import BASIC, TOKEN
 
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "git-lfs"
@@ -23,8 +23,8 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize {
 
 
 @dataclass
-class Served:
-    """A repository and its large files."""
+class LfsServer:
+    """State of the server: its repositories and the LFS requests that it received."""
 
     root: Path
     port: int = 0
@@ -35,7 +35,7 @@ class Served:
 
 
 class _Handler(PlainHandler):
-    state: Served
+    state: LfsServer
 
     def respond(self) -> None:
         body = self.read_body()
@@ -44,11 +44,13 @@ class _Handler(PlainHandler):
             self.answer(401, b"", {"WWW-Authenticate": "Basic"})
         elif path.endswith("/info/lfs/objects/batch"):
             self.state.requests.append("batch")
-            wanted = json.loads(body)["objects"]
-            start = f"http://127.0.0.1:{self.state.port}/objects"
-            told = [one | {"actions": {"download": {"href": f"{start}/{one['oid']}"}}} for one in wanted]
-            kind = {"Content-Type": "application/vnd.git-lfs+json"}
-            self.answer(200, json.dumps({"transfer": "basic", "objects": told}).encode(), kind)
+            prefix = f"http://127.0.0.1:{self.state.port}/objects"
+            objects = [
+                requested | {"actions": {"download": {"href": f"{prefix}/{requested['oid']}"}}}
+                for requested in json.loads(body)["objects"]
+            ]
+            headers = {"Content-Type": "application/vnd.git-lfs+json"}
+            self.answer(200, json.dumps({"transfer": "basic", "objects": objects}).encode(), headers)
         elif path == f"/objects/{OID}":
             self.state.requests.append("object")
             self.answer(200, CONTENT)
@@ -57,9 +59,9 @@ class _Handler(PlainHandler):
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
+def server(tmp_path: Path) -> Iterator[LfsServer]:
     require_built(PROGRAM)
-    state = Served(root=tmp_path / "repos")
+    state = LfsServer(root=tmp_path / "repos")
     bare, source = state.root / "group/project.git", tmp_path / "source"
     bare.mkdir(parents=True)
     source.mkdir()
@@ -72,23 +74,23 @@ def served(tmp_path: Path) -> Iterator[Served]:
     git(source, "commit", "-q", "-m", "with a large file")
     git(source, "push", "-q", str(bare), "main")
     handler = type("Handler", (_Handler,), {"state": state})
-    with serving_http(handler) as server:
-        state.port = server.server_port
+    with run_http_server(handler) as listening:
+        state.port = listening.server_port
         yield state
 
 
 def checkout(
-    served: Served, tmp_path: Path, *, has_lfs: bool = True, **inputs: Any
+    server: LfsServer, tmp_path: Path, *, has_lfs: bool = True, **inputs: Any
 ) -> "subprocess.CompletedProcess[str]":
     work = tmp_path / "work"
     work.mkdir(exist_ok=True)
-    given = {
-        "repo_url": served.url(),
+    defaults = {
+        "repo_url": server.url(),
         "sha": git(tmp_path / "source", "rev-parse", "HEAD"),
         "ref": "main",
         "refspecs": ["+refs/heads/main:refs/remotes/origin/main"],
     }
-    (tmp_path / "inputs").write_text(json.dumps(given | inputs))
+    (tmp_path / "inputs").write_text(json.dumps(defaults | inputs))
     env = os.environ | {"REMUDA_INPUTS": str(tmp_path / "inputs"), "HOME": str(tmp_path)}
     if has_lfs:
         env["PATH"] = f"{PROGRAM.parent}:{env['PATH']}"
@@ -96,13 +98,13 @@ def checkout(
     return subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, check=False)
 
 
-def test_large_files_come_with_the_commit_and_are_no_change(served: Served, tmp_path: Path) -> None:
+def test_lfs_files_are_fetched_once_and_git_status_is_clean(server: LfsServer, tmp_path: Path) -> None:
     for attempt in range(2):
-        done = checkout(served, tmp_path)
+        done = checkout(server, tmp_path)
         assert done.returncode == 0, done.stdout
         assert (tmp_path / "work/assets/large.bin").read_bytes() == CONTENT, attempt
-    # The second time what the first one fetched was still there.
-    assert served.requests.count("object") == 1
+    # The second checkout uses the file that the first one fetched.
+    assert server.requests.count("object") == 1
     env = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
     changed = subprocess.run(
         ["git", "status", "--porcelain"], cwd=tmp_path / "work", env=env, capture_output=True, check=True
@@ -113,11 +115,11 @@ def test_large_files_come_with_the_commit_and_are_no_change(served: Served, tmp_
     assert BASIC not in config
 
 
-def test_pointers_stay_where_nobody_wants_or_can_fetch_the_files(served: Served, tmp_path: Path) -> None:
-    done = checkout(served, tmp_path, lfs=False)
+def test_pointer_files_stay_if_lfs_is_off_or_not_installed(server: LfsServer, tmp_path: Path) -> None:
+    done = checkout(server, tmp_path, lfs=False)
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "work/assets/large.bin").read_text() == POINTER
-    done = checkout(served, tmp_path, has_lfs=False)
+    done = checkout(server, tmp_path, has_lfs=False)
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "work/assets/large.bin").read_text() == POINTER
-    assert served.requests == []
+    assert server.requests == []

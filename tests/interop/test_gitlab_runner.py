@@ -1,4 +1,4 @@
-"""The unmodified gitlab-runner 12.7 with its shell executor against a cell."""
+"""The unmodified gitlab-runner 12.7 with its shell executor runs jobs of a cell."""
 
 import io
 import zipfile
@@ -61,36 +61,34 @@ def client(cell: ServedCell) -> gitlab.Gitlab:
     return gitlab.Gitlab(cell.url, private_token=cell.token)
 
 
-def ended(project: Project, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
-    """The jobs of the project's only pipeline by name, once it is over; the newest try of each."""
+def wait_for_jobs(project: Project, seconds: float = WAIT_SECONDS) -> dict[str, Any]:
+    """Wait until the project's only pipeline has ended. Returns the last attempt of each job by name."""
 
-    def over() -> bool:
+    def is_over() -> bool:
         [pipeline] = project.pipelines.list(get_all=True)
         return pipeline.status in ("success", "failed", "canceled")
 
-    wait_until(over, "the pipeline is over", seconds)
+    wait_until(is_over, "the pipeline is over", seconds)
     [pipeline] = project.pipelines.list(get_all=True)
     return {job.name: project.jobs.get(job.id) for job in pipeline.jobs.list(get_all=True)}
 
 
 def job_named(project: Project, name: str) -> Any:
-    """The newest try of a job."""
+    """The last attempt of a job of the project's only pipeline."""
     [pipeline] = project.pipelines.list(get_all=True)
     return next(job for job in pipeline.jobs.list(get_all=True) if job.name == name)
 
 
 def new_project(client: gitlab.Gitlab, cell: ServedCell, name: str, pipeline_file: str) -> Project:
-    """A project whose first commit has this pipeline file."""
     return client.projects.get(cell.new_project(name, pipeline_file))
 
 
 def trace_of(job: Any) -> str:
-    """A job's log as text."""
     return bytes(job.trace()).decode()
 
 
 def test_a_whole_pipeline(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
-    """Register, clone, artifacts and a dotenv between jobs, a masked variable, after_script, a failure, a retry."""
+    """Covers registration, clone, artifacts and dotenv between jobs, masking, after_script, a failure and a retry."""
     runner = new_runner()
     runner.register("whole")
     runner.call("verify", "--config", str(runner.config))
@@ -101,7 +99,7 @@ def test_a_whole_pipeline(client: gitlab.Gitlab, cell: ServedCell, new_runner: N
     actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": WHOLE}]
     project.commits.create({"branch": "main", "commit_message": "Add a pipeline", "actions": actions})
 
-    jobs = ended(project)
+    jobs = wait_for_jobs(project)
     assert {name: job.status for name, job in jobs.items()} == {
         "build": "success",
         "test": "success",
@@ -120,8 +118,8 @@ def test_a_whole_pipeline(client: gitlab.Gitlab, cell: ServedCell, new_runner: N
     assert "before" in failed
     assert "\nnever\n" not in failed
     assert jobs["failing"].failure_reason == "script_failure"
-    tries = [job for job in project.jobs.list(get_all=True) if job.name == "again"]
-    assert sorted(job.status for job in tries) == ["failed", "success"]
+    attempts = [job for job in project.jobs.list(get_all=True) if job.name == "again"]
+    assert sorted(job.status for job in attempts) == ["failed", "success"]
     with zipfile.ZipFile(io.BytesIO(jobs["build"].artifacts())) as archive:
         assert archive.read("out/made.txt") == b"made of from the file\n"
 
@@ -133,13 +131,13 @@ def test_a_log_of_five_megabytes(client: gitlab.Gitlab, cell: ServedCell, new_ru
     line = "x" * 99
     script = f"awk 'BEGIN {{ for (i = 0; i < 52429; i++) print \"{line}\" }}'"
     project = new_project(client, cell, "flood", f"flood:\n  script:\n    - |\n      {script}\n")
-    jobs = ended(project)
+    jobs = wait_for_jobs(project)
     assert jobs["flood"].status == "success"
     assert trace_of(jobs["flood"]).count(line + "\n") == 52429
 
 
 def test_cancel_and_timeout(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
-    """A canceled job stops at the runner's next call; one over its time fails with that reason."""
+    """A canceled job stops at the runner's next call. A job that exceeds its timeout fails with that reason."""
     runner = new_runner()
     runner.register("stops")
     runner.start()
@@ -150,13 +148,13 @@ def test_cancel_and_timeout(client: gitlab.Gitlab, cell: ServedCell, new_runner:
         "endless:\n  script: [echo begun, sleep 300]\nslow:\n  script: [sleep 300]\n  timeout: 5 seconds\n",
     )
 
-    def begun() -> bool:
+    def has_begun() -> bool:
         job = job_named(project, "endless")
         return job.status == "running" and "begun" in trace_of(project.jobs.get(job.id))
 
-    wait_until(begun, "the job runs", WAIT_SECONDS)
+    wait_until(has_begun, "the job runs", WAIT_SECONDS)
     project.jobs.get(job_named(project, "endless").id).cancel()
-    jobs = ended(project)
+    jobs = wait_for_jobs(project)
     assert jobs["endless"].status == "canceled"
     assert (jobs["slow"].status, jobs["slow"].failure_reason) == ("failed", "job_execution_timeout")
     wait_until(
@@ -164,10 +162,12 @@ def test_cancel_and_timeout(client: gitlab.Gitlab, cell: ServedCell, new_runner:
     )
 
 
-def test_an_early_cancel_of_a_job_that_runs(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
-    """Its first piece of log comes three seconds after the job: until then it runs, and is not merely handed out.
+def test_a_job_is_canceled_before_its_first_log_piece(
+    client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner
+) -> None:
+    """The runner sends the first log piece three seconds after it got the job; until then the job counts as running.
 
-    This version cannot stop gracefully, so its after_script does not run; what a newer one says and gets is in
+    This version does not support graceful cancel, so after_script does not run. Newer versions are tested in
     tests/integration/cell/test_current_runner.py.
     """
     runner = new_runner()
@@ -179,7 +179,7 @@ def test_an_early_cancel_of_a_job_that_runs(client: gitlab.Gitlab, cell: ServedC
     job = project.jobs.get(job_named(project, "early").id)
     assert (job.status, job.started_at is not None) == ("running", True)
     job.cancel()
-    canceled = ended(project)["early"]
+    canceled = wait_for_jobs(project)["early"]
     assert (canceled.status, canceled.started_at) == ("canceled", job.started_at)
     assert canceled.duration > 0
     why = client.http_get(f"{cell.url}/api/remuda/v1/jobs/{job.id}/why")
@@ -192,13 +192,13 @@ def test_an_early_cancel_of_a_job_that_runs(client: gitlab.Gitlab, cell: ServedC
 
 
 def test_tags_pause_and_unregister(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
-    """Each of two runners gets only its jobs; a paused one gets none; one that is unregistered is gone."""
+    """Each of two runners gets only jobs with its tag, a paused runner gets none, an unregistered one is deleted."""
     red, blue = new_runner(), new_runner()
     red.register("red", "--tag-list", "red", "--run-untagged=false")
     blue.register("blue", "--tag-list", "blue", "--run-untagged=false")
-    named = {runner.description: runner for runner in client.runners_all.list(get_all=True)}
-    assert set(named) == {"red", "blue"}
-    paused = client.runners.get(named["blue"].id)
+    runners = {runner.description: runner for runner in client.runners_all.list(get_all=True)}
+    assert set(runners) == {"red", "blue"}
+    paused = client.runners.get(runners["blue"].id)
     paused.paused = True
     paused.save()
     red.start()
@@ -209,34 +209,35 @@ def test_tags_pause_and_unregister(client: gitlab.Gitlab, cell: ServedCell, new_
     assert job_named(project, "blue").status == "pending"
     paused.paused = False
     paused.save()
-    jobs = ended(project)
+    jobs = wait_for_jobs(project)
     assert {name: (job.status, job.runner["description"]) for name, job in jobs.items()} == {
         "red": ("success", "red"),
         "blue": ("success", "blue"),
     }
     blue.stop()
     blue.call("unregister", "--config", str(blue.config), "--all-runners")
-    left: list[Any] = client.runners_all.list(get_all=True)
-    assert [runner.description for runner in left] == ["red"]
+    remaining: list[Any] = client.runners_all.list(get_all=True)
+    assert [runner.description for runner in remaining] == ["red"]
     with pytest.raises(gitlab.GitlabGetError):
-        client.runners.get(named["blue"].id)
+        client.runners.get(runners["blue"].id)
 
 
 @pytest.mark.timeout(400)
 def test_runners_that_share_one_worker_do_not_wait_for_each_other(
     client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner
 ) -> None:
-    """With `concurrent = 1` a request that the cell held would keep the two other runners from asking."""
+    """With `concurrent = 1`, a long poll of one runner would prevent the two others from requesting jobs."""
     runner = new_runner(concurrent=1)
     for name in ("first", "second", "third"):
         runner.register(name, "--tag-list", name, "--run-untagged=false")
     runner.start()
 
-    def is_seen(name: str) -> bool:
-        return any(one.description == name and one.online for one in client.runners_all.list(get_all=True))
+    def is_online(name: str) -> bool:
+        runners = client.runners_all.list(get_all=True)
+        return any(runner.description == name and runner.online for runner in runners)
 
     wait_until(
-        lambda: all(is_seen(name) for name in ("first", "second", "third")),
+        lambda: all(is_online(name) for name in ("first", "second", "third")),
         "all three have asked for jobs",
         WAIT_SECONDS,
     )
@@ -244,21 +245,21 @@ def test_runners_that_share_one_worker_do_not_wait_for_each_other(
     for number in range(3):
         text = f"only:\n  tags: [third]\n  script: [echo {number}]\n"
         project = new_project(client, cell, f"third{number}", text)
-        job = ended(project, seconds=120)["only"]
+        job = wait_for_jobs(project, seconds=120)["only"]
         assert (job.status, job.runner["description"]) == ("success", "third")
         waited.append(job.queued_duration)
-    # By the cell's own record from pending to started; one of them may have met a busy machine.
+    # The median: one job may have waited because the machine was busy.
     assert sorted(waited)[1] < 5, f"seconds from pending to started: {waited}"
 
 
 @pytest.mark.timeout(300)
 def test_a_job_of_three_minutes(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
-    """Signs of life keep a long job its runner's, far beyond the lease of one minute."""
+    """The runner's calls renew the lease of one minute, so it keeps a job that takes longer."""
     runner = new_runner()
     runner.register("patient")
     runner.start()
     project = new_project(client, cell, "long", "long:\n  script: [sleep 180, echo finally]\n")
-    jobs = ended(project, seconds=270)
+    jobs = wait_for_jobs(project, seconds=270)
     assert jobs["long"].status == "success"
     assert jobs["long"].duration >= 180
     assert "finally" in trace_of(jobs["long"])

@@ -1,6 +1,6 @@
-"""The real client of GitLab's step runner against our agent, and beside it against the real step runner.
+"""The real client of GitLab's step runner runs jobs on our agent and, for comparison, on the real step runner.
 
-`make interop` builds both from the Go module (0.4.0, the newest that can be had as one).
+`make interop` builds client and step runner from the Go module (0.4.0, the newest that is available as a module).
 """
 
 import base64
@@ -35,7 +35,7 @@ exec:
 
 
 class Client:
-    """The Go program, call by call."""
+    """The Go program. It makes one call for each line of its stdin."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
@@ -50,7 +50,7 @@ class Client:
 
 
 @contextmanager
-def connected(*arguments: str) -> Iterator[Client]:
+def start_client(*arguments: str) -> Iterator[Client]:
     require_built(CLIENT)
     with subprocess.Popen([CLIENT, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -70,12 +70,12 @@ async def agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
 
 @pytest.fixture
 def client(agent: AgentProcess) -> Iterator[Client]:
-    with connected("unix", str(socket_of(agent.data))) as connection:
+    with start_client("unix", str(socket_of(agent.data))) as connection:
         yield connection
 
 
 def a_request(folder: Path, script: str, job_id: str = "1001", **values: Any) -> dict[str, Any]:
-    """As gitlab-runner sends it: no environment, variables, the project's folder, an empty spec."""
+    """A request as gitlab-runner sends it: without environment, in the project's folder, with an empty spec."""
     steps = f"{{}}\n---\n{json.dumps({'run': [{'name': 'hello', 'script': script}]})}"
     return {"Id": job_id, "WorkDir": str(folder), "BuildDir": str(folder), "Steps": steps} | values
 
@@ -95,7 +95,7 @@ def test_run_and_follow(client: Client, tmp_path: Path) -> None:
     assert job["Message"].endswith("exit status 3")
     assert job["StartTime"] < job["EndTime"]
     assert plain_lines(answer["log"], b"01O") == [str(tmp_path / "project").encode(), b"job [MASKED]", b"content"]
-    # It closes what it ran.
+    # The client has closed the job.
     assert client.call("list")["code"] == "OK"
     assert "jobs" not in client.call("list")
 
@@ -106,12 +106,12 @@ def test_calls_one_by_one(client: Client, tmp_path: Path) -> None:
     assert client.call("run", Request=request | {"Steps": "not even parsed"})["code"] == "OK"
     (job,) = client.call("status", ID="1001")["jobs"]
     assert STATES[job["State"]] == "running"
-    assert [one["Id"] for one in client.call("list")["jobs"]] == ["1001"]
+    assert [listed["Id"] for listed in client.call("list")["jobs"]] == ["1001"]
     (tmp_path / "go").touch()
     whole = client.call("logs", ID="1001")
     assert plain_lines(whole["log"], b"01O") == [b"begin", *(str(n).encode() for n in range(1, 2001))]
     assert whole["written"] == len(whole["log"])
-    # A reader that breaks off anywhere goes on with what it has counted itself.
+    # After a broken connection a reader continues at the offset that it has counted itself.
     broken = client.call("logs", ID="1001", Stop=len(whole["log"]) // 3)
     assert broken["error"].endswith("enough")
     rest = client.call("logs", ID="1001", Offset=broken["written"])
@@ -141,7 +141,7 @@ def test_a_request_above_4_mib(client: Client, tmp_path: Path) -> None:
 
 
 def test_through_the_proxy(agent: AgentProcess, tmp_path: Path) -> None:
-    with connected("command", sys.executable, "-m", "remuda.steps", "proxy", "--data", str(agent.data)) as client:
+    with start_client("command", sys.executable, "-m", "remuda.steps", "proxy", "--data", str(agent.data)) as client:
         answer = client.call("run and follow", Request=a_request(tmp_path, "seq 1 20000"))
         assert STATES[answer["jobs"][0]["State"]] == "success"
         assert len(plain_lines(answer["log"], b"01O")) == 20000
@@ -149,7 +149,7 @@ def test_through_the_proxy(agent: AgentProcess, tmp_path: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Something that speaks the protocol."""
+    """A connection to one of the two servers of the protocol."""
 
     client: Client
     is_real: bool
@@ -159,7 +159,7 @@ class Server:
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     if request.param == "ours":
         agent = request.getfixturevalue("agent")
-        with connected("unix", str(socket_of(agent.data))) as client:
+        with start_client("unix", str(socket_of(agent.data))) as client:
             yield Server(client=client, is_real=False)
         return
     require_built(STEP_RUNNER)
@@ -168,7 +168,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
         [STEP_RUNNER, "serve"], env=os.environ | {"TMPDIR": str(tmp_path / "t")}, stdout=subprocess.DEVNULL
     )
     try:
-        with connected("unix", str(tmp_path / "t" / "step-runner.sock")) as client:
+        with start_client("unix", str(tmp_path / "t" / "step-runner.sock")) as client:
             yield Server(client=client, is_real=True)
     finally:
         process.terminate()
@@ -176,13 +176,13 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "success"), (7, "failure")])
-def test_the_same_calls_of_both_servers(server: Server, tmp_path: Path, code: int, state: str) -> None:
+def test_both_servers_answer_the_same_calls_alike(server: Server, tmp_path: Path, code: int, state: str) -> None:
     (tmp_path / "greet").mkdir()
     (tmp_path / "greet" / "step.yml").write_text(STEP)
     run = {"run": [{"name": "greet", "step": "./greet", "inputs": {"code": code}}]}
     request = a_request(tmp_path, "", Steps=f"{{}}\n---\n{json.dumps(run)}")
     client = server.client
-    # The real client waits until the server is ready.
+    # The first call of the client waits until the server is ready.
     assert client.call("run", Request=request)["code"] == "OK"
     assert client.call("run", Request=request | {"Steps": "not even parsed"})["code"] == "OK"
     log = client.call("logs", ID="1001")["log"]
@@ -198,9 +198,9 @@ def test_the_same_calls_of_both_servers(server: Server, tmp_path: Path, code: in
 
 
 def test_the_protocol_is_that_of_the_real_client() -> None:
-    """Every message, field, number, type and enum value of 0.4 is in ours; ours has what came by 0.11 besides."""
-    told = subprocess.run([CLIENT, "descriptor"], check=True, capture_output=True)
-    theirs = FileDescriptorProto.FromString(told.stdout)
+    """Our protocol has every message, field, number, type and enum value of 0.4, and additions up to 0.11."""
+    printed = subprocess.run([CLIENT, "descriptor"], check=True, capture_output=True).stdout
+    theirs = FileDescriptorProto.FromString(printed)
     ours = FileDescriptorProto()
     step_runner_pb2.DESCRIPTOR.CopyToProto(ours)
     assert theirs.package == ours.package == "proto"
@@ -213,11 +213,11 @@ def test_the_protocol_is_that_of_the_real_client() -> None:
 
 
 def missing_messages(theirs: Sequence[DescriptorProto], ours: Sequence[DescriptorProto]) -> list[str]:
-    found = {message.name: message for message in ours}
-    missing = [message.name for message in theirs if message.name not in found]
+    our_messages = {message.name: message for message in ours}
+    missing = [message.name for message in theirs if message.name not in our_messages]
     for message in theirs:
-        if message.name in found:
-            own = found[message.name]
+        if message.name in our_messages:
+            own = our_messages[message.name]
             fields = {(field.name, field.number, field.type, field.label, field.type_name) for field in own.field}
             missing += [
                 f"{message.name}.{field.name}"
@@ -230,6 +230,6 @@ def missing_messages(theirs: Sequence[DescriptorProto], ours: Sequence[Descripto
 
 
 def missing_enums(theirs: Sequence[EnumDescriptorProto], ours: Sequence[EnumDescriptorProto]) -> list[str]:
-    found = {(enum.name, value.name, value.number) for enum in ours for value in enum.value}
-    wanted = {(enum.name, value.name, value.number) for enum in theirs for value in enum.value}
-    return sorted(map(str, wanted - found))
+    our_values = {(enum.name, value.name, value.number) for enum in ours for value in enum.value}
+    their_values = {(enum.name, value.name, value.number) for enum in theirs for value in enum.value}
+    return sorted(map(str, their_values - our_values))

@@ -1,7 +1,7 @@
-"""The same definitions through GitLab's step runner 0.4.0 and `remuda step run`: step-runner/cases.yml.
+"""Runs the step definitions of step-runner/cases.yml with GitLab's step runner 0.4.0 and with `remuda step run`.
 
-Compared: how the step and every step below it ended, outputs, exports and exit codes. Where Remuda does something else,
-the case says why and what; the test then also checks that the two still differ.
+The tests compare status, outputs, exports and exit codes of the step and of every step below it. If Remuda differs, the
+key `differs` of the case says why and what Remuda does; the test then also checks that the two still differ.
 """
 
 import json
@@ -19,7 +19,7 @@ from tests.support.built_programs import require_built
 PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "step-runner"
 CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "step-runner" / "cases.yml").read_text())
 LOAD: dict[str, Any] = {"status": "load", "exit_code": None, "outputs": {}, "exports": {}, "steps": []}
-"""The step could not be loaded."""
+"""Result of a step that could not be loaded."""
 EMIT = """#!/bin/sh
 file=$1
 shift
@@ -31,11 +31,11 @@ done
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
-def test_both_make_the_same_of_a_definition(case: Mapping[str, Any], tmp_path: Path) -> None:
+def test_both_programs_run_a_definition_alike(case: Mapping[str, Any], tmp_path: Path) -> None:
     require_built(PROGRAM)
     _write(case, tmp_path)
 
-    theirs, ours = _theirs(case, tmp_path), _ours(case, tmp_path)
+    theirs, ours = _run_theirs(case, tmp_path), _run_ours(case, tmp_path)
 
     if "differs" not in case:
         assert ours == theirs
@@ -43,10 +43,10 @@ def test_both_make_the_same_of_a_definition(case: Mapping[str, Any], tmp_path: P
     expected = {key: value for key, value in case["differs"].items() if key != "why"}
     assert expected
     assert {key: ours[key] for key in expected} == expected
-    assert ours != theirs, "no difference any more: take `differs` out of the case"
+    assert ours != theirs, "the results no longer differ: remove `differs` from the case"
 
 
-def test_enough_is_compared() -> None:
+def test_there_are_at_least_40_cases() -> None:
     assert len(CASES) >= 40
     assert sum("differs" not in case for case in CASES) >= 40
 
@@ -59,59 +59,59 @@ def _write(case: Mapping[str, Any], folder: Path) -> None:
         path.chmod(0o755)
 
 
-def _theirs(case: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _run_theirs(case: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     words = _options(case, {"inputs": "--inputs", "env": "--env", "vars": "--job"})
     result = folder / "results.json"
-    ended = _called([str(PROGRAM), "run", "./step", "--step-results-file", str(result), *words], folder)
+    done = _run_program([str(PROGRAM), "run", "./step", "--step-results-file", str(result), *words], folder)
     root = json.loads(result.read_bytes()).get("subStepResults")
     if not root:
-        assert "failed to load" in ended.stderr
+        assert "failed to load" in done.stderr
         return LOAD
-    return _their_node(root[0]) | {"exit_code": _deciding(root[0])}
+    return _their_node(root[0]) | {"exit_code": _final_exit_code(root[0])}
 
 
 def _their_node(node: Mapping[str, Any]) -> dict[str, Any]:
     below = node.get("subStepResults", [])
     return {
         "status": node["status"],
-        "exit_code": _code(node),
+        "exit_code": _exit_code(node),
         "outputs": node.get("outputs", {}),
         "exports": node.get("exports", {}),
         "steps": [{"name": step["step"].get("name", ""), **_their_node(step)} for step in below],
     }
 
 
-def _code(node: Mapping[str, Any]) -> int | None:
-    """Of a command, and of a list that failed; protojson leaves out a number that is 0, and -1 means no process."""
+def _exit_code(node: Mapping[str, Any]) -> int | None:
+    """Exit code of a command or of a failed sequence. protojson omits 0, and -1 means that no process ran."""
     if "execResult" not in node:
-        return _deciding(node) if node["status"] == "failure" else None
+        return _final_exit_code(node) if node["status"] == "failure" else None
     code: int = node["execResult"].get("exitCode", 0)
     return code if code >= 0 else None
 
 
-def _deciding(node: Mapping[str, Any]) -> int | None:
-    """What `remuda step run` tells of the whole: the exit code of the command that made it fail."""
+def _final_exit_code(node: Mapping[str, Any]) -> int | None:
+    """The exit code that `remuda step run` reports for the whole step: that of the command that made it fail."""
     if node["status"] == "success":
         return 0
     if "execResult" in node:
-        return _code(node)
+        return _exit_code(node)
     failed = [step for step in node.get("subStepResults", []) if step["status"] == "failure"]
-    return _deciding(failed[0]) if failed else None
+    return _final_exit_code(failed[0]) if failed else None
 
 
-def _ours(case: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _run_ours(case: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     words = _options(case, {"inputs": "--input", "env": "--env", "vars": "--var"})
-    ended = _called([sys.executable, "-m", "remuda", "step", "run", "./step", *words, "--output", "json"], folder)
-    if ended.returncode == 2:
-        assert not ended.stdout
+    done = _run_program([sys.executable, "-m", "remuda", "step", "run", "./step", *words, "--output", "json"], folder)
+    if done.returncode == 2:
+        assert not done.stdout
         return LOAD
-    answer = json.loads(ended.stdout)
-    assert ended.returncode == (0 if answer["status"] == "success" else 1)
-    return _our_node(answer)
+    result = json.loads(done.stdout)
+    assert done.returncode == (0 if result["status"] == "success" else 1)
+    return _our_node(result)
 
 
 def _our_node(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Without steps that have not run, which theirs does not tell of: skipped ones, and those that cannot be loaded."""
+    """Without steps that have not run (skipped, or not loadable): the step runner does not report them."""
     ran = [step for step in node["steps"] if step["status"] != "skipped" and step["error_kind"] != "load"]
     return {key: node[key] for key in ("status", "exit_code", "outputs", "exports")} | {
         "steps": [{"name": step["name"], **_our_node(step)} for step in ran]
@@ -127,6 +127,6 @@ def _options(case: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _called(command: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
+def _run_program(command: list[str], folder: Path) -> "subprocess.CompletedProcess[str]":
     env = {"PATH": f"{folder}/bin:/usr/bin:/bin", "HOME": str(folder), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)

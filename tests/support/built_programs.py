@@ -1,4 +1,4 @@
-"""Programs of others, and frozen ones of ours, that `make` builds before the tests that need them."""
+"""Check for programs that `make` builds before the tests that need them: programs of others, and the frozen agent."""
 
 from pathlib import Path
 
@@ -6,6 +6,6 @@ import pytest
 
 
 def require_built(program: Path, target: str = "interop") -> None:
-    """Fail the test if the program is not there; `target` of the Makefile builds it."""
+    """Fail the test if the program is missing. `target` of the Makefile builds it."""
     if not program.exists():
         pytest.fail(f"{program} is missing; run the tests by `make {target}`, which builds it")

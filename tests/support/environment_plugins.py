@@ -1,4 +1,4 @@
-"""Environment plugins for tests: the template as a program, variants of it, and an end to the agents they start."""
+"""Environment plugins for tests: the template as a program, modified copies of it, and cleanup of their agents."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from remuda.testing.lab import processes
 
 
 def a_plugin(folder: Path, *, replacing: dict[str, str] | None = None) -> Path:
-    """The program that `remuda environment new` writes; `replacing` changes its text, to break it in some way."""
+    """Write the program of `remuda environment new`. `replacing` maps parts of its text to others, to break it."""
     name, text = next(iter(files("folders", python=sys.executable).items()))
     for old, new in (replacing or {}).items():
         assert old in text, old
@@ -33,10 +33,10 @@ def a_plugin(folder: Path, *, replacing: dict[str, str] | None = None) -> Path:
 async def plugin_environment(
     folder: Path, program: Path | str, config: dict[str, Any] | None = None
 ) -> AsyncIterator[PluginEnvironment]:
-    """The manager's side of it; in the end neither plugin nor agents are left."""
-    given = {"machines": ["first", "second"]} if config is None else config
-    wanted = EnvironmentConfig(plugin=str(program), config=given)
-    runner = RunnerConfig(name="plugged", executor="plugin", remuda=RemudaConfig(environment=wanted))
+    """The manager's environment that uses the plugin. At the end the plugin is closed and its agents are killed."""
+    plugin_config = {"machines": ["first", "second"]} if config is None else config
+    settings = EnvironmentConfig(plugin=str(program), config=plugin_config)
+    runner = RunnerConfig(name="plugged", executor="plugin", remuda=RemudaConfig(environment=settings))
     environment = PluginEnvironment(runner, folder, clock=SystemClock())
     try:
         yield environment
@@ -46,7 +46,7 @@ async def plugin_environment(
 
 
 def kill_agents(folder: Path) -> None:
-    """kill -9 of all agents with a data folder below this one."""
+    """Kill (SIGKILL) all agents whose data folder is below this folder."""
     for pid, words in processes():
         if "remuda.steps" in words and any(word.startswith(f"{folder}/") for word in words):
             with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""Git as a person uses it in tests: without settings of this machine, as A. Person."""
+"""Runs git for tests, as the user A. Person and without the settings of this machine."""
 
 import os
 import subprocess
@@ -9,12 +9,12 @@ PERSON = {"NAME": "A. Person", "EMAIL": "person@example.com"}
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git in a folder; it must succeed. Returns its output without white space around it."""
+    """Run git in a folder; it must succeed. Returns its output without surrounding white space."""
     return Clone(folder).git(*words)
 
 
 class Clone:
-    """A folder to run git in; it need not be a repository yet. `environment` is added to git's own."""
+    """A folder in which git runs; it need not be a repository yet. `environment` adds variables for git."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
@@ -30,7 +30,7 @@ class Clone:
         }
 
     def run(self, *words: str, ok: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        """Run git, which must succeed or, if `ok` is False, must not."""
+        """Run git, which must succeed or, if `ok` is False, must fail."""
         done = subprocess.run(
             ["git", "-c", "protocol.file.allow=always", *words],
             cwd=self.folder,
@@ -45,22 +45,20 @@ class Clone:
         return done
 
     def git(self, *words: str) -> str:
-        """Run git, which must succeed; its output without white space around it."""
+        """Run git, which must succeed. Returns its output without surrounding white space."""
         return self.run(*words).stdout.strip()
 
     def write(self, **files: str) -> None:
-        """Write files by path."""
         for path, text in files.items():
             (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
             (self.folder / path).write_text(text)
 
     def commit(self, message: str = "Change", **files: str) -> str:
-        """Commit everything in the folder, with these files in it; the hash of the commit."""
+        """Write these files and commit everything in the folder. Returns the hash of the commit."""
         self.write(**files)
         self.run("add", "-A")
         self.run("commit", "--quiet", "--allow-empty", "-m", message)
         return self.git("rev-parse", "HEAD")
 
     def push(self, *words: str) -> None:
-        """Push to origin."""
         self.run("push", "--quiet", "origin", *words)

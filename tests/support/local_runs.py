@@ -1,4 +1,4 @@
-"""Builders for the values the command line shows, and for repositories."""
+"""Fixtures for tests of `remuda run`: builders of views and repositories."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -40,30 +40,30 @@ def a_run() -> MakeRun:
             pipeline_id=7,
             status=status,
             now=now,
-            stages=tuple(StageView(name=name, jobs=tuple(found)) for name, found in stages.items()),
+            stages=tuple(StageView(name=name, jobs=tuple(views)) for name, views in stages.items()),
         )
 
     return make
 
 
 class Repo(Clone):
-    """A repository of a test's own; all its commits have one date."""
+    """A repository whose commits all have the same date."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), "2026-01-02T03:04:05+00:00"))
 
     def write(self, **files: str) -> None:
-        """Write files; `__` in a name is a slash, `_yml` an ending."""
+        """Write files. In names, `__` stands for a slash and `_yml` for the suffix .yml."""
         super().write(**{name.replace("__", "/").replace("_yml", ".yml"): text for name, text in files.items()})
 
     def put(self, path: str, text: str) -> None:
-        """Write one file by its path as it is."""
+        """Write one file; `path` is used unchanged."""
         super().write(**{path: text})
 
 
 @pytest.fixture
 def make_repo(tmp_path: Path) -> Callable[..., Repo]:
-    """Make a repository with a first commit."""
+    """Factory of repositories with a first commit."""
 
     def make(name: str = "shop", *, branch: str = "main", **files: str) -> Repo:
         repo = Repo(tmp_path / name)

@@ -1,4 +1,4 @@
-"""Builders of the manager's values: a test states only what matters to it."""
+"""Builders of the manager's values, with defaults for everything that a test does not set."""
 
 from typing import Any
 
@@ -12,22 +12,22 @@ from remuda.wire.runner_api import JobPayload
 
 SHA = "4f9d2c7a8b0e1f3a5c6d7e8f9a0b1c2d3e4f5a6b"
 GIT = {"repo_url": "https://u:p@cell.example/g/p.git", "sha": SHA, "ref": "main", "depth": 20}
-"""What a payload says of its commit."""
+"""`git_info` of a payload."""
 
 
-def a_payload(**given: Any) -> JobPayload:
-    """The message of job 5 at a commit of `main` in `g/p`, without steps."""
+def a_payload(**changes: Any) -> JobPayload:
+    """The payload of job 5, for a commit on `main` of `g/p`, without steps."""
     values: dict[str, Any] = {"id": 5, "token": "glcbt-job-token", "git_info": GIT}
-    return msgspec.convert(values | given, JobPayload)
+    return msgspec.convert(values | changes, JobPayload)
 
 
-def a_runner_config(**given: Any) -> RunnerConfig:
+def a_runner_config(**changes: Any) -> RunnerConfig:
     """The runner `one` of https://cell.example with the shell executor."""
     values = {"name": "one", "url": "https://cell.example/", "token": "glrt-t1_abcdefghijk", "executor": "shell"}
-    return RunnerConfig(**values | given)
+    return RunnerConfig(**values | changes)
 
 
-def a_setting(runner: RunnerConfig | None = None, **given: Any) -> Setting:
+def a_setting(runner: RunnerConfig | None = None, **changes: Any) -> Setting:
     """Slot 2 of a runner, with the folders /b/p, /b and /c for work, builds and caches."""
     values: dict[str, Any] = {
         "system_id": "s_0123456789ab",
@@ -36,10 +36,10 @@ def a_setting(runner: RunnerConfig | None = None, **given: Any) -> Setting:
         "builds_dir": "/b",
         "cache_dir": "/c",
     }
-    return Setting(runner=runner or a_runner_config(), **values | given)
+    return Setting(runner=runner or a_runner_config(), **values | changes)
 
 
-def a_row(key: str = "1-abc", **given: Any) -> JobRow:
+def a_row(key: str = "1-abc", **changes: Any) -> JobRow:
     """The journal's row of job 1 in slot 3 of the runner `one`, with an empty payload."""
     values: dict[str, Any] = {
         "key": key,
@@ -53,10 +53,10 @@ def a_row(key: str = "1-abc", **given: Any) -> JobRow:
         "api_version": 1,
         "payload": b"{}",
     }
-    return JobRow(**values | given)
+    return JobRow(**values | changes)
 
 
-def a_place(number: int = 1, **given: Any) -> JobPlace:
+def a_place(number: int = 1, **changes: Any) -> JobPlace:
     """The place of a job of `group/project` in the slot of this number."""
     values: dict[str, Any] = {"key": f"{number}-abc", "runner": "abcdefghi", "slot": number, "project": "group/project"}
-    return JobPlace(**values | given)
+    return JobPlace(**values | changes)

@@ -1,7 +1,7 @@
-"""Pages of the documentation as scripts: what somebody does who follows a page literally.
+"""Converts pages of the documentation to scripts that follow the page literally.
 
-Blocks of `sh` are run as they stand. A block of any other language is written to the file that the text before it names
-last, in backticks; one before which no file is named is there to be read.
+Blocks of `sh` are commands of the script. A block of another language becomes a file, if the text before it ends with
+the name of a file in backticks and a colon; otherwise it is ignored.
 """
 
 import re
@@ -11,14 +11,14 @@ _FILE = re.compile(r"`([\w./-]+\.\w+)`(?=[^`]*:\s*\Z)")
 
 
 def script_of(page: str) -> str:
-    """For bash, in the order of the page."""
+    """A bash script with the commands and files of the page, in their order."""
     parts, end = [], 0
     for block in _BLOCK.finditer(page):
         language, text = block.groups()
-        named = _FILE.search(page[end : block.start()])
+        file_name = _FILE.search(page[end : block.start()])
         end = block.end()
         if language == "sh":
             parts.append(text)
-        elif named is not None:
-            parts.append(f"cat > {named[1]} <<'END OF FILE'\n{text}END OF FILE\n")
+        elif file_name is not None:
+            parts.append(f"cat > {file_name[1]} <<'END OF FILE'\n{text}END OF FILE\n")
     return "".join(parts)

@@ -1,7 +1,7 @@
-"""Where tests put steps for others to find: repositories on a `StepServer`, images in a real docker-registry.
+"""Publishes steps for tests: in repositories on a `StepServer`, and as images in a real docker-registry.
 
-The registry is open to all, or asks for name and password itself, or sends whoever asks to a token server. Blobs and
-manifests are pushed by plain requests, so that a test decides about every byte of an image.
+The registry is open, or requires basic authentication, or tokens of a token server. Blobs and manifests are pushed by
+plain HTTP requests, so that a test controls every byte of an image.
 """
 
 import base64
@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from tests.support.git_client import git
-from tests.support.servers.http_server import PlainHandler, serving_http
+from tests.support.servers.http_server import PlainHandler, run_http_server
 from tests.support.servers.registry_server import PROGRAM, Answer, send
 from tests.support.servers.step_server import TOKEN, StepServer
 
@@ -45,7 +45,7 @@ _START_SECONDS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Project:
-    """A repository on the server, and a working copy of it."""
+    """A bare repository on the server, and a working copy of it."""
 
     server: StepServer
     path: str
@@ -53,7 +53,7 @@ class Project:
 
     @classmethod
     def new(cls, server: StepServer, work: Path, path: str = "group/project.git", *options: str) -> "Project":
-        """An empty one; `options` are for `git init`."""
+        """Create an empty repository. `options` are passed to `git init`."""
         project = cls(server=server, path=path, work=work)
         for folder, kind in ((project.bare, ["--bare"]), (project.work, [])):
             folder.mkdir(parents=True)
@@ -66,21 +66,21 @@ class Project:
 
     @property
     def address(self) -> str:
-        """With what is needed to read it."""
+        """URL with the credentials to read it."""
         return f"http://gitlab-ci-token:{TOKEN}@127.0.0.1:{self.server.port}/{self.path}"
 
     @property
     def plain(self) -> str:
-        """Without."""
+        """URL without credentials."""
         return f"http://127.0.0.1:{self.server.port}/{self.path}"
 
     @property
     def head(self) -> str:
-        """The last commit."""
+        """Hash of the last commit."""
         return git(self.work, "rev-parse", "HEAD")
 
     def commit(self, ref: str = "refs/heads/main", *, files: Mapping[str, str] | None = None) -> str:
-        """A commit with these files, pushed to this ref; its hash."""
+        """Commit these files and push to this ref. Returns the hash."""
         for name, text in (files or {}).items():
             (self.work / name).parent.mkdir(parents=True, exist_ok=True)
             (self.work / name).write_text(text)
@@ -95,17 +95,16 @@ class Project:
 
 @dataclass(kw_only=True)
 class StepRegistry:
-    """A registry that serves."""
+    """A running registry, and a client for it."""
 
     host: str
     log: Path
     authorization: str = ""
-    """What the test's own requests say of themselves."""
+    """Authorization header of the requests of this client."""
     token_requests: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """From now on it is away."""
         if self.process is not None:
             self.process.kill()
             self.process.wait()
@@ -116,21 +115,21 @@ class StepRegistry:
         return send(f"http://{self.host}", method, path, body, **headers)
 
     def blobs_sent(self) -> int:
-        """How many blobs it has handed out so far."""
+        """Number of blob downloads so far."""
         return sum("GET /v2/" in line and "/blobs/" in line for line in self.log.read_text().splitlines())
 
     def blob(self, repository: str, content: bytes, media_type: str) -> dict[str, Any]:
-        """Push a blob; its descriptor."""
-        begun = self.call("POST", f"/v2/{repository}/blobs/uploads/", b"")
-        place = urlsplit(begun.headers["Location"])
+        """Push a blob. Returns its descriptor."""
+        started = self.call("POST", f"/v2/{repository}/blobs/uploads/", b"")
+        location = urlsplit(started.headers["Location"])
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        path = f"{place.path}?{place.query}&{urlencode({'digest': digest})}"
+        path = f"{location.path}?{location.query}&{urlencode({'digest': digest})}"
         stored = self.call("PUT", path, content, Content_Type="application/octet-stream")
         assert stored.status == 201, stored
         return {"mediaType": media_type, "size": len(content), "digest": digest}
 
     def manifest(self, repository: str, tag: str, document: dict[str, Any]) -> dict[str, Any]:
-        """Push a manifest or an index, under its digest where there is no tag; its descriptor."""
+        """Push a manifest or an index; without a tag, by its digest. Returns its descriptor."""
         body = json.dumps(document).encode()
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         path = f"/v2/{repository}/manifests/{tag or digest}"
@@ -139,14 +138,14 @@ class StepRegistry:
         return {"mediaType": document["mediaType"], "size": len(body), "digest": digest}
 
     def image(self, repository: str, *layers: bytes, tag: str = "", media_type: str = LAYER) -> dict[str, Any]:
-        """Push an image of these layers; its descriptor."""
+        """Push an image with these layers. Returns its descriptor."""
         config = self.blob(repository, b'{"os":"linux","architecture":"amd64"}', CONFIG)
         blobs = [self.blob(repository, layer, media_type) for layer in layers]
         document = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": blobs}
         return self.manifest(repository, tag, document)
 
     def index(self, repository: str, tag: str, **images: dict[str, Any]) -> dict[str, Any]:
-        """Push an index of images by platform, which are written linux_amd64; its descriptor."""
+        """Push an index of images by platform, such as `linux_amd64`. Returns its descriptor."""
         entries = []
         for platform, image in images.items():
             system, _, machine = platform.partition("_")
@@ -155,76 +154,76 @@ class StepRegistry:
 
 
 def a_layer(files: Mapping[str, str | tuple[str, int]], links: Mapping[str, str] | None = None) -> bytes:
-    """A tar of these texts, some with their permissions, and of links."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
-        for name, given in files.items():
-            text, mode = given if isinstance(given, tuple) else (given, 0o644)
+    """A tar archive of files, by path their text or text and mode, and of symbolic links by path."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        for name, content in files.items():
+            text, mode = content if isinstance(content, tuple) else (content, 0o644)
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(text.encode()), mode
             archive.addfile(member, io.BytesIO(text.encode()))
-        for name, where in (links or {}).items():
+        for name, target in (links or {}).items():
             member = tarfile.TarInfo(name)
-            member.type, member.linkname = tarfile.SYMTYPE, where
+            member.type, member.linkname = tarfile.SYMTYPE, target
             archive.addfile(member)
-    return made.getvalue()
+    return data.getvalue()
 
 
 def zstd(data: bytes) -> bytes:
-    """Packed as GitLab packs steps."""
+    """Compress data as GitLab compresses step layers."""
     return subprocess.run(["zstd", "-qc"], input=data, check=True, capture_output=True).stdout
 
 
 def has_registry() -> bool:
-    """Whether docker-registry is installed."""
+    """True if docker-registry is installed."""
     return shutil.which(PROGRAM) is not None
 
 
 @contextmanager
 def step_registry(folder: Path, *, auth: str = "", address: str = "") -> Iterator[StepRegistry]:
-    """A registry as long as this lasts; `auth` is a part of its configuration.
+    """Run a registry while the block runs. `auth` is a section of its configuration.
 
-    It is on a port of its own, or on that of HTTP at this address, so that its name has no port in it.
+    With `address` it listens on port 80 there, so that its name has no port; otherwise on a free port of loopback.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    made = StepRegistry(host=address or f"127.0.0.1:{free_port()}", log=folder / "log")
+    registry = StepRegistry(host=address or f"127.0.0.1:{free_port()}", log=folder / "log")
     file = folder / "registry.yml"
     file.write_text(
         "version: 0.1\nlog: {level: error, accesslog: {disabled: false}}\n"
         f'storage: {{filesystem: {{rootdirectory: "{folder}/images"}}}}\n'
-        f'http: {{addr: "{f"{address}:80" if address else made.host}", secret: test}}\n{auth}'
+        f'http: {{addr: "{f"{address}:80" if address else registry.host}", secret: test}}\n{auth}'
     )
-    with made.log.open("ab") as log, subprocess.Popen([PROGRAM, "serve", file], stdout=log, stderr=log) as process:
-        made.process = process
+    with registry.log.open("ab") as log, subprocess.Popen([PROGRAM, "serve", file], stdout=log, stderr=log) as process:
+        registry.process = process
         try:
             until = time.monotonic() + _START_SECONDS
-            while not _answers(made.host):
+            while not _answers(registry.host):
                 if time.monotonic() > until or process.poll() is not None:
-                    raise AssertionError(f"docker-registry does not serve: {made.log.read_text()}")
+                    raise AssertionError(f"docker-registry does not serve: {registry.log.read_text()}")
                 time.sleep(0.02)
-            yield made
+            yield registry
         finally:
-            made.stop()
+            registry.stop()
 
 
 @contextmanager
 def basic_registry(folder: Path) -> Iterator[StepRegistry]:
-    """One that asks for USER and PASSWORD."""
+    """A registry with basic authentication for USER and PASSWORD."""
     folder.mkdir(parents=True)
     (folder / "htpasswd").write_text(_HTPASSWD)
-    with step_registry(folder, auth=f'auth: {{htpasswd: {{realm: test, path: "{folder}/htpasswd"}}}}\n') as made:
-        made.authorization = BASIC
-        yield made
+    with step_registry(folder, auth=f'auth: {{htpasswd: {{realm: test, path: "{folder}/htpasswd"}}}}\n') as registry:
+        registry.authorization = BASIC
+        yield registry
 
 
 @contextmanager
 def token_registry(folder: Path, *, repository: str) -> Iterator[StepRegistry]:
-    """One that sends to a token server, which asks for USER and PASSWORD; the test may push to this repository."""
+    """A registry with a token server, which requires USER and PASSWORD. The test may push to `repository`."""
     key, certificate = a_certificate("tokens")
     folder.mkdir(parents=True)
     (folder / "tokens.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
     chain = [base64.b64encode(certificate.public_bytes(Encoding.DER)).decode()]
-    asked: list[str] = []
+    token_requests: list[str] = []
 
     def token(scope: str) -> str:
         kind, name, actions = scope.split(":") if scope else ("", "", "")
@@ -235,22 +234,22 @@ def token_registry(folder: Path, *, repository: str) -> Iterator[StepRegistry]:
 
     class Handler(PlainHandler):
         def respond(self) -> None:
-            asked.append(self.path)
+            token_requests.append(self.path)
             scope = parse_qs(urlsplit(self.path).query).get("scope", [""])[0]
             status = 200 if self.headers["Authorization"] == BASIC else 401
             self.answer(status, json.dumps({"token": token(scope)}).encode())
 
-    with serving_http(Handler) as server:
+    with run_http_server(Handler) as server:
         realm = f"http://127.0.0.1:{server.server_port}/token"
         facts = f'realm: "{realm}", service: registry, issuer: test, rootcertbundle: "{folder}/tokens.pem"'
-        with step_registry(folder, auth=f"auth: {{token: {{{facts}}}}}\n") as made:
-            made.authorization = f"Bearer {token(f'repository:{repository}:pull,push')}"
-            made.token_requests = asked
-            yield made
+        with step_registry(folder, auth=f"auth: {{token: {{{facts}}}}}\n") as registry:
+            registry.authorization = f"Bearer {token(f'repository:{repository}:pull,push')}"
+            registry.token_requests = token_requests
+            yield registry
 
 
 def a_certificate(name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """A key and a certificate that nobody trusts."""
+    """A private key and a self-signed certificate."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""The agent's service as GitLab's own client sees it."""
+"""A client of the gRPC service that the agent has in common with GitLab's step runner."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +12,5 @@ from remuda.wire.proto.step_runner_grpc import StepRunnerStub
 
 @asynccontextmanager
 async def step_runner(agent: AgentProcess) -> AsyncIterator[StepRunnerStub]:
-    """Connect to a running agent."""
     async with Channel(path=str(socket_of(agent.data))) as channel:
         yield StepRunnerStub(channel)

@@ -1,4 +1,4 @@
-"""Fixtures of the system tests: a lab in a folder of its own, and an ordinary client (python-gitlab) for it."""
+"""Fixtures of the system tests: a lab, which has a cell, a manager and an agent as real processes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of these take long."""
+    """Mark all system tests as long."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("long")

@@ -1,16 +1,15 @@
-"""Two hundred jobs on machines that come for them and go after them, while plugin, manager and machines are killed.
+"""Two hundred jobs run on autoscaled machines while plugin, manager and machines are killed.
 
 The cell, the manager, the plugin `local` and its machines, which are reached by SSH, are real processes. Every few
-seconds one of them gets kill -9: the manager, which is started again, its plugin, a machine with whatever runs on it,
-or all three. Each job reports its start to this test, which notes it before the job goes on, and prints a known text
-slowly enough to be killed under.
+seconds the test kills (SIGKILL) the manager, which it starts again, its plugin, a machine with everything that runs on
+it, or manager and machine. Each job reports its start to this test, which records it before the job continues, and
+then prints a known text slowly enough to be killed meanwhile.
 
-What has to come of it: a job whose machine was not killed under it has succeeded, and every one that succeeded has its
-log, byte for byte. One whose machine was killed has failed by `runner_system_failure` with that machine in its log. The
-cell makes up for that if the machine's agent had not been given the job; if it had, the script may have begun, and only
-a job that asks for it (`retry`) is tried again. So no script is run twice that nobody wants run twice. In the end there
-are no machines and no orphans, and nothing is left of the group on this host. What is killed when is random, from a
-seed (REMUDA_SEED for another one).
+Expected: a job whose machine was not killed succeeds, and the log of every successful job is correct to the byte. A job
+whose machine was killed fails with `runner_system_failure`, and its log names that machine. If the machine's agent had
+not received the job yet, the cell hands the job out again. If it had, the script may have begun, so the job is repeated
+only if it has `retry`. So no script without `retry` runs twice. At the end there are no machines, no orphans, and no
+leftovers of the group on this host. What is killed when is random, from a seed; REMUDA_SEED sets another one.
 """
 
 import asyncio
@@ -32,16 +31,16 @@ from typing import Any
 
 import pytest
 from gitlab.v4.objects import Project, ProjectPipeline
-from tests.support.machines.local_yard import PROGRAM, Yard
+from tests.support.machines.local_groups import PROGRAM, LocalGroups
 
 from remuda.cli.main import call
 from remuda.testing.client import connect, first_pipeline, script_output, trace_of, wait_for
 from remuda.testing.lab import Lab, processes
 
 HOST = "10.250.0.1"
-"""This host, as machines of the plugin see it."""
+"""Address of this host in the network of the plugin's machines."""
 ONCE, AGAIN = 150, 50
-"""Jobs that are run once only, and those that want to be run again when their machine is lost."""
+"""Numbers of jobs without `retry`, and of jobs that are retried when their machine is lost."""
 MOST_MACHINES, SLOTS = 8, 2
 LINES = 20
 KILLS = ("machine", "machine", "plugin", "manager", "machine", "all") * 3
@@ -50,7 +49,7 @@ SECONDS = 260
 
 
 class Starts(socketserver.ThreadingTCPServer):
-    """Who has started, and where: a line of a job's id and its machine, noted before the job hears back."""
+    """Records starts of jobs. A job sends a line with its id and machine, and waits for the answer."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -86,7 +85,7 @@ class _Start(socketserver.StreamRequestHandler):
 
 @dataclass
 class Jobs:
-    """Jobs that say where they start, and what they must have printed."""
+    """The jobs of the test, which report their starts, and their expected output."""
 
     starts: Starts
 
@@ -110,43 +109,43 @@ class Jobs:
 
     def expected(self, name: str) -> bytes:
         index = name.split()[-1].split("/")[0]
-        said = [f"\x1b[32;1m$ {command}\x1b[0;m\n" for command in self.script]
+        echoes = [f"\x1b[32;1m$ {command}\x1b[0;m\n" for command in self.script]
         lines = "".join(f"{index}:{i + 1} of {name}\n" for i in range(LINES))
-        return f"{said[0]}{said[1]}{said[2]}{lines}{said[3]}no line feed at the end\n".encode()
+        return f"{echoes[0]}{echoes[1]}{echoes[2]}{lines}{echoes[3]}no line feed at the end\n".encode()
 
 
 @dataclass
 class Killer:
-    """Kills something every few seconds, until all of `KILLS` were done or nobody is interested any more."""
+    """Kills something every few seconds until it has done all of `KILLS` or the block of `killing` ends."""
 
     lab: Lab
-    yard: Yard
-    died: Counter[str] = field(default_factory=Counter)
+    local_groups: LocalGroups
+    kills: Counter[str] = field(default_factory=Counter)
     machines: set[str] = field(default_factory=set)
-    """Those that it killed."""
-    most: int = 0
-    """Machines that it saw at the same time."""
+    """Machines that it killed."""
+    most_machines: int = 0
+    """The largest number of machines that it saw at the same time."""
 
     def __post_init__(self) -> None:
-        self._chance = random.Random(SEED)
-        self._over = threading.Event()
+        self._random = random.Random(SEED)
+        self._stop = threading.Event()
 
     @contextlib.contextmanager
     def killing(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._kill_on, name="killer")
+        thread = threading.Thread(target=self._run, name="killer")
         thread.start()
         try:
             yield
         finally:
-            self._over.set()
+            self._stop.set()
             thread.join()
 
-    def _kill_on(self) -> None:
-        for kind in self._chance.sample(KILLS, len(KILLS)):
-            until = time.monotonic() + self._chance.uniform(2, 5)
+    def _run(self) -> None:
+        for kind in self._random.sample(KILLS, len(KILLS)):
+            until = time.monotonic() + self._random.uniform(2, 5)
             while time.monotonic() < until:
-                self.most = max(self.most, len(self._running()))
-                if self._over.wait(0.1):
+                self.most_machines = max(self.most_machines, len(self._running()))
+                if self._stop.wait(0.1):
                     return
             if kind in ("manager", "all"):
                 self.lab.manager.kill()
@@ -155,26 +154,26 @@ class Killer:
                 os.kill(plugin, signal.SIGKILL)
                 self._note("plugin")
             if kind in ("machine", "all") and (running := self._running()):
-                self._end(self._chance.choice(running))
+                self._kill_machine(self._random.choice(running))
             self.lab.manager.start()
 
     def _running(self) -> list[str]:
-        return sorted(path.parent.name for path in self.yard.folder.glob("machines/[!.]*/up"))
+        return sorted(path.parent.name for path in self.local_groups.folder.glob("machines/[!.]*/up"))
 
-    def _end(self, machine: str) -> None:
+    def _kill_machine(self, machine: str) -> None:
         with contextlib.suppress(OSError):
-            pid = int((self.yard.folder / "machines" / machine / "pid").read_text().split()[0])
+            pid = int((self.local_groups.folder / "machines" / machine / "pid").read_text().split()[0])
             self.machines.add(machine)
             os.kill(pid, signal.SIGKILL)
             self._note("machine", machine)
 
     def _note(self, what: str, name: str = "") -> None:
-        self.died[what] += 1
+        self.kills[what] += 1
         print(f"{time.strftime('%X')} killed {what} {name}")
 
 
 def plugin_of(lab: Lab) -> int:
-    """The process of the manager's plugin; 0: there is none now."""
+    """Pid of the manager's plugin process; 0 if there is none."""
     manager = lab.manager.process.pid if lab.manager.process is not None else 0
     for pid, words in processes():
         with contextlib.suppress(OSError):
@@ -184,84 +183,84 @@ def plugin_of(lab: Lab) -> int:
     return 0
 
 
-def configure(lab: Lab, yard: Yard) -> None:
-    made = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "fleet"})
+def configure(lab: Lab, local_groups: LocalGroups) -> None:
+    runner = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "fleet"})
     at_once = MOST_MACHINES * SLOTS
     lab.config.write_text(
         f'concurrent = {at_once}\ncheck_interval = 1\n[[runners]]\nname = "fleet"\nurl = "{lab.url}"\n'
-        f'token = "{made["token"]}"\nexecutor = "instance"\nshell = "bash"\nrequest_concurrency = {at_once}\n'
+        f'token = "{runner["token"]}"\nexecutor = "instance"\nshell = "bash"\nrequest_concurrency = {at_once}\n'
         f'[runners.autoscaler]\nplugin = "{PROGRAM}"\nmax_instances = {MOST_MACHINES}\n'
         f'capacity_per_instance = {SLOTS}\nupdate_interval = "2s"\nupdate_interval_when_expecting = "500ms"\n'
-        f'[runners.autoscaler.plugin_config]\nname = "{yard.name}"\nfolder = "{yard.folder}"\n'
+        f'[runners.autoscaler.plugin_config]\nname = "{local_groups.name}"\nfolder = "{local_groups.folder}"\n'
         '[[runners.autoscaler.policy]]\nidle_time = "3s"\n'
     )
     lab.config.chmod(0o600)
 
 
 def check(jobs: Jobs, project: Project, pipeline: ProjectPipeline, killer: Killer) -> None:
-    """Every try of every job is what the head of this module says."""
-    tries: dict[str, list[Any]] = defaultdict(list)
-    for job in sorted(pipeline.jobs.list(get_all=True, include_retried=True), key=lambda one: int(one.id)):
-        tries[job.name].append(job)
-    assert len(tries) == ONCE + AGAIN
+    """Every attempt of every job has ended as the module docstring says."""
+    attempts: dict[str, list[Any]] = defaultdict(list)
+    for job in sorted(pipeline.jobs.list(get_all=True, include_retried=True), key=lambda job: int(job.id)):
+        attempts[job.name].append(job)
+    assert len(attempts) == ONCE + AGAIN
     starts = Counter(job for job, _ in jobs.starts.seen)
-    where = dict(jobs.starts.seen)
+    machines = dict(jobs.starts.seen)
     assert set(starts.values()) == {1}, [job for job in starts if starts[job] > 1]
     lost: Counter[str] = Counter()
-    for name, of_name in tries.items():
-        for job in of_name:
+    for name, job_attempts in attempts.items():
+        for job in job_attempts:
             log = trace_of(project, job.id)
             if job.status == "success":
                 assert script_output(log) == jobs.expected(name), (name, job.id)
                 assert starts[job.id] == 1, (name, job.id)
                 continue
             assert (job.status, job.failure_reason) == ("failed", "runner_system_failure"), (name, log[-500:])
-            said = re.search(rb"ERROR: Job failed \(system failure\): the machine \S+/(\S+) is lost: ", log)
-            assert said, (name, job.id, log[-500:])
-            machine = said[1].decode()
+            message = re.search(rb"ERROR: Job failed \(system failure\): the machine \S+/(\S+) is lost: ", log)
+            assert message, (name, job.id, log[-500:])
+            machine = message[1].decode()
             assert machine in killer.machines, (name, job.id, log[-500:])
-            assert where.get(job.id, machine) == machine, (name, job.id)
+            assert machines.get(job.id, machine) == machine, (name, job.id)
             lost[machine] += 1
-        *before, last = of_name
+        *before, last = job_attempts
         assert all(job.status == "failed" for job in before), name
         if name.startswith("again"):
             assert last.status == "success", (name, trace_of(project, last.id)[-500:])
         else:
-            assert not any(starts[job.id] for job in before), f"{name} was run again, and does not want that"
+            assert not any(starts[job.id] for job in before), f"{name} has no retry, but was run again"
     assert max(lost.values(), default=0) <= SLOTS, lost
-    unheard = sum(not starts[one.id] for of_name in tries.values() for one in of_name)
-    print(f"{lost.total()} tries were lost with {killer.died['machine']} machines, {unheard} before they had started")
+    not_started = sum(not starts[job.id] for job_attempts in attempts.values() for job in job_attempts)
+    print(f"{lost.total()} attempts were lost with {killer.kills['machine']} machines, {not_started} had not started")
 
 
 @pytest.mark.timeout(SECONDS + 120)
-async def test_two_hundred_jobs_while_plugin_manager_and_machines_die(tmp_path: Path) -> None:
-    if missing := Yard.missing():
+async def test_two_hundred_jobs_while_plugin_manager_and_machines_are_killed(tmp_path: Path) -> None:
+    if missing := LocalGroups.missing():
         pytest.skip(missing)
     print(f"the seed is {SEED}")
-    async with Yard(tmp_path) as yard:
-        await asyncio.to_thread(_run, tmp_path, yard)
+    async with LocalGroups(tmp_path) as local_groups:
+        await asyncio.to_thread(_run, tmp_path, local_groups)
 
 
-def _run(folder: Path, yard: Yard) -> None:
+def _run(folder: Path, local_groups: LocalGroups) -> None:
     lab = Lab(folder / "lab")
-    killer, jobs = Killer(lab, yard), Jobs(Starts())
+    killer, jobs = Killer(lab, local_groups), Jobs(Starts())
     with contextlib.ExitStack() as stack:
         stack.enter_context(jobs.starts.serving())
         stack.callback(lab.close)
         lab.start_cell()
-        configure(lab, yard)
+        configure(lab, local_groups)
         lab.manager.start()
-        assert not list(yard.folder.glob("machines/*"))
+        assert not list(local_groups.folder.glob("machines/*"))
         project = jobs.create(lab)
         pipeline = first_pipeline(lab, project)
         with killer.killing():
             wait_for(lab, pipeline, SECONDS)
         check(jobs, project, pipeline, killer)
-        assert killer.most == MOST_MACHINES
-        assert min(killer.died[what] for what in ("manager", "plugin", "machine")) >= 2, killer.died
-        lab.wait_until(lambda: not list(yard.folder.glob("machines/*")), "all machines are gone")
-        with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert killer.most_machines == MOST_MACHINES
+        assert min(killer.kills[what] for what in ("manager", "plugin", "machine")) >= 2, killer.kills
+        lab.wait_until(lambda: not list(local_groups.folder.glob("machines/*")), "all machines are gone")
+        with contextlib.redirect_stdout(io.StringIO()) as output:
             assert call(["scale", "sweep", "--data", str(lab.manager_data), "--output", "json"]) == 0
-        found = json.loads(said.getvalue())
-        assert found == {"orphans": [], "problems": [], "passed_over": [], "remarks": []}
-        assert not yard.left()
+        report = json.loads(output.getvalue())
+        assert report == {"orphans": [], "problems": [], "passed_over": [], "remarks": []}
+        assert not local_groups.leftovers()

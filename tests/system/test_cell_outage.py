@@ -1,7 +1,7 @@
-"""The cell is away for some seconds while a job needs it, and the job waits instead of failing.
+"""The cell is down for some seconds while a job fetches sources or uploads artifacts; the job waits and succeeds.
 
-A file that the script waits for, and one that it makes, say when the cell may die; a git that waits the same way holds
-back the fetch. Nothing here depends on how fast the machine is.
+The test kills the cell when a file shows that the job has reached its script, or git the fetch; both then wait for
+another file. So the tests do not depend on the speed of the machine.
 """
 
 import time
@@ -10,8 +10,8 @@ from pathlib import Path
 from remuda.testing.client import first_pipeline, new_project, trace_of, wait_for
 from remuda.testing.lab import Lab
 
-AWAY_SECONDS = 8.0
-"""Longer than the few tries that a server gets which is there."""
+DOWN_SECONDS = 8.0
+"""Longer than the retries for errors of a server that can be reached."""
 PIPELINE = """
 produce:
   stage: build
@@ -35,19 +35,22 @@ PATH=${{PATH#*:}} exec git "$@"
 """
 
 
-def stay_away(lab: Lab, go: Path) -> None:
-    """Kill the cell, let the job go on, start the cell again when the job has met its absence for long enough."""
+def interrupt_cell(lab: Lab, go: Path) -> None:
+    """Kill the cell, let the job continue, and start the cell again after DOWN_SECONDS."""
     lab.cell.kill()
     go.touch()
-    time.sleep(AWAY_SECONDS)
+    time.sleep(DOWN_SECONDS)
     lab.start_cell()
 
 
-def check(lab: Lab, name: str) -> None:
+def run_with_outage(lab: Lab, name: str) -> None:
+    """Run the pipeline with an outage of the cell while `name`, "upload" or "fetch", happens."""
     project = new_project(lab, name, PIPELINE.format(folder=lab.folder))
     pipeline = first_pipeline(lab, project)
-    lab.wait_until((lab.folder / "fetching" if name == "fetch" else lab.folder / "starts").exists, "the job is there")
-    stay_away(lab, lab.folder / "go")
+    lab.wait_until(
+        (lab.folder / "fetching" if name == "fetch" else lab.folder / "starts").exists, "the job has reached its phase"
+    )
+    interrupt_cell(lab, lab.folder / "go")
     status = wait_for(lab, pipeline)
     jobs = {job.name: job for job in pipeline.jobs.list(get_all=True, include_retried=True)}
     trace = trace_of(project, jobs["produce"].id).decode(errors="replace")
@@ -58,19 +61,19 @@ def check(lab: Lab, name: str) -> None:
     assert "trying again for up to 10 minutes" in trace
 
 
-def test_the_cell_is_away_while_artifacts_go_up(lab: Lab) -> None:
-    check(lab, "upload")
+def test_the_cell_is_down_during_an_artifact_upload(lab: Lab) -> None:
+    run_with_outage(lab, "upload")
 
 
-def test_the_cell_is_away_while_sources_come_down(tmp_path: Path) -> None:
+def test_the_cell_is_down_during_a_fetch(tmp_path: Path) -> None:
     folder, programs = tmp_path / "lab", tmp_path / "programs"
     programs.mkdir()
     (programs / "git").write_text(SLOW_GIT.format(folder=folder))
     (programs / "git").chmod(0o755)
     with Lab(folder) as lab:
-        # Only for what the manager starts: the cell runs git too.
+        # Only for the manager and its children, because the cell runs git, too.
         path = f"{programs}:{lab.manager.environment['PATH']}"
         lab.manager.stop()
         lab.manager.environment = lab.manager.environment | {"PATH": path}
         lab.manager.start()
-        check(lab, "fetch")
+        run_with_outage(lab, "fetch")

@@ -1,7 +1,7 @@
-"""Three processes serve one cell over one PostgreSQL; they are killed or held up, and it is killed, while jobs run.
+"""Three processes serve one cell on one PostgreSQL; processes are killed or stopped, and the database is killed.
 
-No job is lost, none is started twice, and every log is whole. The runners behave as if behind a proxy: any process may
-get a call, and one that is not answered soon goes to another, so a process that was held up has old calls to work off.
+No job is lost or started twice, and every log is complete. The runners behave as if behind a proxy: any process may get
+a call, and a call without an answer is sent to another process. So a process that was stopped has old calls to answer.
 """
 
 import http.client
@@ -30,16 +30,16 @@ from remuda.testing.waiting import wait_until
 
 JOBS, AT_ONCE, RUNNERS = 2000, 50, 6
 PIPELINE = f"work:\n  parallel: {AT_ONCE}\n  variables: {{GIT_STRATEGY: none}}\n  script: [make]\n"
-PATIENCE_SECONDS = 150.0
+WAIT_SECONDS = 150.0
 LEASE_SECONDS = 3
-HELD_UP_SECONDS = 5.0
-"""Longer than a lease, and than a runner waits for an answer."""
+STOPPED_SECONDS = 5.0
+"""Longer than a lease, and longer than a runner waits for an answer."""
 ANSWER_SECONDS = 2.0
 KILL_POINTS = ("cell.leased", "cell.acknowledged", "cell.trace_appended", "cell.finished")
 
 
 class Cells:
-    """The processes, asked like a proxy would: any of them, and another one when it does not answer."""
+    """The processes of the cell. Like a proxy, it sends a call to any of them, and to another if there is no answer."""
 
     def __init__(self, folder: Path, database: str) -> None:
         self.folder = folder
@@ -56,21 +56,21 @@ class Cells:
             Part(f"cell {port}", [*command, f"127.0.0.1:{port}"], self.environment, folder / f"{port}.out")
             for port in self.ports
         ]
-        self._mine = local()
-        self._opened: list[http.client.HTTPConnection] = []
+        self._local = local()
+        self._connections: list[http.client.HTTPConnection] = []
 
     def call(
         self, method: str, path: str, body: Any = None, *, seconds: float = ANSWER_SECONDS, **headers: str
     ) -> tuple[int, Any, Any]:
-        """One request, sent again until somebody answers it."""
+        """Send a request until a process answers it with a status below 500."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        named = {"Content-Type": "application/json"} | {name.replace("_", "-"): text for name, text in headers.items()}
-        until = time.monotonic() + PATIENCE_SECONDS
+        fields = {"Content-Type": "application/json"} | {name.replace("_", "-"): text for name, text in headers.items()}
+        until = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < until:
             port = random.choice(self.ports)
             connection = self._connection(port, seconds)
             try:
-                connection.request(method, path, data, named)
+                connection.request(method, path, data, fields)
                 answer = connection.getresponse()
                 content = answer.read()
             except (OSError, http.client.HTTPException):
@@ -80,49 +80,49 @@ class Cells:
                     is_json = content.startswith((b"[", b"{"))
                     return answer.status, answer.headers, json.loads(content) if is_json else content
             time.sleep(0.05)
-        raise AssertionError(f"nobody answers {method} {path}")
+        raise AssertionError(f"no process answers {method} {path}")
 
     def _connection(self, port: int, seconds: float) -> http.client.HTTPConnection:
-        kept: dict[tuple[int, float], http.client.HTTPConnection] = self._mine.__dict__.setdefault("kept", {})
-        if (port, seconds) not in kept:
-            kept[port, seconds] = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
-            self._opened.append(kept[port, seconds])
-        return kept[port, seconds]
+        pool: dict[tuple[int, float], http.client.HTTPConnection] = self._local.__dict__.setdefault("pool", {})
+        if (port, seconds) not in pool:
+            pool[port, seconds] = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+            self._connections.append(pool[port, seconds])
+        return pool[port, seconds]
 
     def close(self) -> None:
-        for connection in self._opened:
+        for connection in self._connections:
             connection.close()
 
     def api(self, method: str, path: str, body: Any = None) -> Any:
-        """A call of a person, which is not sent again only because the answer takes long."""
+        """Call the API as the administrator, with a timeout so long that a slow call is not sent twice."""
         status, _, answer = self.call(method, f"/api/v4{path}", body, seconds=60, PRIVATE_TOKEN=ADMIN_TOKEN)
         assert status < 300, (method, path, answer)
         return answer
 
-    def kill(self, part: Part) -> None:
+    def restart(self, part: Part) -> None:
         part.kill()
         part.start()
 
-    def hold_up(self, part: Part) -> None:
-        """The process does nothing for a while and does not know it."""
+    def suspend(self, part: Part) -> None:
+        """Stop the process for STOPPED_SECONDS; it does not notice it."""
         assert part.process is not None
         part.process.send_signal(signal.SIGSTOP)
-        time.sleep(HELD_UP_SECONDS)
+        time.sleep(STOPPED_SECONDS)
         part.process.send_signal(signal.SIGCONT)
 
-    def die_at(self, part: Part, point: str) -> None:
-        """The process dies as soon as it gets to a kill point."""
+    def kill_at_point(self, part: Part, point: str) -> None:
+        """Let the process kill itself at a kill point, and restart it."""
         part.kill()
         mark = self.folder / point
         part.environment = self.environment | {"REMUDA_KILL_POINT": point, "REMUDA_KILL_MARK": str(mark)}
         part.start()
-        wait_until(lambda: not part.is_alive(), f"{part.name} gets to {point}", PATIENCE_SECONDS)
+        wait_until(lambda: not part.is_alive(), f"{part.name} reaches {point}", WAIT_SECONDS)
         assert mark.exists(), part.tail()
         part.start()
 
 
 class Runners:
-    """They take jobs and run them until there are none left."""
+    """Runners that take jobs and run them until `done` is set."""
 
     def __init__(self, cells: Cells, token: str) -> None:
         self.cells = cells
@@ -130,25 +130,25 @@ class Runners:
         self.done = Event()
         self.logs: dict[int, bytes] = {}
         self.starts: dict[int, set[str]] = defaultdict(set)
-        """The tokens with which each job was told to run."""
+        """Job tokens with which each job was set to running."""
 
     def work(self) -> None:
         while not self.done.is_set():
-            job = self.claimed()
+            job = self.request_job()
             if job is None:
                 time.sleep(0.1)
             else:
                 self.run(job)
 
-    def claimed(self) -> dict[str, Any] | None:
-        """A job, asked for with one and the same request however often it has to be sent."""
+    def request_job(self) -> dict[str, Any] | None:
+        """Request a job; a request that is sent again has the same X-Request-Id."""
         body = {"token": self.token, "system_id": "s_1"}
         status, _, job = self.cells.call("POST", "/api/v4/jobs/request", body, X_Request_Id=secrets.token_hex(16))
         assert status in (201, 204), job
         return job if status == 201 else None
 
     def run(self, job: dict[str, Any]) -> None:
-        """What a runner does, unless the job is somebody else's by the time it is to start."""
+        """Run a job as a runner does. Does nothing if another runner has the job by now."""
         path, token = f"/api/v4/jobs/{job['id']}", job["token"]
 
         def put(state: str) -> int:
@@ -162,7 +162,7 @@ class Runners:
         sent = 0
         while sent < len(log):
             piece = log[sent : sent + 2000]
-            status, headers, said = self.cells.call(
+            status, headers, body = self.cells.call(
                 "PATCH",
                 f"{path}/trace",
                 piece,
@@ -170,7 +170,7 @@ class Runners:
                 Content_Range=f"{sent}-{sent + len(piece) - 1}",
                 Content_Type="text/plain",
             )
-            assert status in (202, 416), (job["id"], status, said)
+            assert status in (202, 416), (job["id"], status, body)
             sent = int(headers["Range"].rpartition("-")[2])
         assert put("success") == 200
         self.logs[job["id"]] = log
@@ -178,14 +178,14 @@ class Runners:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    if not PostgresServer.is_there():
+    if not PostgresServer.is_installed():
         pytest.skip("PostgreSQL is not installed: make packages")
-    with PostgresServer() as running:
-        yield running
+    with PostgresServer() as server:
+        yield server
 
 
 @pytest.mark.timeout(500)
-def test_kills(tmp_path: Path, server: PostgresServer) -> None:
+def test_jobs_while_processes_and_the_database_are_killed(tmp_path: Path, server: PostgresServer) -> None:
     cells = Cells(tmp_path, server.url())
     first, second, third = cells.parts
 
@@ -195,15 +195,15 @@ def test_kills(tmp_path: Path, server: PostgresServer) -> None:
         server.start()
 
     faults: list[Callable[[], None]] = [
-        partial(cells.kill, first),
+        partial(cells.restart, first),
         restart_database,
-        partial(cells.hold_up, second),
+        partial(cells.suspend, second),
         *(
-            partial(cells.die_at, part, point)
+            partial(cells.kill_at_point, part, point)
             for part, point in zip([third, first, second, third], KILL_POINTS, strict=True)
         ),
         restart_database,
-        partial(cells.hold_up, third),
+        partial(cells.suspend, third),
     ]
     with ExitStack() as stack:
         stack.callback(cells.close)
@@ -219,29 +219,29 @@ def test_kills(tmp_path: Path, server: PostgresServer) -> None:
         runners = Runners(cells, cells.api("POST", "/user/runners", {"runner_type": "instance_type"})["token"])
         pool = stack.enter_context(ThreadPoolExecutor(RUNNERS))
         stack.callback(runners.done.set)
-        at_work: list[Future[None]] = [pool.submit(runners.work) for _ in range(RUNNERS)]
+        workers: list[Future[None]] = [pool.submit(runners.work) for _ in range(RUNNERS)]
 
-        def reached(count: int) -> bool:
-            for worker in at_work:
+        def has_reached(count: int) -> bool:
+            for worker in workers:
                 if worker.done():
                     worker.result()
             return len(runners.logs) >= count
 
         for number, fault in enumerate(faults, 1):
             wait_until(
-                partial(reached, JOBS * number // (len(faults) + 2)), f"jobs before fault {number}", PATIENCE_SECONDS
+                partial(has_reached, JOBS * number // (len(faults) + 2)), f"jobs before fault {number}", WAIT_SECONDS
             )
             fault()
-        wait_until(lambda: reached(JOBS), "all jobs", PATIENCE_SECONDS)
+        wait_until(lambda: has_reached(JOBS), "all jobs", WAIT_SECONDS)
         runners.done.set()
-        for worker in at_work:
-            worker.result(PATIENCE_SECONDS)
+        for worker in workers:
+            worker.result(WAIT_SECONDS)
         assert len(runners.logs) == JOBS
         assert {len(tokens) for tokens in runners.starts.values()} == {1}
         jobs = f"/projects/{project}/jobs"
         pages = [cells.api("GET", f"{jobs}?per_page=100&page={page}") for page in range(1, JOBS // 100 + 2)]
-        found = {job["id"]: job["status"] for page in pages for job in page}
-        assert found == dict.fromkeys(runners.logs, "success")
+        statuses = {job["id"]: job["status"] for page in pages for job in page}
+        assert statuses == dict.fromkeys(runners.logs, "success")
         for job_id, log in runners.logs.items():
             assert cells.api("GET", f"{jobs}/{job_id}/trace") == log
     command = [sys.executable, "-m", "remuda", "cell", "check", "--data", str(tmp_path / "cell")]
@@ -250,7 +250,7 @@ def test_kills(tmp_path: Path, server: PostgresServer) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_a_push_is_acted_on_though_its_process_never_comes_back(tmp_path: Path, server: PostgresServer) -> None:
+def test_a_push_creates_its_pipeline_though_its_process_never_restarts(tmp_path: Path, server: PostgresServer) -> None:
     cells = Cells(tmp_path, server.url())
     dying, living, _ = cells.parts
     with ExitStack() as stack:
@@ -275,7 +275,9 @@ def test_a_push_is_acted_on_though_its_process_never_comes_back(tmp_path: Path, 
                 assert connection.getresponse().status == 503
             return not dying.is_alive()
 
-        wait_until(has_died, "the process dies with the push", PATIENCE_SECONDS)
-        wait_until(lambda: cells.api("GET", f"/projects/{project}/pipelines"), "the push is acted on", PATIENCE_SECONDS)
+        wait_until(has_died, "the process dies with the push", WAIT_SECONDS)
+        wait_until(
+            lambda: cells.api("GET", f"/projects/{project}/pipelines"), "the push has created a pipeline", WAIT_SECONDS
+        )
         sha = cells.api("POST", f"/projects/{project}/repository/commits", commit)["id"]
-        assert [one["sha"] for one in cells.api("GET", f"/projects/{project}/pipelines")] == [sha]
+        assert [pipeline["sha"] for pipeline in cells.api("GET", f"/projects/{project}/pipelines")] == [sha]

@@ -1,10 +1,10 @@
-"""Five hundred jobs on twenty machines behind SSH and in containers, while the manager and agents are killed.
+"""Five hundred jobs run on twenty machines over SSH and in containers while the manager and agents are killed.
 
-Every few seconds something gets kill -9: the manager, which is started again, or agents of some machines, or the local
-one. Each job writes a line into a file outside, with its id and a number of its own, and prints a known text slowly
-enough to be killed under, a secret among it. None may be lost, none started twice, and every log is what the job
-printed, byte for byte. What is killed when is random, from a seed. The same jobs, fewer, when the manager dies and its
-data folder is gone: a new one finds them through the machines.
+Every few seconds the test kills (SIGKILL) the manager, which it starts again, or agents of some machines, or the local
+agent. Each job appends its id and a unique number to a file outside of its working directory, and prints a known text
+with a secret in it slowly enough to be killed meanwhile. No job may be lost or started twice, and every log must be
+correct to the byte. What is killed when is random, from a seed. Another test deletes the manager's data folder while
+jobs run: a new manager finds them through the machines.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from remuda.testing.lab import Lab, name_of
 
 MACHINES = 20
 AT_ONCE = 24
-"""Jobs: one on each machine, and some in containers."""
+"""Jobs at a time: one on each machine, and some in containers."""
 ON_MACHINES, IN_CONTAINERS = (200, 200, 40), 60
 LINES = 30
 SECONDS = 400
@@ -45,11 +45,11 @@ LAST = "printf 'no line feed at the end'"
 
 @dataclass
 class Jobs:
-    """Jobs that say when they start, and what they must have printed."""
+    """The jobs of the test, which record their starts in a file, and their expected output."""
 
     folder: Path
     sleep_seconds: float = 0.3
-    """How long each takes is three times that."""
+    """A job takes three times as long."""
     starts: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -60,11 +60,11 @@ class Jobs:
 
     @property
     def started(self) -> list[str]:
-        """The ids of those that started, as often as they did."""
+        """Job ids, one entry for each start."""
         return [line.split()[0] for line in self.starts.read_text().splitlines()] if self.starts.exists() else []
 
     def create(self, lab: Lab, *groups: tuple[str, str, int]) -> Project:
-        """A project that runs groups of them: name, tag, number."""
+        """Create a project with these groups of jobs: name, tag, number of jobs."""
         project = connect(lab).projects.create({"name": "many"})
         project.variables.create({"key": "SECRET", "value": SECRET, "masked": True})
         pipeline = {
@@ -77,12 +77,12 @@ class Jobs:
 
     def expected(self, name: str) -> bytes:
         index = name.split()[-1].split("/")[0]
-        said = [f"\x1b[32;1m$ {command}\x1b[0;m\n" for command in self.script]
+        echoes = [f"\x1b[32;1m$ {command}\x1b[0;m\n" for command in self.script]
         lines = "".join(f"{index}:{i} [MASKED] of {name}\n" for i in range(LINES))
-        return f"{said[0]}{said[1]}{lines}{said[2]}no line feed at the end\n".encode()
+        return f"{echoes[0]}{echoes[1]}{lines}{echoes[2]}no line feed at the end\n".encode()
 
     def check(self, project: Project, lab: Lab, seconds: float) -> None:
-        """All of them ended well, were started once, and their logs are right."""
+        """Wait for the pipeline; every job has succeeded, was started once, and has the expected log."""
         pipeline = first_pipeline(lab, project)
         status = wait_for(lab, pipeline, seconds)
         jobs = pipeline.jobs.list(get_all=True, include_retried=True)
@@ -94,19 +94,19 @@ class Jobs:
 
 
 def configure(lab: Lab, machines: Machines, engine: DockerEngine | None, jobs: Jobs) -> None:
-    """A configuration with a runner for all machines, and one for containers."""
+    """Write a configuration with a runner for the machines and, if there is an engine, one for containers."""
 
     def runner(name: str, executor: str, tag: str, limit: int) -> str:
-        made = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "tag_list": tag})
+        created = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "tag_list": tag})
         return (
-            f'[[runners]]\nname = "{name}"\nurl = "{lab.url}"\ntoken = "{made["token"]}"\nexecutor = "{executor}"\n'
+            f'[[runners]]\nname = "{name}"\nurl = "{lab.url}"\ntoken = "{created["token"]}"\nexecutor = "{executor}"\n'
             f"limit = {limit}\nrequest_concurrency = {limit}\n"
         )
 
     entries = "".join(
-        f'[[runners.remuda.machines]]\nname = "{one.name}"\nhost = "{one.address}"\nidentity_file = "{machines.key}"\n'
-        f'host_key = "{one.host_key}"\ncapacity = 1\n'
-        for one in machines.machines
+        f'[[runners.remuda.machines]]\nname = "{machine.name}"\nhost = "{machine.address}"\n'
+        f'identity_file = "{machines.key}"\nhost_key = "{machine.host_key}"\ncapacity = 1\n'
+        for machine in machines.machines
     )
     text = f"concurrent = {AT_ONCE}\ncheck_interval = 1\n{runner('machines', 'instance', 'machines', AT_ONCE)}{entries}"
     if engine is not None:
@@ -124,56 +124,56 @@ def kill(pids: Sequence[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def agents(machine: Machine) -> list[int]:
-    """The agent of a machine; what it has forked has the same command line, but a name."""
+def agent_pids(machine: Machine) -> list[int]:
+    """The agent of a machine. Its fork server has the same command line, but a process name of its own."""
     return [pid for pid in machine.pids("serve") if name_of(pid) != NAME]
 
 
 @contextlib.contextmanager
 def killing(lab: Lab, machines: Machines, seed: int) -> Iterator[Counter[str]]:
-    """Something dies every few seconds while this lasts; what, and how often."""
-    chance = random.Random(seed)
-    over = threading.Event()
-    died: Counter[str] = Counter()
+    """Kill something every few seconds while the block runs. Yields how often each kind was killed."""
+    rng = random.Random(seed)
+    stop = threading.Event()
+    kills: Counter[str] = Counter()
 
-    def kill_on() -> None:
-        while not over.wait(chance.uniform(2, 5)):
-            match chance.choice(("manager", "agents", "agents", "local agent", "all")):
+    def run() -> None:
+        while not stop.wait(rng.uniform(2, 5)):
+            match rng.choice(("manager", "agents", "agents", "local agent", "all")):
                 case "manager":
                     lab.manager.kill()
-                    died["manager"] += 1
+                    kills["manager"] += 1
                 case "agents":
-                    for machine in chance.sample(machines.machines, 3):
-                        kill(agents(machine))
-                        died["agents"] += 1
+                    for machine in rng.sample(machines.machines, 3):
+                        kill(agent_pids(machine))
+                        kills["agents"] += 1
                 case "local agent":
                     lab.kill_agent()
-                    died["local agent"] += 1
+                    kills["local agent"] += 1
                 case "all":
                     lab.manager.kill()
                     lab.kill_agent()
-                    kill(agents(chance.choice(machines.machines)))
-                    died["all"] += 1
+                    kill(agent_pids(rng.choice(machines.machines)))
+                    kills["all"] += 1
             lab.manager.start()
 
-    thread = threading.Thread(target=kill_on, name="killer")
+    thread = threading.Thread(target=run, name="killer")
     thread.start()
     try:
-        yield died
+        yield kills
     finally:
-        over.set()
+        stop.set()
         thread.join()
 
 
 @pytest.mark.timeout(SECONDS + 60)
-def test_five_hundred_jobs_while_everything_dies(tmp_path: Path) -> None:
+def test_five_hundred_jobs_while_manager_and_agents_are_killed(tmp_path: Path) -> None:
     if missing := Machines.missing() or DockerEngine.missing():
         pytest.skip(missing)
     jobs = Jobs(tmp_path / "shared")
     with contextlib.ExitStack() as stack:
         engine = stack.enter_context(DockerEngine())
         machines = stack.enter_context(Machines(MACHINES, shared=jobs.folder))
-        stack.enter_context(machines.entered())
+        stack.enter_context(machines.enter_network())
         lab = Lab(tmp_path / "lab", concurrent=AT_ONCE)
         stack.callback(lab.close)
         lab.start_cell()
@@ -181,17 +181,17 @@ def test_five_hundred_jobs_while_everything_dies(tmp_path: Path) -> None:
         names = [(f"group {number}", "machines", count) for number, count in enumerate(ON_MACHINES)]
         project = jobs.create(lab, *names, ("boxed", "containers", IN_CONTAINERS))
         lab.manager.start()
-        with killing(lab, machines, SEED) as died:
+        with killing(lab, machines, SEED) as kills:
             jobs.check(project, lab, SECONDS)
-        assert died["manager"] + died["all"] > 3
-        assert died["agents"] > 3
+        assert kills["manager"] + kills["all"] > 3
+        assert kills["agents"] > 3
 
 
 def test_jobs_on_machines_are_found_when_the_managers_data_is_gone(tmp_path: Path) -> None:
     if missing := Machines.missing():
         pytest.skip(missing)
     jobs = Jobs(tmp_path / "shared", sleep_seconds=1.5)
-    with Machines(3, shared=jobs.folder) as machines, machines.entered(), contextlib.ExitStack() as stack:
+    with Machines(3, shared=jobs.folder) as machines, machines.enter_network(), contextlib.ExitStack() as stack:
         lab = Lab(tmp_path / "lab")
         stack.callback(lab.close)
         lab.start_cell()

@@ -1,5 +1,7 @@
-"""The machine's clock is set by two hours, forward or back, while a job runs: nothing that runs ends, and all of it
-goes on. Real processes; libfaketime moves their wall clock and leaves boot time and monotonic time alone."""
+"""The wall clock of all processes jumps by two hours, forward or back, while a job runs: the job goes on and succeeds.
+
+libfaketime changes the wall clock of the real processes, but neither boot time nor monotonic time.
+"""
 
 from pathlib import Path
 
@@ -42,10 +44,10 @@ def test_a_job_goes_on_when_the_clock_jumps(tmp_path: Path, jump: str) -> None:
         pipeline = first_pipeline(lab, project)
         lab.wait_until(lambda: pipeline.jobs.list()[0].status == "running", "the job runs")
         job = pipeline.jobs.list()[0]
-        lab.wait_until(lambda: b"line 5" in trace_of(project, job.id), "it writes")
+        lab.wait_until(lambda: b"line 5" in trace_of(project, job.id), "the job prints lines")
         offset.write_text(f"{jump}\n")
         before = trace_of(project, job.id).count(b"line ")
-        # The cell looks for jobs whose time is over every four seconds, the agent with every line.
+        # The cell checks timeouts every four seconds, the agent with every line.
         lab.wait_until(
             lambda: trace_of(project, job.id).count(b"line ") > before + 60 or is_over(lab, project, job.id),
             "the job goes on",
@@ -61,5 +63,5 @@ def test_a_job_goes_on_when_the_clock_jumps(tmp_path: Path, jump: str) -> None:
 
 
 def is_over(lab: Lab, project: object, job_id: int) -> bool:
-    found = lab.call("GET", f"/api/v4/projects/{project.id}/jobs/{job_id}")  # type: ignore[attr-defined]
-    return found["status"] not in ("running", "pending")
+    job = lab.call("GET", f"/api/v4/projects/{project.id}/jobs/{job_id}")  # type: ignore[attr-defined]
+    return job["status"] not in ("running", "pending")

@@ -1,7 +1,7 @@
-"""The frozen agent, on machines that have next to nothing: as `make frozen` builds it.
+"""The frozen agent, as `make frozen` builds it, runs jobs in root folders without Python and on this machine.
 
-A root with busybox and no C library at all, one with Debian 11 and its older C library, and this machine as it is.
-Each runs a job with a script and a standard step; here the agent also dies and finds its job again.
+One root folder has busybox and no C library, another one Debian 11 with its older C library. On each the agent runs a
+job with a script and a standard step. On this machine the agent is also killed, and the next one continues its job.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ STEPS = steps_text(
 
 pytestmark = [
     pytest.mark.timeout(300),
-    pytest.mark.skipif(os.getuid() != 0, reason="only root can make another root"),
+    pytest.mark.skipif(os.getuid() != 0, reason="only root can change the root folder"),
 ]
 
 
@@ -47,9 +47,9 @@ def frozen() -> Path:
 
 @pytest.fixture
 def busybox_root(tmp_path: Path) -> Path:
-    """Busybox, which needs no library, and nothing else."""
+    """A root folder with a static busybox and nothing else."""
     root = tmp_path / "r"
-    with_folders(root)
+    make_base_folders(root)
     shutil.copy("/bin/busybox", root / "bin/busybox")
     for applet in APPLETS:
         (root / "bin" / applet).symlink_to("busybox")
@@ -58,11 +58,11 @@ def busybox_root(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def old_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A C library older than the one that the agent was frozen with, and the programs of its time."""
+    """A root folder with Debian 11, whose C library is older than the one that the agent was frozen with."""
     sources = Path("/etc/apt/sources.list.d/debian.sources")
     mirror = re.search(r"^URIs: (\S+/debian)/?$", sources.read_text() if sources.exists() else "", re.MULTILINE)
     if mirror is None:
-        pytest.skip("this is no Debian whose mirror is known")
+        pytest.skip("this is not a Debian with a known mirror")
     folder = tmp_path_factory.mktemp("old")
     apt = folder / "apt"
     for part in ("lists/partial", "cache/archives/partial"):
@@ -75,24 +75,24 @@ def old_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for words in (["update"], ["download", *OLD_PACKAGES]):
         done = subprocess.run(["apt-get", *options, *words], cwd=apt, capture_output=True, text=True, check=False)
         if done.returncode:
-            pytest.skip(f"packages of {OLD} cannot be had: {done.stderr.strip()[-200:]}")
+            pytest.skip(f"packages of {OLD} cannot be downloaded: {done.stderr.strip()[-200:]}")
     root = folder / "r"
     for package in apt.glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", package, root], check=True)
-    with_folders(root)
+    make_base_folders(root)
     (root / "bin/sh").unlink(missing_ok=True)
     (root / "bin/sh").symlink_to("dash")
     return root
 
 
-def with_folders(root: Path) -> None:
+def make_base_folders(root: Path) -> None:
     for folder in ("bin", "dev", "proc", "tmp"):
         (root / folder).mkdir(parents=True, exist_ok=True)
     os.mknod(root / "dev/null", 0o020666, os.makedev(1, 3))
 
 
-def in_root(root: Path) -> list[str]:
-    """Runs a command there, with processes of its own that end with it."""
+def root_command(root: Path) -> list[str]:
+    """Prefix that runs a command in a root folder, in its own process namespace."""
     return [
         *("unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc"),
         *(shutil.which("chroot", path="/usr/sbin:/sbin:/usr/bin:/bin") or "chroot", str(root)),
@@ -102,7 +102,7 @@ def in_root(root: Path) -> list[str]:
 @asynccontextmanager
 async def agent_in(root: Path) -> AsyncIterator[AgentClient]:
     process = await asyncio.create_subprocess_exec(
-        *in_root(root),
+        *root_command(root),
         *("/opt/remuda-agent", "serve", "--data", "/data"),
         stderr=asyncio.subprocess.PIPE,
         env={"PATH": "/bin:/usr/bin"},
@@ -110,8 +110,8 @@ async def agent_in(root: Path) -> AsyncIterator[AgentClient]:
     try:
         assert process.stderr is not None
         async with asyncio.timeout(60):
-            while not (said := await process.stderr.readline()).startswith(READY):
-                assert said, await process.wait()
+            while not (line := await process.stderr.readline()).startswith(READY):
+                assert line, await process.wait()
         async with AgentClient(unix_channel(root / "data/agent.sock")) as client:
             yield client
     finally:
@@ -121,14 +121,14 @@ async def agent_in(root: Path) -> AsyncIterator[AgentClient]:
 
 @pytest.mark.parametrize("kind", ["busybox_root", "old_root"])
 async def test_a_machine_without_python(kind: str, frozen: Path, request: pytest.FixtureRequest) -> None:
-    """The bootstrap looks at it, picks the frozen agent and places it; a job runs there."""
+    """The bootstrap detects that there is no Python and installs the frozen agent, which then runs a job."""
     root: Path = request.getfixturevalue(kind)
-    there = " ".join([*in_root(root), "/bin/sh", "-c"])
-    placing = await asyncio.create_subprocess_exec(
-        *PROGRAM, "bootstrap", "--through", there, "--frozen", str(frozen), "/opt/remuda-agent", stdout=-1
+    through = " ".join([*root_command(root), "/bin/sh", "-c"])
+    bootstrap = await asyncio.create_subprocess_exec(
+        *PROGRAM, "bootstrap", "--through", through, "--frozen", str(frozen), "/opt/remuda-agent", stdout=-1
     )
-    out, _ = await placing.communicate()
-    assert placing.returncode == 0
+    out, _ = await bootstrap.communicate()
+    assert bootstrap.returncode == 0
     assert b" frozen " in out
     async with agent_in(root) as client:
         about = await client.describe()
@@ -142,27 +142,28 @@ async def test_a_machine_without_python(kind: str, frozen: Path, request: pytest
         await client.close_job("1")
 
 
-def test_the_old_root_is_older(old_root: Path) -> None:
+def test_the_c_library_of_the_old_root_is_older(old_root: Path) -> None:
     def version(*command: str) -> tuple[int, ...]:
         text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        found = re.search(r"version (\d+)\.(\d+)", text)
-        assert found is not None
-        return int(found[1]), int(found[2])
+        match = re.search(r"version (\d+)\.(\d+)", text)
+        assert match is not None
+        return int(match[1]), int(match[2])
 
     (library,) = old_root.glob("lib/*/libc.so.6")
     (own,) = Path("/lib").glob("*/libc.so.6")
-    assert version(*in_root(old_root), f"/{library.relative_to(old_root)}") < version(str(own))
+    assert version(*root_command(old_root), f"/{library.relative_to(old_root)}") < version(str(own))
 
 
 @pytest.fixture
-def own_temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "t").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "t"))
     return tmp_path / "t"
 
 
-async def test_this_machine(frozen: Path, tmp_path: Path, own_temporary: Path) -> None:
-    """The real agent is killed under its loaders: the job goes on, and the next agent has it. Nothing is left."""
+async def test_a_killed_agent_is_replaced_on_this_machine(frozen: Path, tmp_path: Path, temporary_folder: Path) -> None:
+    """The agent process is killed, and its loader processes remain: the job goes on, and the next agent continues it.
+    No temporary files are left."""
     script = f"env; echo a; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo b"
     async with AgentProcess(tmp_path / "data", program=(str(frozen),)) as agent:
         await agent.start(env={"LD_LIBRARY_PATH": "/its/own"})
@@ -179,15 +180,17 @@ async def test_this_machine(frozen: Path, tmp_path: Path, own_temporary: Path) -
             seen = await follow(client, "1")
         assert seen.check().status == "success"
         assert seen.lines[-2:] == [b"a", b"b"]
-        # What the loaders put into the environment is theirs.
+        # Variables that the loaders set for themselves are not in the environment of steps.
         assert not [line for line in seen.lines if line.startswith((b"STATICX", b"_PYI", b"_MEI")) or b"_MEI" in line]
         seen = await run_job(agent, JobStart(id="2", work_dir=str(tmp_path / "w"), steps=STEPS))
         assert seen.statuses == {"hello": "success", "sources": "success"}
-    assert not list(own_temporary.iterdir())
+    assert not list(temporary_folder.iterdir())
 
 
-async def test_it_starts_parts_of_itself(frozen: Path, tmp_path: Path, own_temporary: Path) -> None:
-    """The frozen program starts an agent of its own, is its proxy, and delegates to it."""
+async def test_the_frozen_program_starts_agent_proxy_and_delegate(
+    frozen: Path, tmp_path: Path, temporary_folder: Path
+) -> None:
+    """`delegate` starts `proxy --start`, which starts an agent; all of them are the frozen program."""
     order = {
         "command": [str(frozen), "proxy", "--start", "--idle-exit", "1", "--data", str(tmp_path / "data")],
         "key": "1",
@@ -200,4 +203,4 @@ async def test_it_starts_parts_of_itself(frozen: Path, tmp_path: Path, own_tempo
     out, _ = await process.communicate()
     assert process.returncode == 3
     assert b"there\n" in out
-    await until(lambda: not list(own_temporary.iterdir()))
+    await until(lambda: not list(temporary_folder.iterdir()))

@@ -1,8 +1,8 @@
-"""Agent, manager and cell are each killed while a job checks out, runs its script and uploads its artifacts.
+"""Kills agent, manager or cell during the checkout, the script or the artifact upload of a job.
 
-The job ends as it would have without the kill, and each of its commands ran once. The kill is always inside the phase,
-because the phase cannot end before: a git that waits for a file holds the checkout, the script waits for the same file,
-and the upload meets a cell that is stopped.
+The job succeeds, and each of its commands runs once. The kill always happens inside the phase, because the phase cannot
+end before: during checkout, git waits for a file; the script waits for the same file; during the upload the cell is
+stopped by SIGSTOP.
 """
 
 import os
@@ -60,7 +60,7 @@ KILLS: dict[str, Callable[[Lab], None]] = {"agent": Lab.kill_agent, "manager": k
 
 @pytest.mark.parametrize("phase", ["checkout", "script", "upload"])
 @pytest.mark.parametrize("victim", list(KILLS))
-def test_a_part_dies_in_a_phase(tmp_path: Path, phase: str, victim: str) -> None:
+def test_a_process_is_killed_in_a_phase(tmp_path: Path, phase: str, victim: str) -> None:
     folder = tmp_path / "lab"
     with lab_with_slow_git(tmp_path, phase) as lab:
         project = new_project(lab, "matrix", PIPELINE.format(folder=folder, phase=phase))
@@ -75,9 +75,9 @@ def test_a_part_dies_in_a_phase(tmp_path: Path, phase: str, victim: str) -> None
         jobs = {job.name: job for job in pipeline.jobs.list(get_all=True, include_retried=True)}
         trace = trace_of(project, jobs["produce"].id).decode(errors="replace")
     assert status == "success", trace
-    assert sorted(jobs) == ["consume", "produce"], "a job was tried again"
-    assert (folder / "commands").read_text() == "first\nsecond\n", "a command of the script did not run once"
-    assert (folder / "fetches").read_text() == "fetch\n", "the sources were not fetched once"
+    assert sorted(jobs) == ["consume", "produce"], "a job was retried"
+    assert (folder / "commands").read_text() == "first\nsecond\n", "each command of the script must run exactly once"
+    assert (folder / "fetches").read_text() == "fetch\n", "the sources must be fetched exactly once"
     assert (folder / "taken").read_text() == (folder / "made").read_text()
 
 
@@ -88,7 +88,7 @@ def lab_with_slow_git(tmp_path: Path, phase: str) -> Iterator[Lab]:
     (programs / "git").write_text(GIT.format(folder=tmp_path / "lab", phase=phase))
     (programs / "git").chmod(0o755)
     with Lab(tmp_path / "lab") as lab:
-        # Only for what the manager starts: the cell runs git too.
+        # Only for the manager and its children, because the cell runs git, too.
         lab.manager.stop()
         lab.kill_agent()
         path = f"{programs}:{lab.manager.environment['PATH']}"
@@ -99,13 +99,13 @@ def lab_with_slow_git(tmp_path: Path, phase: str) -> Iterator[Lab]:
 
 def kill_during_upload(lab: Lab, go: Path, kill: Callable[[Lab], None]) -> None:
     assert lab.cell.process is not None
-    stopped = lab.cell.process
-    os.kill(stopped.pid, signal.SIGSTOP)
+    cell = lab.cell.process
+    os.kill(cell.pid, signal.SIGSTOP)
     go.touch()
     logs = lab.manager_jobs / "agent" / "jobs"
     lab.wait_until(
         lambda: any(b":upload_artifacts" in log.read_bytes() for log in logs.glob("*/log")), "the upload has begun"
     )
     kill(lab)
-    if stopped.poll() is None:
-        os.kill(stopped.pid, signal.SIGCONT)
+    if cell.poll() is None:
+        os.kill(cell.pid, signal.SIGCONT)

@@ -1,7 +1,7 @@
-"""Processes die on any line, and no job is lost, none runs twice, no byte of a log is wrong.
+"""Kills manager, cell and agent while a job runs, also at every kill point: the job succeeds and its script runs once.
 
-The job writes lines slowly enough to be killed in the middle and counts its own starts in a file outside its work
-tree. What it printed is compared byte for byte with what it must have printed.
+The job prints lines slowly enough to be killed meanwhile, and records its starts in a file outside of its working
+directory. The log is compared byte for byte with the expected output.
 """
 
 from pathlib import Path
@@ -44,7 +44,7 @@ def expected_output(command: str) -> bytes:
 
 
 class SlowJob:
-    """A pipeline whose first job can be killed under."""
+    """A pipeline whose first job takes long enough for kills while it runs."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -72,7 +72,7 @@ class SlowJob:
         assert trace.endswith(b"Job succeeded\n")
 
 
-def test_the_manager_dies_and_comes_back(lab: Lab) -> None:
+def test_the_manager_is_killed_and_restarted(lab: Lab) -> None:
     job = SlowJob(lab)
     job.wait_until_it_runs()
     lab.manager.kill()
@@ -80,7 +80,7 @@ def test_the_manager_dies_and_comes_back(lab: Lab) -> None:
     job.check()
 
 
-def test_the_cell_dies_and_comes_back(lab: Lab) -> None:
+def test_the_cell_is_killed_and_restarted(lab: Lab) -> None:
     job = SlowJob(lab)
     job.wait_until_it_runs()
     lab.cell.kill()
@@ -88,7 +88,7 @@ def test_the_cell_dies_and_comes_back(lab: Lab) -> None:
     job.check()
 
 
-def test_the_agent_dies_and_comes_back(lab: Lab) -> None:
+def test_the_agent_is_killed_and_restarted(lab: Lab) -> None:
     job = SlowJob(lab)
     job.wait_until_it_runs()
     killed = lab.agent_pids()
@@ -98,7 +98,7 @@ def test_the_agent_dies_and_comes_back(lab: Lab) -> None:
     assert not set(killed) & set(lab.agent_pids())
 
 
-def test_everything_dies_at_once_and_comes_back(lab: Lab) -> None:
+def test_everything_is_killed_at_once_and_restarted(lab: Lab) -> None:
     job = SlowJob(lab)
     job.wait_until_it_runs()
     lab.manager.kill()
@@ -109,7 +109,7 @@ def test_everything_dies_at_once_and_comes_back(lab: Lab) -> None:
     job.check()
 
 
-def test_everything_dies_again_and_again(lab: Lab) -> None:
+def test_everything_is_killed_repeatedly(lab: Lab) -> None:
     job = SlowJob(lab)
     job.wait_until_it_runs()
     for _ in range(4):
@@ -122,7 +122,7 @@ def test_everything_dies_again_and_again(lab: Lab) -> None:
     job.check()
 
 
-def test_the_agent_is_killed_while_the_manager_is_away(lab: Lab) -> None:
+def test_the_agent_is_killed_while_the_manager_is_down(lab: Lab) -> None:
     job = SlowJob(lab)
     job.wait_until_it_runs()
     lab.manager.kill()
@@ -132,9 +132,9 @@ def test_the_agent_is_killed_while_the_manager_is_away(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("point", list(POINTS))
-def test_death_at_a_kill_point(tmp_path: Path, point: str) -> None:
+def test_a_process_kills_itself_at_a_kill_point(tmp_path: Path, point: str) -> None:
     with Lab(tmp_path / "lab", kill_point=point) as lab:
         lab.supervise()
         job = SlowJob(lab)
         job.check()
-        assert lab.mark.exists(), f"nothing ever reached {point}"
+        assert lab.mark.exists(), f"no process reached {point}"

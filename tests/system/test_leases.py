@@ -1,6 +1,6 @@
-"""A client that takes a job and falls silent loses it after the lease; one that only sends traces keeps it.
+"""A runner that takes a job and makes no more calls loses it when the lease ends; one that only sends traces keeps it.
 
-Real time and the real defaults: a lease is 60 seconds.
+The tests run in real time with the default lease of 60 seconds, except where a test sets another one.
 """
 
 import json
@@ -24,7 +24,7 @@ only:
 
 @pytest.fixture
 def cell(tmp_path: Path) -> Iterator[Lab]:
-    """A cell whose jobs nobody takes but the test."""
+    """A cell without a manager: only the test takes jobs."""
     lab = Lab(tmp_path / "lab")
     try:
         lab.start_cell()
@@ -34,12 +34,12 @@ def cell(tmp_path: Path) -> Iterator[Lab]:
 
 
 class SmallRunner:
-    """A runner of a few lines that speaks the Runner API as the contract says."""
+    """A minimal client of the Runner API."""
 
     def __init__(self, lab: Lab) -> None:
         self.url = f"{lab.url}/api/v4"
-        made = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type"})
-        self.token: str = made["token"]
+        created = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type"})
+        self.token: str = created["token"]
 
     def send(self, method: str, path: str, body: bytes, **headers: str) -> tuple[int, dict[str, str], bytes]:
         request = urllib.request.Request(
@@ -54,14 +54,14 @@ class SmallRunner:
         except urllib.error.HTTPError as error:
             return error.code, dict(error.headers), error.read()
 
-    def ask(self) -> dict[str, Any] | None:
+    def request_job(self) -> dict[str, Any] | None:
         body = json.dumps({"token": self.token, "system_id": "s_0123456789ab"}).encode()
         code, _, answer = self.send("POST", "/jobs/request", body, Content_Type="application/json")
         assert code in (201, 204), (code, answer)
         job: dict[str, Any] | None = json.loads(answer) if code == 201 else None
         return job
 
-    def say(self, job: dict[str, Any], start: int, text: bytes) -> int:
+    def append_trace(self, job: dict[str, Any], start: int, text: bytes) -> int:
         code, _, _ = self.send(
             "PATCH",
             f"/jobs/{job['id']}/trace",
@@ -80,47 +80,47 @@ class SmallRunner:
         return code
 
 
-def until_job(runner: SmallRunner, seconds: float) -> dict[str, Any]:
+def wait_for_job(runner: SmallRunner, seconds: float) -> dict[str, Any]:
     deadline = time.monotonic() + seconds
-    while (job := runner.ask()) is None:
-        assert time.monotonic() < deadline, "no job came"
+    while (job := runner.request_job()) is None:
+        assert time.monotonic() < deadline, "the runner got no job"
         time.sleep(1)
     return job
 
 
 @pytest.mark.timeout(180)
-def test_a_silent_client_loses_its_job(cell: Lab) -> None:
+def test_a_silent_runner_loses_its_job(cell: Lab) -> None:
     first, second = SmallRunner(cell), SmallRunner(cell)
     project = new_project(cell, "one", PIPELINE)
     first_pipeline(cell, project)
-    job = until_job(first, 10)
+    job = wait_for_job(first, 10)
     taken_at = time.monotonic()
-    assert second.ask() is None, "handed out twice within the lease"
-    again = until_job(second, 90)
-    assert time.monotonic() - taken_at > 55, "handed out anew before the lease ended"
+    assert second.request_job() is None, "the job was handed out twice within the lease"
+    again = wait_for_job(second, 90)
+    assert time.monotonic() - taken_at > 55, "the job was handed out again before the lease ended"
     assert again["id"] == job["id"]
     assert again["token"] != job["token"]
     assert first.put(job, "running") == 403
-    assert first.say(job, 0, b"too late") == 403
+    assert first.append_trace(job, 0, b"too late") == 403
     assert second.put(again, "running") == 200
-    assert second.say(again, 0, b"hello\n") == 202
+    assert second.append_trace(again, 0, b"hello\n") == 202
     assert second.put(again, "success") == 200
     assert project.jobs.get(job["id"]).status == "success"
     assert project.jobs.get(job["id"]).trace() == b"hello\n"
 
 
 @pytest.mark.timeout(300)
-def test_a_client_that_only_sends_traces_keeps_its_job(cell: Lab) -> None:
+def test_a_runner_that_only_sends_traces_keeps_its_job(cell: Lab) -> None:
     runner, other = SmallRunner(cell), SmallRunner(cell)
     project = new_project(cell, "one", PIPELINE)
     first_pipeline(cell, project)
-    job = until_job(runner, 10)
+    job = wait_for_job(runner, 10)
     offset, began = 0, time.monotonic()
     while time.monotonic() - began < 182:
         line = f"at {int(time.monotonic() - began)} s\n".encode()
-        assert runner.say(job, offset, line) == 202
+        assert runner.append_trace(job, offset, line) == 202
         offset += len(line)
-        assert other.ask() is None, "the job was handed out again"
+        assert other.request_job() is None, "the job was handed out again"
         time.sleep(5)
     assert runner.put(job, "success") == 200
     assert project.jobs.get(job["id"]).status == "success"
@@ -129,19 +129,19 @@ def test_a_client_that_only_sends_traces_keeps_its_job(cell: Lab) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_lease_ends_though_the_cell_restarts_more_often(tmp_path: Path) -> None:
-    """The cell dies after two and a half seconds each time; a lease is five."""
+    """The cell is killed every 2.5 seconds; a lease is 5 seconds."""
     lab = Lab(tmp_path / "lab", settings={"REMUDA_LEASE_SECONDS": "5"})
     try:
         lab.start_cell()
         first, second = SmallRunner(lab), SmallRunner(lab)
         first_pipeline(lab, new_project(lab, "one", PIPELINE))
-        job, again, deadline = until_job(first, 10), None, time.monotonic() + 200
+        job, again, deadline = wait_for_job(first, 10), None, time.monotonic() + 200
         while again is None:
             assert time.monotonic() < deadline, "the lease did not end"
             time.sleep(2.5)
             lab.cell.kill()
             lab.start_cell()
-            again = second.ask()
+            again = second.request_job()
         assert again["id"] == job["id"]
         assert again["token"] != job["token"]
     finally:

@@ -1,4 +1,4 @@
-"""Two hundred jobs, twenty at a time, through an ordinary client: none lost, none started twice, every trace exact."""
+"""Runs two hundred jobs, twenty at a time: no job is lost or started twice, and every trace is correct to the byte."""
 
 from collections import Counter
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""As many jobs at once as a large manager has, all of one agent and over one connection."""
+"""One agent runs 5000 jobs at once for a client with one connection; its memory and open files stay within limits."""
 
 import asyncio
 import os
@@ -13,16 +13,16 @@ from remuda.wire.agent_client import JobEnded, JobStart, LogChunk, StepResultEve
 
 JOBS = 5000
 AT_A_TIME = 50
-"""Calls under way; a connection opens 100 streams at most."""
+"""Concurrent calls; a connection has at most 100 streams."""
 LARGEST_BYTES_PER_JOB = 64 * 1024
-"""Of the agent's own memory."""
+"""Limit for the memory of the agent process."""
 
 
 @pytest.mark.timeout(900)
 async def test_5000_jobs_at_once_over_one_connection(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    # Each waits at the gate until somebody opens it for writing.
+    # Each job blocks until the test opens the FIFO for writing.
     script = f'echo job "$NUMBER"; echo >>{tmp_path}/started; exec cat {gate}'
     ids = [f"job-{number}" for number in range(JOBS)]
     seen = {job_id: Seen() for job_id in ids}
@@ -43,23 +43,23 @@ async def test_5000_jobs_at_once_over_one_connection(tmp_path: Path, capsys: pyt
                 await watch.subscribe(job_id)
 
             async with asyncio.TaskGroup() as tasks:
-                reader = tasks.create_task(read(watch, seen), name="reader")
+                reader = tasks.create_task(read_events(watch, seen), name="reader")
                 async with asyncio.TaskGroup() as starts:
                     for job_id in ids:
                         starts.create_task(start(job_id), name=f"start {job_id}")
                 await until(lambda: size_of(tmp_path / "started") == JOBS, seconds=600)
-                held = await client.usage()
-                assert len(held.jobs) == JOBS
-                assert held.open_files < held.open_files_limit
+                while_running = await client.usage()
+                assert len(while_running.jobs) == JOBS
+                assert while_running.open_files < while_running.open_files_limit
                 open_gate(gate)
                 await reader
             after = await client.usage()
-            per_job = (held.memory_bytes - before.memory_bytes) // JOBS
+            per_job = (while_running.memory_bytes - before.memory_bytes) // JOBS
             with capsys.disabled():
                 print(
-                    f"\n{JOBS} jobs held by one agent: {per_job / 1024:.1f} KiB of its memory each, "
-                    f"{(held.open_files - before.open_files) / JOBS:.2f} descriptors each, "
-                    f"{sum(job.processes for job in held.jobs.values())} processes"
+                    f"\n{JOBS} jobs of one agent: {per_job / 1024:.1f} KiB of its memory each, "
+                    f"{(while_running.open_files - before.open_files) / JOBS:.2f} descriptors each, "
+                    f"{sum(job.processes for job in while_running.jobs.values())} processes"
                 )
             assert per_job < LARGEST_BYTES_PER_JOB
             assert after.open_files < before.open_files + 100
@@ -74,9 +74,9 @@ async def test_5000_jobs_at_once_over_one_connection(tmp_path: Path, capsys: pyt
     assert size_of(tmp_path / "started") == JOBS
 
 
-async def read(watch: Watch, seen: dict[str, Seen]) -> None:
-    """Everything that comes of all jobs, to the end of the last."""
-    left = set(seen)
+async def read_events(watch: Watch, seen: dict[str, Seen]) -> None:
+    """Collect the events of all jobs until the last one has ended."""
+    running = set(seen)
     async for event in watch:
         match event:
             case LogChunk():
@@ -86,8 +86,8 @@ async def read(watch: Watch, seen: dict[str, Seen]) -> None:
                 seen[event.job_id].results.append({"seq": event.seq})
             case JobEnded():
                 seen[event.job_id].end = event
-                left.remove(event.job_id)
-                if not left:
+                running.remove(event.job_id)
+                if not running:
                     return
 
 

@@ -1,17 +1,17 @@
-"""Fixtures: groups with a fake docker-machine for each test (`yard`), and a server that answers like SSH."""
+"""Fixtures: groups with a fake docker-machine (`docker_groups`), and a server that sends the banner of SSH."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.machines.docker_machine_yard import Yard
+from tests.support.machines.docker_machine_groups import DockerMachineGroups
 
 
 @pytest.fixture
-async def yard(tmp_path: Path) -> AsyncIterator[Yard]:
-    async with Yard(tmp_path) as yard:
-        yield yard
+async def docker_groups(tmp_path: Path) -> AsyncIterator[DockerMachineGroups]:
+    async with DockerMachineGroups(tmp_path) as docker_groups:
+        yield docker_groups
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Fixtures: a group with its clean-up for each test (`yard`), and a small root file system."""
+"""Fixtures: a group with its clean-up for each test (`local_groups`), and a small root file system."""
 
 import re
 import shutil
@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.support.machines.yard import yard as yard
+from tests.support.machines.local_groups_fixture import local_groups as local_groups
 
 
 @pytest.fixture(scope="session")

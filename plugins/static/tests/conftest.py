@@ -31,14 +31,14 @@ def address(server: asyncio.Server) -> str:
 
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Group]]]:
-    """Makes groups, `in process` or `hosted`, over one folder."""
+    """A function that makes groups, `in process` or `hosted`, with one shared folder."""
     async with AsyncExitStack() as stack:
 
-        async def made(how: str = "in process", *, settings: Settings | None = None, **config: Any) -> Group:
-            group: Group = InProcess(StaticGroup()) if how == "in process" else HostedGroup(str(PROGRAM))
+        async def make_group(kind: str = "in process", *, settings: Settings | None = None, **config: Any) -> Group:
+            group: Group = InProcess(StaticGroup()) if kind == "in process" else HostedGroup(str(PROGRAM))
             stack.push_async_callback(group.close)
             config = {"folder": str(tmp_path / "state"), **config}
             await group.init(config, settings or Settings(owner="s_1/7"))
             return group
 
-        yield made
+        yield make_group

@@ -1,4 +1,4 @@
-"""Every adapter of every port of the cell; the suites run over all of them."""
+"""Fixtures that run the contract tests against every adapter of the store, traces and blobs ports."""
 
 import asyncio
 import uuid
@@ -28,29 +28,29 @@ from remuda.cell.traces.port import Traces
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened: Store
+    adapter: Store
     match request.param:
         case "memory":
-            opened = MemoryStore()
+            adapter = MemoryStore()
         case "sqlite":
-            opened = SqliteStore.open(tmp_path / "cell.sqlite", 1)
+            adapter = SqliteStore.open(tmp_path / "cell.sqlite", 1)
         case _:
-            opened = await PostgresStore.open(request.getfixturevalue("postgres_cell"), 1)
-    # As every cell has it.
-    yield SealedStore(opened, Seals(EncryptionKeys([bytes(32)])))
-    await opened.close()
+            adapter = await PostgresStore.open(request.getfixturevalue("postgres_cell"), 1)
+    # A cell always wraps its store like this, which encrypts secret columns.
+    yield SealedStore(adapter, Seals(EncryptionKeys([bytes(32)])))
+    await adapter.close()
 
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: PostgresServer) -> str:
-    """The name of a database with a cell's tables, of which each test gets a copy."""
+    """Create a database with a cell's tables, of which each test gets a copy, and return its name."""
 
-    async def make() -> None:
+    async def create_tables() -> None:
         await (await PostgresStore.open(postgres_server.url("cell_template"), 1)).close()
 
     postgres_server.run("CREATE DATABASE cell_template")
     with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, make()).result()
+        thread.submit(asyncio.run, create_tables()).result()
     return "cell_template"
 
 
@@ -76,7 +76,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 @pytest.fixture(params=["memory", "folder", *(["s3"] if S3_PROGRAM.exists() else [])])
 async def blobs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
-    """All kinds; that in a bucket where `make interop` has built a server for it."""
+    """Every adapter; the one for S3 only if `make interop` has built a server for it."""
     if request.param == "memory":
         return MemoryBlobs()
     if request.param == "folder":

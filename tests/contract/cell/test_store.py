@@ -1,4 +1,4 @@
-"""The contract of the store port."""
+"""Contract tests of the store port: settings, projects, pipelines, jobs, hand-outs, runners and results."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -40,8 +40,8 @@ async def push(store: Store, project: Project, *specs: JobSpec) -> Family:
     return await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
 
 
-class TestKeysAndPeople:
-    async def test_keys_come_back_in_their_order(self, store: Store) -> None:
+class TestSettingsAndTokens:
+    async def test_signing_keys_are_listed_in_the_order_of_creation(self, store: Store) -> None:
         assert await store.settings.load_signing_keys() == {}
         await store.settings.add_signing_key("b", b"1")
         await store.settings.add_signing_key("a", b"2")
@@ -69,7 +69,7 @@ class TestKeysAndPeople:
         assert await store.people.find_user_token("h3") is None
         assert [token.name for token in await store.people.list_user_tokens()] == ["admin", "other"]
 
-    async def test_it_is_writable(self, store: Store) -> None:
+    async def test_check_writable(self, store: Store) -> None:
         await store.check_writable()
         await store.check_writable()
 
@@ -91,10 +91,10 @@ class TestProjects:
     async def test_lists_are_pages_newest_first(self, store: Store) -> None:
         for number in range(5):
             await store.projects.add_project(a_project(path=f"acme/p{number}", name=f"Näme {number}"))
-        found, total = await store.projects.list_projects(Page(number=2, size=2))
-        assert ([project.path for project in found], total) == (["acme/p2", "acme/p1"], 5)
-        found, total = await store.projects.list_projects(Page(), ProjectFilter(search="NÄME 3"))
-        assert ([project.path for project in found], total) == (["acme/p3"], 1)
+        page, total = await store.projects.list_projects(Page(number=2, size=2))
+        assert ([project.path for project in page], total) == (["acme/p2", "acme/p1"], 5)
+        page, total = await store.projects.list_projects(Page(), ProjectFilter(search="NÄME 3"))
+        assert ([project.path for project in page], total) == (["acme/p3"], 1)
         assert await store.projects.list_projects(Page(), ProjectFilter(search="%")) == ([], 0)
         assert await store.projects.list_projects(Page(number=9)) == ([], 5)
 
@@ -122,7 +122,7 @@ class TestProjects:
 
 
 class TestPipelines:
-    async def test_jobs_whose_turn_has_come_are_pending_at_once(self, store: Store, project: Project) -> None:
+    async def test_jobs_of_the_first_stage_are_pending_at_once(self, store: Store, project: Project) -> None:
         family = await push(store, project, a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
         assert [(job.id, job.name, job.state) for job in family.jobs] == [
             (1, "a", JobState.PENDING),
@@ -156,10 +156,10 @@ class TestPipelines:
         for ref, status in (("main", "created"), ("topic", "failed"), ("main", "failed")):
             await store.pipelines.add_pipeline(a_pipeline(project_id=project.id, ref=ref, status=status), [], now=NOW)
 
-        async def ids(**wanted: Any) -> list[int]:
-            found, total = await store.pipelines.list_pipelines(project.id, Page(), PipelineFilter(**wanted))
-            assert total == len(found)
-            return [pipeline.id for pipeline in found]
+        async def ids(**filters: Any) -> list[int]:
+            pipelines, total = await store.pipelines.list_pipelines(project.id, Page(), PipelineFilter(**filters))
+            assert total == len(pipelines)
+            return [pipeline.id for pipeline in pipelines]
 
         assert await ids() == [3, 2, 1]
         assert await ids(ref="main") == [3, 1]
@@ -169,21 +169,23 @@ class TestPipelines:
         assert await ids(sha="none") == []
         assert await ids(statuses=()) == []
         assert await store.pipelines.list_pipelines(ProjectId(9), Page()) == ([], 0)
-        assert await store.pipelines.count_pipelines() == {"created": 1}, "those that are not over"
+        assert await store.pipelines.count_pipelines() == {"created": 1}, "only unfinished pipelines are counted"
 
-    async def test_lists_by_everything_else(self, store: Store, project: Project) -> None:
-        for given in (
+    async def test_lists_by_other_filters(self, store: Store, project: Project) -> None:
+        for changes in (
             {"tag": True, "updated_at": NOW + 10},
             {"source": "schedule", "schedule_id": 7, "name": "nightly"},
             {"source": "parent_pipeline", "is_child": True, "upstream_job_id": JobId(5)},
             {"yaml_errors": "line 3", "created_at": NOW - 10},
         ):
-            await store.pipelines.add_pipeline(a_pipeline(project_id=project.id, status="failed", **given), [], now=NOW)
+            await store.pipelines.add_pipeline(
+                a_pipeline(project_id=project.id, status="failed", **changes), [], now=NOW
+            )
 
-        async def ids(**wanted: Any) -> list[int]:
-            found, total = await store.pipelines.list_pipelines(project.id, Page(), PipelineFilter(**wanted))
-            assert total == len(found)
-            return [pipeline.id for pipeline in found]
+        async def ids(**filters: Any) -> list[int]:
+            pipelines, total = await store.pipelines.list_pipelines(project.id, Page(), PipelineFilter(**filters))
+            assert total == len(pipelines)
+            return [pipeline.id for pipeline in pipelines]
 
         assert await ids() == [4, 2, 1]
         assert await ids(source="parent_pipeline") == [3]
@@ -199,7 +201,7 @@ class TestPipelines:
         assert await ids(order_by="updated_at") == [1, 4, 2]
         assert await ids(order_by="user_id", ascending=True) == [1, 2, 4]
 
-    async def test_what_does_not_exist(self, store: Store) -> None:
+    async def test_missing_pipelines(self, store: Store) -> None:
         assert await store.pipelines.load_family(PipelineId(9)) is None
         assert await store.pipelines.load_pipeline(PipelineId(9)) is None
         with pytest.raises(NotFoundError):
@@ -221,7 +223,7 @@ class TestJobs:
         assert await store.jobs.change_job(JobId(9), lambda row: row) is None
         assert await store.jobs.load_job(job.id) == job
 
-    async def test_what_a_payload_is_made_of_comes_at_one_go(self, store: Store, project: Project) -> None:
+    async def test_load_payload_parts(self, store: Store, project: Project) -> None:
         spec = a_spec("build")
         family = await push(store, project, spec)
         for variable in (
@@ -234,39 +236,39 @@ class TestJobs:
             assert await store.projects.put_variable(variable, replace=False)
         await store.settings.put_setting("policy", "strict")
         job = replace(family.jobs[0], group_ids=(7,))
-        found = await store.jobs.load_payload_parts(job, ["policy", "none"])
-        assert (found.spec, found.pipeline, found.project) == (spec, family.pipeline, project)
-        assert [variable.key for variable in found.variables] == ["C", "G", "A", "B"]
-        assert found.settings == {"policy": "strict"}
+        parts = await store.jobs.load_payload_parts(job, ["policy", "none"])
+        assert (parts.spec, parts.pipeline, parts.project) == (spec, family.pipeline, project)
+        assert [variable.key for variable in parts.variables] == ["C", "G", "A", "B"]
+        assert parts.settings == {"policy": "strict"}
         missing = replace(job, id=JobId(99), pipeline_id=PipelineId(99), project_id=ProjectId(99), group_ids=())
         assert await store.jobs.load_payload_parts(missing) == PayloadParts(
-            spec=None, pipeline=None, project=None, variables=[found.variables[0]], settings={}
+            spec=None, pipeline=None, project=None, variables=[parts.variables[0]], settings={}
         )
         runner = await store.runners.add_runner(a_runner())
         leased = replace(job, state=JobState.LEASED, runner_id=runner.id)
-        assert await store.jobs.lease_job(family.jobs[0], leased, runner, ["policy", "none"]) == found
+        assert await store.jobs.lease_job(family.jobs[0], leased, runner, ["policy", "none"]) == parts
 
-    async def test_a_job_that_is_known_need_not_be_what_it_was(self, store: Store, project: Project) -> None:
-        known = (await push(store, project, a_spec("build"))).jobs[0]
+    async def test_change_job_with_an_outdated_known_job(self, store: Store, project: Project) -> None:
+        original = (await push(store, project, a_spec("build"))).jobs[0]
 
-        def tried(job: Job) -> Job | None:
+        def add_try(job: Job) -> Job | None:
             return replace(job, tries=job.tries + 1)
 
-        first = await store.jobs.change_job(known.id, tried, known=known)
+        first = await store.jobs.change_job(original.id, add_try, known=original)
         assert first is not None
         assert first.tries == 2
-        again = await store.jobs.change_job(known.id, tried, known=known)
+        again = await store.jobs.change_job(original.id, add_try, known=original)
         assert again is not None
         assert again.tries == 3
-        assert await store.jobs.load_job(known.id) == again
-        # What is known may be too old for the decision: then the stored job has the say.
-        met = await store.jobs.change_job(known.id, lambda job: job if job.tries == 3 else None, known=known)
-        assert met == again
+        assert await store.jobs.load_job(original.id) == again
+        # The known job may be too old for the decision, which is then made on the stored job.
+        changed = await store.jobs.change_job(original.id, lambda job: job if job.tries == 3 else None, known=original)
+        assert changed == again
 
-    async def test_exactly_one_of_many_claims_wins(self, store: Store, project: Project) -> None:
+    async def test_exactly_one_of_many_concurrent_leases_wins(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
 
-        def claim(number: int) -> Callable[[Job], Job | None]:
+        def lease(number: int) -> Callable[[Job], Job | None]:
             def decide(row: Job) -> Job | None:
                 if row.state is not JobState.PENDING:
                     return None
@@ -275,12 +277,12 @@ class TestJobs:
             return decide
 
         async with asyncio.TaskGroup() as group:
-            claims = [group.create_task(store.jobs.change_job(job.id, claim(n))) for n in range(50)]
-        winners = [claimed.result() for claimed in claims if claimed.result()]
+            tasks = [group.create_task(store.jobs.change_job(job.id, lease(n))) for n in range(50)]
+        winners = [task.result() for task in tasks if task.result()]
         assert len(winners) == 1
         assert await store.jobs.load_job(job.id) == winners[0]
 
-    async def test_a_decision_that_raises_changes_nothing_and_disturbs_nobody(
+    async def test_a_decision_that_raises_changes_nothing_and_fails_no_other_write(
         self, store: Store, project: Project
     ) -> None:
         family = await push(store, project, a_spec("a"), a_spec("b"))
@@ -290,15 +292,15 @@ class TestJobs:
 
         async with asyncio.TaskGroup() as group:
             good = group.create_task(store.jobs.change_job(family.jobs[0].id, lambda row: replace(row, epoch=5)))
-            bad = group.create_task(_caught(store.pipelines.change_family(family.pipeline.id, refuse)))
-            also = group.create_task(store.settings.put_setting("after", "all"))
+            bad = group.create_task(_catch_invalid(store.pipelines.change_family(family.pipeline.id, refuse)))
+            other = group.create_task(store.settings.put_setting("after", "all"))
         assert isinstance(bad.result(), InvalidError)
         assert good.result() is not None
-        assert also.done()
+        assert other.done()
         assert await store.settings.load_setting("after") == "all"
         assert (await store.jobs.load_job(family.jobs[0].id) or family.jobs[0]).epoch == 5
 
-    async def test_changes_of_a_family_come_together(self, store: Store, project: Project) -> None:
+    async def test_changes_of_a_family_are_applied_together(self, store: Store, project: Project) -> None:
         family = await push(store, project, a_spec("a"), a_spec("b"))
         a, b = family.jobs
 
@@ -328,10 +330,10 @@ class TestJobs:
         await push(store, other, a_spec("c"))
         await store.jobs.change_job(first.jobs[0].id, lambda row: replace(row, state=JobState.FAILED, retried=True))
 
-        async def names(**wanted: Any) -> list[str]:
-            found, total = await store.jobs.list_jobs(Page(), JobFilter(**wanted))
-            assert total == len(found)
-            return [job.name for job in found]
+        async def names(**filters: Any) -> list[str]:
+            jobs, total = await store.jobs.list_jobs(Page(), JobFilter(**filters))
+            assert total == len(jobs)
+            return [job.name for job in jobs]
 
         assert await names() == ["c", "b"]
         assert await names(with_retried=True) == ["c", "b", "a"]
@@ -353,7 +355,7 @@ class TestJobs:
         page, total = await store.jobs.list_jobs(Page(number=2, size=1), JobFilter(with_retried=True))
         assert ([job.name for job in page], total) == (["c"], 4)
 
-    async def test_what_waits_and_what_is_held(self, store: Store, project: Project) -> None:
+    async def test_jobs_by_state(self, store: Store, project: Project) -> None:
         states = (JobState.PENDING, JobState.LEASED, JobState.RUNNING, JobState.CANCELING, JobState.SUCCESS)
         family = await push(store, project, *(a_spec(state.value) for state in states))
         for job, state in zip(family.jobs, states, strict=True):
@@ -362,14 +364,14 @@ class TestJobs:
         assert [job.name for job in await store.jobs.list_jobs_in(ASSIGNED)] == ["leased", "running", "canceling"]
         assert await store.jobs.count_jobs() == dict.fromkeys((state.value for state in states[:-1]), 1)
 
-    async def test_many_jobs_are_read_a_piece_at_a_time(
+    async def test_many_jobs_are_read_in_pieces(
         self, store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(paging, "PIECE", 2)
         family = await push(store, project, *(a_spec(f"job{number}") for number in range(7)))
         assert [job.id for job in await store.jobs.list_jobs_in([JobState.PENDING])] == [job.id for job in family.jobs]
 
-    async def test_what_a_request_got(self, store: Store, project: Project) -> None:
+    async def test_find_leased_job_by_request_id(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
         leased = replace(job, state=JobState.LEASED, runner_id=RunnerId(4), request_id="r1")
         await store.jobs.change_job(job.id, lambda row: leased)
@@ -381,7 +383,7 @@ class TestJobs:
 
 
 class TestHandOuts:
-    async def test_a_job_and_a_runner_that_are_what_was_known(self, store: Store, project: Project) -> None:
+    async def test_a_lease_requires_an_unchanged_job_and_runner(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
         runner = await store.runners.add_runner(a_runner())
         leased = replace(job, state=JobState.LEASED, runner_id=runner.id, request_id="r1", epoch=1)
@@ -392,7 +394,7 @@ class TestHandOuts:
         assert await store.jobs.load_job(job.id) == leased
         assert not await store.jobs.lease_job(job, leased, runner)
 
-    async def test_a_runner_that_is_gone_gets_none(self, store: Store, project: Project) -> None:
+    async def test_a_removed_runner_gets_no_job(self, store: Store, project: Project) -> None:
         job = (await push(store, project, a_spec())).jobs[0]
         runner = await store.runners.add_runner(a_runner())
         await store.runners.remove_runner(runner.id)
@@ -400,21 +402,23 @@ class TestHandOuts:
         assert not await store.jobs.lease_job(job, leased, runner)
         assert await store.jobs.load_job(job.id) == job
 
-    async def test_a_call_that_has_a_job_gets_no_other(self, store: Store, project: Project) -> None:
-        one, two = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
+    async def test_a_request_id_gets_at_most_one_job(self, store: Store, project: Project) -> None:
+        first, second = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
         runner = await store.runners.add_runner(a_runner())
 
-        def to_call(job: Job, request_id: str | None) -> Job:
+        def lease_for(job: Job, request_id: str | None) -> Job:
             return replace(job, state=JobState.LEASED, runner_id=runner.id, request_id=request_id)
 
         async with asyncio.TaskGroup() as group:
-            tries = [group.create_task(store.jobs.lease_job(job, to_call(job, "r1"), runner)) for job in (one, two)]
-        assert [done.result() is None for done in tries].count(True) == 1
-        left = one if tries[0].result() is None else two
-        assert not await store.jobs.lease_job(left, to_call(left, "r1"), runner)
-        assert await store.jobs.lease_job(left, to_call(left, "r2"), runner)
+            tasks = [
+                group.create_task(store.jobs.lease_job(job, lease_for(job, "r1"), runner)) for job in (first, second)
+            ]
+        assert [task.result() is None for task in tasks].count(True) == 1
+        remaining = first if tasks[0].result() is None else second
+        assert not await store.jobs.lease_job(remaining, lease_for(remaining, "r1"), runner)
+        assert await store.jobs.lease_job(remaining, lease_for(remaining, "r2"), runner)
 
-    async def test_calls_without_an_id_get_as_many_as_they_like(self, store: Store, project: Project) -> None:
+    async def test_requests_without_an_id_may_get_several_jobs(self, store: Store, project: Project) -> None:
         jobs = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
         runner = await store.runners.add_runner(a_runner())
         for job in jobs:
@@ -422,19 +426,19 @@ class TestHandOuts:
             assert await store.jobs.lease_job(job, leased, runner)
 
 
-class TestEndsBesideOthers:
-    async def test_only_while_a_later_job_is_under_way(self, store: Store, project: Project) -> None:
+class TestEndBeside:
+    async def test_it_requires_a_later_job_under_way(self, store: Store, project: Project) -> None:
         first, second, third = (await push(store, project, *map(a_spec, ("one", "two", "three")))).jobs
 
-        def over(job: Job) -> Job:
+        def finish(job: Job) -> Job:
             return replace(job, state=JobState.SUCCESS)
 
-        assert not await store.jobs.end_beside(third, over(third))
-        assert not await store.jobs.end_beside(replace(second, tries=2), over(second))
-        assert await store.jobs.end_beside(second, over(second))
-        assert not await store.jobs.end_beside(second, over(second))
+        assert not await store.jobs.end_beside(third, finish(third))
+        assert not await store.jobs.end_beside(replace(second, tries=2), finish(second))
+        assert await store.jobs.end_beside(second, finish(second))
+        assert not await store.jobs.end_beside(second, finish(second))
         await store.jobs.change_job(third.id, lambda row: replace(row, state=JobState.RUNNING))
-        assert await store.jobs.end_beside(first, over(first))
+        assert await store.jobs.end_beside(first, finish(first))
         states = [job.state for job in await store.jobs.load_jobs([first.id, second.id, third.id])]
         assert states == [JobState.SUCCESS, JobState.SUCCESS, JobState.RUNNING]
 
@@ -449,20 +453,18 @@ class TestEndsBesideOthers:
         await store.jobs.change_job(second.id, lambda row: replace(row, state=state))
         assert not await store.jobs.end_beside(first, replace(first, state=JobState.SUCCESS))
 
-    async def test_a_try_that_another_replaced_does_not_count(self, store: Store, project: Project) -> None:
+    async def test_a_retried_job_does_not_count(self, store: Store, project: Project) -> None:
         first, second = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
         await store.jobs.change_job(second.id, lambda row: replace(row, retried=True))
         assert not await store.jobs.end_beside(first, replace(first, state=JobState.SUCCESS))
 
-    async def test_of_all_that_end_at_the_same_time_the_last_is_decided_about(
-        self, store: Store, project: Project
-    ) -> None:
+    async def test_the_last_of_concurrent_ends_finishes_the_pipeline(self, store: Store, project: Project) -> None:
         jobs = (await push(store, project, *(a_spec(f"job{number}") for number in range(20)))).jobs
 
         async def end(job: Job) -> None:
             over = replace(job, state=JobState.SUCCESS)
             if not await store.jobs.end_beside(job, over):
-                await store.pipelines.change_family(job.pipeline_id, lambda family: _ended(family, over))
+                await store.pipelines.change_family(job.pipeline_id, lambda family: _end_job(family, over))
 
         async with asyncio.TaskGroup() as group:
             for job in jobs:
@@ -472,8 +474,8 @@ class TestEndsBesideOthers:
         assert pipeline.status == "success"
 
 
-def _ended(family: Family, over: Job) -> Changes:
-    """The end of a job, and of its pipeline when all are over."""
+def _end_job(family: Family, over: Job) -> Changes:
+    """Store the end of a job, and of its pipeline if that was the last one."""
     others = [job for job in family.jobs if job.id != over.id]
     is_over = all(job.state is JobState.SUCCESS for job in others)
     return Changes(jobs=(over,), pipeline=replace(family.pipeline, status="success") if is_over else None)
@@ -551,7 +553,7 @@ class TestResultsAndArtifacts:
             await store.jobs.put_artifact(replace(archive, job_id=JobId(9)))
 
 
-async def _caught(call: Awaitable[object]) -> InvalidError | None:
+async def _catch_invalid(call: Awaitable[object]) -> InvalidError | None:
     try:
         await call
     except InvalidError as error:

@@ -1,4 +1,4 @@
-"""The contract of the store: artifacts that are kept, deleted, erased, and those whose time is over."""
+"""Contract tests of the store: changing, deleting and erasing a job's artifacts, and listing those that are due."""
 
 from collections.abc import Sequence
 
@@ -22,25 +22,28 @@ async def jobs(store: Store) -> Sequence[Job]:
         a_pipeline(project_id=project.id), new_jobs(a_spec("one"), a_spec("two")), now=1.0
     )
     for number, job in enumerate(family.jobs):
-        for at, kind in enumerate(TYPES):
-            await store.jobs.put_artifact(an_artifact(job.id, kind, look_at=10.0 * at + number if at else None))
+        for index, kind in enumerate(TYPES):
+            await store.jobs.put_artifact(an_artifact(job.id, kind, look_at=10.0 * index + number if index else None))
     return family.jobs
 
 
 async def test_a_job_and_its_artifacts_change_together(store: Store, jobs: Sequence[Job]) -> None:
     def decide(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
         assert job == jobs[0]
-        assert [one.type for one in artifacts] == ["archive", "dotenv", "junit"]
-        kept = replace(artifacts[2], look_at=None)
-        return JobArtifacts(job=replace(job, artifacts_gone=True, erased_at=5.0), artifacts=(kept,))
+        assert [artifact.type for artifact in artifacts] == ["archive", "dotenv", "junit"]
+        remaining = replace(artifacts[2], look_at=None)
+        return JobArtifacts(job=replace(job, artifacts_gone=True, erased_at=5.0), artifacts=(remaining,))
 
-    gone = await store.jobs.change_artifacts(jobs[0].id, decide)
-    assert [one.blob for one in gone] == [f"artifacts/{jobs[0].id}/archive", f"artifacts/{jobs[0].id}/dotenv"]
+    removed = await store.jobs.change_artifacts(jobs[0].id, decide)
+    assert [artifact.blob for artifact in removed] == [
+        f"artifacts/{jobs[0].id}/archive",
+        f"artifacts/{jobs[0].id}/dotenv",
+    ]
     assert await store.jobs.list_artifacts(jobs[0].id) == [an_artifact(jobs[0].id, "junit")]
     stored = await store.jobs.load_job(jobs[0].id)
     assert stored is not None
     assert (stored.artifacts_gone, stored.erased_at) == (True, 5.0)
-    assert [one.type for one in await store.jobs.list_artifacts(jobs[1].id)] == sorted(TYPES)
+    assert [artifact.type for artifact in await store.jobs.list_artifacts(jobs[1].id)] == sorted(TYPES)
 
 
 async def test_a_decision_may_decline(store: Store, jobs: Sequence[Job]) -> None:
@@ -61,9 +64,9 @@ async def test_a_decision_that_fails_changes_nothing(store: Store, jobs: Sequenc
     assert len(await store.jobs.list_artifacts(jobs[0].id)) == 3
 
 
-async def test_what_is_due_comes_in_order_and_no_more_than_wanted(store: Store, jobs: Sequence[Job]) -> None:
+async def test_due_artifacts_are_ordered_and_limited(store: Store, jobs: Sequence[Job]) -> None:
     async def due(now: float, limit: int = 10) -> list[tuple[int, str]]:
-        return [(one.job_id, one.type) for one in await store.jobs.list_due_artifacts(now, limit=limit)]
+        return [(artifact.job_id, artifact.type) for artifact in await store.jobs.list_due_artifacts(now, limit=limit)]
 
     first, second = (job.id for job in jobs)
     assert await due(9) == []
@@ -73,7 +76,7 @@ async def test_what_is_due_comes_in_order_and_no_more_than_wanted(store: Store, 
     assert await due(100, limit=3) == everything[:3]
 
     def put_off(job: Job, artifacts: Sequence[Artifact]) -> JobArtifacts:
-        return JobArtifacts(job=job, artifacts=tuple(replace(one, look_at=50.0) for one in artifacts))
+        return JobArtifacts(job=job, artifacts=tuple(replace(artifact, look_at=50.0) for artifact in artifacts))
 
     await store.jobs.change_artifacts(first, put_off)
     assert await due(49) == [(second, "dotenv"), (second, "junit")]

@@ -1,4 +1,4 @@
-"""Every store keeps the audit log: newest first, by filter, until it is old."""
+"""Contract tests of the store: audit events are listed newest first, filtered, and removed when they are old."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,12 +25,12 @@ EVENTS = (
 )
 
 
-async def kept(store: Store) -> list[AuditEvent]:
+async def add_events(store: Store) -> list[AuditEvent]:
     return [await store.settings.add_audit_event(event) for event in EVENTS]
 
 
 async def test_events_get_ids_and_come_back_whole(store: Store) -> None:
-    added = await kept(store)
+    added = await add_events(store)
     assert [event.id for event in added] == sorted(event.id for event in added)
     assert added[0].id in range(range_of_cell(1).first, range_of_cell(1).last + 1)
     for event in added:
@@ -39,15 +39,15 @@ async def test_events_get_ids_and_come_back_whole(store: Store) -> None:
 
 
 async def test_pages_are_newest_first(store: Store) -> None:
-    added = await kept(store)
+    added = await add_events(store)
     assert await store.settings.list_audit_events(Page(size=3)) == (added[:0:-1], 4)
     assert await store.settings.list_audit_events(Page(number=2, size=3)) == (added[:1], 4)
-    found, _ = await store.settings.list_audit_events(Page(ascending=True, after=added[1].id, counted=False))
-    assert found == added[2:]
+    later, _ = await store.settings.list_audit_events(Page(ascending=True, after=added[1].id, counted=False))
+    assert later == added[2:]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "places"),
+    ("event_filter", "indexes"),
     [
         (AuditFilter(action="runner_deleted"), [2]),
         (AuditFilter(author_id=1), [2, 0]),
@@ -57,13 +57,16 @@ async def test_pages_are_newest_first(store: Store) -> None:
         (AuditFilter(action="nothing"), []),
     ],
 )
-async def test_filters(store: Store, wanted: AuditFilter, places: list[int]) -> None:
-    added = await kept(store)
-    assert await store.settings.list_audit_events(Page(), wanted) == ([added[place] for place in places], len(places))
+async def test_filters(store: Store, event_filter: AuditFilter, indexes: list[int]) -> None:
+    added = await add_events(store)
+    assert await store.settings.list_audit_events(Page(), event_filter) == (
+        [added[index] for index in indexes],
+        len(indexes),
+    )
 
 
-async def test_old_ones_go_a_piece_at_a_time(store: Store) -> None:
-    added = await kept(store)
+async def test_old_events_are_removed_in_batches(store: Store) -> None:
+    added = await add_events(store)
     assert await store.settings.remove_audit_events(NOW + 2, limit=1) == 1
     assert await store.settings.remove_audit_events(NOW + 2, limit=5) == 1
     assert await store.settings.remove_audit_events(NOW + 2, limit=5) == 0
@@ -74,7 +77,7 @@ async def test_old_ones_go_a_piece_at_a_time(store: Store) -> None:
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(name=st.text(), target=st.text(st.characters(codec="utf-8")))
-async def test_any_text_is_kept(store: Store, name: str, target: str) -> None:
+async def test_any_text_is_stored_unchanged(store: Store, name: str, target: str) -> None:
     added = await store.settings.add_audit_event(
         AuditEvent(created_at=NOW, action="x", author_name=name, target=target)
     )

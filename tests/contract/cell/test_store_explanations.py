@@ -1,4 +1,4 @@
-"""What explanations, policies and demand ask of a store."""
+"""Contract tests of the store queries that job explanations, policies and the demand for runners use."""
 
 from functools import partial
 from typing import Any
@@ -31,15 +31,15 @@ class TestSettings:
         assert await store.settings.load_settings(["a", "b", "c"]) == {"a": "1", "b": "2"}
         assert await store.settings.load_settings([]) == {}
 
-    async def test_changed_by_what_they_are(self, store: Store) -> None:
+    async def test_a_change_is_made_from_the_old_value(self, store: Store) -> None:
         seen: list[str | None] = []
 
-        def longer(old: str | None) -> str | None:
+        def append_x(old: str | None) -> str | None:
             seen.append(old)
             return (old or "") + "x"
 
-        assert await store.settings.change_setting("a", longer) == "x"
-        assert await store.settings.change_setting("a", longer) == "xx"
+        assert await store.settings.change_setting("a", append_x) == "x"
+        assert await store.settings.change_setting("a", append_x) == "xx"
         assert seen == [None, "x"]
         assert await store.settings.change_setting("a", lambda old: None) is None
         assert await store.settings.load_setting("a") == "xx"
@@ -55,13 +55,13 @@ class TestSettings:
         assert await store.settings.load_setting("a") == "1"
 
 
-async def test_results_in_parts(store: Store, project: Project) -> None:
+async def test_results_in_pages(store: Store, project: Project) -> None:
     job = await a_stored_job(store, project)
     results = [StepResult(job_id=job.id, seq=number, body=msgspec.Raw(b"{}")) for number in range(1, 8)]
     await store.jobs.add_results(job.id, results, limit_bytes=100)
 
-    async def numbers(**given: Any) -> list[int]:
-        return [result.seq for result in await store.jobs.list_results(job.id, **given)]
+    async def numbers(**options: Any) -> list[int]:
+        return [result.seq for result in await store.jobs.list_results(job.id, **options)]
 
     assert await numbers() == [1, 2, 3, 4, 5, 6, 7]
     assert await numbers(after=5) == [6, 7]
@@ -82,30 +82,30 @@ async def test_results_up_to_a_limit(store: Store, project: Project) -> None:
 
     assert await add(result(1)) == 2
     assert await add(result(1), result(2)) == 3
-    assert await add(result(3), result(4)) == 5, "taken, though not kept"
+    assert await add(result(3), result(4)) == 5, "results above the limit are acknowledged, but not stored"
     for _ in range(2):
         assert await add(result(5), result(6)) == 7
     stored = await store.jobs.list_results(job.id)
-    assert [(one.seq, one.total_bytes, one.is_note) for one in stored] == [(1, 8, False), (2, 16, False), (3, 0, True)]
+    assert [(row.seq, row.total_bytes, row.is_note) for row in stored] == [(1, 8, False), (2, 16, False), (3, 0, True)]
     assert msgspec.json.decode(stored[2].body)["event"] == "cut"
 
 
 async def test_managers_of_all_runners(store: Store) -> None:
     assert await store.runners.list_all_managers() == []
     runners = [await store.runners.add_runner(a_runner(token_hash=str(number) * 64)) for number in range(2)]
-    made = [
+    managers = [
         RunnerManager(runner_id=runner.id, system_id=system_id, contacted_at=NOW, capacity=4)
         for runner in runners
         for system_id in ("r_a", "s_b")
     ]
-    for manager in reversed(made):
+    for manager in reversed(managers):
         await store.runners.put_manager(manager)
-    assert await store.runners.list_all_managers() == made
+    assert await store.runners.list_all_managers() == managers
     await store.runners.remove_runner(runners[0].id)
-    assert await store.runners.list_all_managers() == made[2:]
+    assert await store.runners.list_all_managers() == managers[2:]
 
 
-async def test_who_has_a_resource_group(store: Store, project: Project) -> None:
+async def test_find_first_job_of_a_resource_group(store: Store, project: Project) -> None:
     first = await a_stored_job(store, project, resource_group="production")
     second = await a_stored_job(store, project, resource_group="production")
     assert (first.state, second.state) == (JobState.PENDING, JobState.WAITING_FOR_RESOURCE)
@@ -116,18 +116,18 @@ async def test_who_has_a_resource_group(store: Store, project: Project) -> None:
     assert await store.jobs.find_first_of_group(ProjectId(99), "production", OCCUPYING) is None
 
 
-async def test_jobs_that_are_coming(store: Store, project: Project) -> None:
-    """Those of pipelines that go on; of what waits for a person only what is not left behind."""
+async def test_upcoming_jobs(store: Store, project: Project) -> None:
+    """Lists jobs of pipelines under way; of pipelines that wait for a user only recently updated ones."""
     states = (JobState.CREATED, JobState.MANUAL)
 
-    async def add(status: str, at: float, *states: JobState) -> None:
+    async def add(status: str, updated_at: float, *states: JobState) -> None:
         specs = [a_spec(f"{status} {state}") for state in states]
         family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
         for job, state in zip(family.jobs, states, strict=True):
             await store.jobs.change_job(job.id, partial(replace, state=state))
         await store.pipelines.change_family(
             family.pipeline.id,
-            lambda now: Changes(jobs=(), pipeline=replace(now.pipeline, status=status, updated_at=at)),
+            lambda now: Changes(jobs=(), pipeline=replace(now.pipeline, status=status, updated_at=updated_at)),
         )
 
     await add("running", NOW - 999, JobState.RUNNING, *states)
@@ -153,11 +153,11 @@ async def test_jobs_of_a_runner(store: Store, project: Project) -> None:
     newest = [job.name for job in reversed(family.jobs)]
 
     async def names(page: Page, *states: str) -> tuple[list[str], int]:
-        found, total = await store.jobs.list_jobs(page, JobFilter(runner_id=RunnerId(4), states=states))
-        return [job.name for job in found], total
+        jobs, total = await store.jobs.list_jobs(page, JobFilter(runner_id=RunnerId(4), states=states))
+        return [job.name for job in jobs], total
 
     assert await names(Page()) == (newest, len(newest))
     assert await names(Page(size=3, number=2)) == (newest[3:6], len(newest))
     assert await names(Page(size=3, counted=False, ascending=True)) == (newest[-1:-4:-1], 0)
-    assert await names(Page(), "failed", "running") == ([one for one in newest if one in ("failed", "running")], 2)
+    assert await names(Page(), "failed", "running") == ([name for name in newest if name in ("failed", "running")], 2)
     assert await store.jobs.list_jobs(Page(), JobFilter(runner_id=RunnerId(5))) == ([], 0)

@@ -1,4 +1,4 @@
-"""The contract of the store: lists that are walked by ids, and pipelines that are taken away with all they have."""
+"""Contract tests of the store: paging by ids, and removing a pipeline with everything that belongs to it."""
 
 from collections.abc import Sequence
 
@@ -25,64 +25,66 @@ async def family(store: Store) -> Family:
     return first
 
 
-async def walk(store: Store, family: Family, what: str, page: Page) -> list[int]:
-    """All ids of a list, a page after the other, each asked for by the id that the one before ended with."""
+async def walk(store: Store, family: Family, kind: str, page: Page) -> list[int]:
+    """Return all ids of a list, read page by page; each page begins after the last id of the one before."""
     ids: list[int] = []
     project_id = family.pipeline.project_id
     while True:
-        found: Sequence[object]
-        match what:
+        rows: Sequence[object]
+        match kind:
             case "projects":
-                found, total = await store.projects.list_projects(page)
+                rows, total = await store.projects.list_projects(page)
             case "pipelines":
-                found, total = await store.pipelines.list_pipelines(project_id, page)
+                rows, total = await store.pipelines.list_pipelines(project_id, page)
             case "users":
-                found, total = await store.people.list_users(page)
+                rows, total = await store.people.list_users(page)
             case _:
-                found, total = await store.jobs.list_jobs(page, JobFilter(project_id=project_id))
+                rows, total = await store.jobs.list_jobs(page, JobFilter(project_id=project_id))
         assert total == 0
-        assert len(found) <= page.size
-        if not found:
+        assert len(rows) <= page.size
+        if not rows:
             return ids
-        ids += [getattr(one, "id") for one in found]  # noqa: B009 - of four kinds, all with ids
+        ids += [getattr(row, "id") for row in rows]  # noqa: B009 - of four kinds, all with ids
         page = replace(page, after=ids[-1]) if page.ascending else replace(page, before=ids[-1])
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-@pytest.mark.parametrize(("what", "count"), [("projects", 3), ("pipelines", 3), ("jobs", 7), ("users", 1)])
-async def test_a_walk_meets_everything_once(store: Store, family: Family, what: str, count: int, size: int) -> None:
-    up = await walk(store, family, what, Page(size=size, ascending=True, counted=False))
-    down = await walk(store, family, what, Page(size=size, ascending=False, counted=False))
+@pytest.mark.parametrize(("kind", "count"), [("projects", 3), ("pipelines", 3), ("jobs", 7), ("users", 1)])
+async def test_paging_by_id_returns_every_row_once(
+    store: Store, family: Family, kind: str, count: int, size: int
+) -> None:
+    up = await walk(store, family, kind, Page(size=size, ascending=True, counted=False))
+    down = await walk(store, family, kind, Page(size=size, ascending=False, counted=False))
     assert len(up) == count
     assert up == sorted(up)
     assert down == up[::-1]
 
 
-async def test_what_comes_meanwhile_moves_nothing(store: Store, family: Family) -> None:
+async def test_rows_added_meanwhile_do_not_shift_pages(store: Store, family: Family) -> None:
     page = Page(size=2, ascending=False, counted=False)
     first, _ = await store.projects.list_projects(page)
     added = await store.projects.add_project(a_project(path="acme/four"))
     rest, _ = await store.projects.list_projects(replace(page, before=first[-1].id))
     assert added not in rest
-    assert {one.id for one in first}.isdisjoint(one.id for one in rest)
+    assert {project.id for project in first}.isdisjoint(project.id for project in rest)
 
 
-async def test_bounds_count_with_numbered_pages_too(store: Store, family: Family) -> None:
+async def test_id_bounds_work_with_numbered_pages(store: Store, family: Family) -> None:
     ids = [job.id for job in family.jobs]
-    found, total = await store.jobs.list_jobs(
+    jobs, total = await store.jobs.list_jobs(
         Page(after=ids[0], before=ids[4], ascending=True), JobFilter(project_id=family.pipeline.project_id)
     )
-    assert ([job.id for job in found], total) == (ids[1:4], 3)
+    assert ([job.id for job in jobs], total) == (ids[1:4], 3)
 
 
-async def test_a_pipeline_goes_with_all_it_has(store: Store, family: Family) -> None:
+async def test_removing_a_pipeline_removes_its_jobs_results_and_artifacts(store: Store, family: Family) -> None:
     job = family.jobs[0]
     again = replace(job, id=JobId(0))
     retried = replace(job, retried=True)
     applied = await store.pipelines.change_family(
         family.pipeline.id, lambda _: Changes(jobs=(retried,), retries=(Retry(of=job.id, job=again),))
     )
-    new = next(one for one in applied.jobs if one.id != job.id)
+    new = next(row for row in applied.jobs if row.id != job.id)
     await store.jobs.add_results(job.id, [StepResult(job_id=job.id, seq=1, body=msgspec.Raw(b"{}"))], limit_bytes=1000)
     await store.jobs.put_artifact(an_artifact(job.id))
     others, _ = await store.pipelines.list_pipelines(family.pipeline.project_id, Page())
@@ -96,13 +98,15 @@ async def test_a_pipeline_goes_with_all_it_has(store: Store, family: Family) -> 
         assert await store.jobs.load_spec(job_id) is None
         assert await store.jobs.list_results(job_id) == []
         assert await store.jobs.list_artifacts(job_id) == []
-    left, _ = await store.pipelines.list_pipelines(family.pipeline.project_id, Page())
-    assert [one.id for one in left] == [one.id for one in others if one.id != family.pipeline.id]
+    remaining, _ = await store.pipelines.list_pipelines(family.pipeline.project_id, Page())
+    assert [pipeline.id for pipeline in remaining] == [
+        pipeline.id for pipeline in others if pipeline.id != family.pipeline.id
+    ]
     assert len((await store.jobs.list_jobs(Page(), JobFilter(project_id=family.pipeline.project_id)))[0]) == 2
     assert not await store.pipelines.remove_pipeline(PipelineId(10**9))
 
 
-async def test_nobody_has_a_tag_that_no_text_can_hold(store: Store) -> None:
+async def test_a_tag_filter_with_a_null_byte_matches_no_runner(store: Store) -> None:
     await store.runners.add_runner(a_runner(tags=("linux",)))
     assert await store.runners.list_runners(Page(), RunnerFilter(tags=("linux",))) != ([], 0)
     assert await store.runners.list_runners(Page(), RunnerFilter(tags=("\0",))) == ([], 0)

@@ -1,4 +1,4 @@
-"""Organizations, namespaces, users, members, tokens, variables of all kinds, and lists by filter: over every store."""
+"""Contract tests of the store: organizations, namespaces, users, members, tokens, variables, and filtered lists."""
 
 import pytest
 from msgspec.structs import replace
@@ -30,8 +30,8 @@ from remuda.testing.builders import a_project, a_runner
 NOW = 1_700_000_000.0
 
 
-def a_group(path: str, **given: object) -> Namespace:
-    return replace(Namespace(id=0, path=path, name=path.title(), created_at=1), **given)
+def a_group(path: str, **changes: object) -> Namespace:
+    return replace(Namespace(id=0, path=path, name=path.title(), created_at=1), **changes)
 
 
 async def a_user(store: Store, name: str, organization_id: int = 1) -> User:
@@ -42,8 +42,8 @@ async def a_user(store: Store, name: str, organization_id: int = 1) -> User:
     return await store.people.add_user(user, own)
 
 
-class TestPlaces:
-    async def test_the_first_ones_are_there(self, store: Store) -> None:
+class TestNamespaces:
+    async def test_a_new_store_has_the_first_organization_namespace_and_user(self, store: Store) -> None:
         assert await store.people.load_organization(1) == FIRST_ORGANIZATION
         assert await store.people.load_namespace(1) == await store.people.find_namespace("ROOT") == FIRST_NAMESPACE
         assert await store.people.load_user(1) == await store.people.find_user("Root") == FIRST_USER
@@ -75,22 +75,22 @@ class TestPlaces:
         own = await store.people.load_namespace(user.namespace_id)
         assert own is not None
 
-        async def found(**wanted: object) -> list[str]:
-            listed, total = await store.people.list_namespaces(Page(), NamespaceFilter(**wanted))  # type: ignore[arg-type]
-            assert total == len(listed)
-            return [one.path for one in listed]
+        async def list_paths(**filters: object) -> list[str]:
+            namespaces, total = await store.people.list_namespaces(Page(), NamespaceFilter(**filters))  # type: ignore[arg-type]
+            assert total == len(namespaces)
+            return [namespace.path for namespace in namespaces]
 
         groups = ["acme", "acme/tools", "acme/tools/x", "far"]
-        assert await found(is_group=True) == groups
-        assert await found() == ["acme", "acme/tools", "acme/tools/x", "ada", "far", "root"]
-        assert await found(is_group=False, search="AD") == ["ada", "root"]  # "Administrator"
-        assert await found(parent_id=acme.id) == ["acme/tools"]
-        assert await found(inside=acme.id) == ["acme/tools", "acme/tools/x"]
-        assert await found(top_level=True, is_group=True) == ["acme", "far"]
+        assert await list_paths(is_group=True) == groups
+        assert await list_paths() == ["acme", "acme/tools", "acme/tools/x", "ada", "far", "root"]
+        assert await list_paths(is_group=False, search="AD") == ["ada", "root"]  # "Administrator"
+        assert await list_paths(parent_id=acme.id) == ["acme/tools"]
+        assert await list_paths(inside=acme.id) == ["acme/tools", "acme/tools/x"]
+        assert await list_paths(top_level=True, is_group=True) == ["acme", "far"]
         stranger = Sight(organization_id=1, namespace_id=own.id)
-        assert await found(sight=stranger) == ["acme", "ada"]
+        assert await list_paths(sight=stranger) == ["acme", "ada"]
         member = Sight(organization_id=1, namespace_id=own.id, group_ids=frozenset({tools.id, far.id}))
-        assert await found(sight=member) == ["acme", "acme/tools", "acme/tools/x", "ada"]
+        assert await list_paths(sight=member) == ["acme", "acme/tools", "acme/tools/x", "ada"]
         await store.people.put_namespace(replace(deep, description="changed"))
         assert await store.people.load_namespace(deep.id) == replace(deep, description="changed")
         with pytest.raises(NotFoundError):
@@ -121,9 +121,9 @@ class TestPeople:
         own = await store.people.load_namespace(ada.namespace_id)
         assert own is not None
         assert (own.path, own.owner_id, own.is_group) == ("ada", ada.id, False)
-        for taken in ("ADA", "root"):
+        for username in ("ADA", "root"):
             with pytest.raises(ConflictError):
-                await a_user(store, taken)
+                await a_user(store, username)
         await store.people.add_namespace(a_group("bob"))
         with pytest.raises(ConflictError):
             await a_user(store, "bob")
@@ -182,127 +182,134 @@ class TestPeople:
 
 
 class TestVariables:
-    async def test_of_a_project_of_groups_and_of_all(self, store: Store) -> None:
+    async def test_variables_of_projects_groups_and_the_cell(self, store: Store) -> None:
         project = await store.projects.add_project(a_project())
-        kept = [
+        variables = [
             ProjectVariable(key="A", value="all"),
             ProjectVariable(group_id=3, key="A", value="three"),
             ProjectVariable(group_id=4, key="A", value="four", environment_scope="prod"),
             ProjectVariable(project_id=project.id, key="A", value="own", environment_scope="*"),
             ProjectVariable(project_id=project.id, key="A", value="own in prod", environment_scope="prod"),
         ]
-        for variable in kept:
+        for variable in variables:
             assert await store.projects.put_variable(variable, replace=False)
             assert not await store.projects.put_variable(variable, replace=False)
-        assert await store.projects.list_variables(project.id) == kept[3:]
-        assert await store.projects.list_shared_variables([]) == kept[:1]
-        assert await store.projects.list_shared_variables([4, 3]) == kept[:3]
-        assert await store.projects.put_variable(replace(kept[4], value="new"), replace=True)
-        assert [one.value for one in await store.projects.list_variables(project.id)] == ["own", "new"]
+        assert await store.projects.list_variables(project.id) == variables[3:]
+        assert await store.projects.list_shared_variables([]) == variables[:1]
+        assert await store.projects.list_shared_variables([4, 3]) == variables[:3]
+        assert await store.projects.put_variable(replace(variables[4], value="new"), replace=True)
+        assert [row.value for row in await store.projects.list_variables(project.id)] == ["own", "new"]
         assert not await store.projects.remove_variable(project.id, "A", "staging")
         assert await store.projects.remove_variable(project.id, "A", "prod")
         assert await store.projects.remove_variable(ProjectId(0), "A", "prod", group_id=4)
         assert await store.projects.remove_variable(ProjectId(0), "A")
-        assert await store.projects.list_shared_variables([3, 4]) == [kept[1]]
+        assert await store.projects.list_shared_variables([3, 4]) == [variables[1]]
 
 
 class TestProjects:
     @pytest.fixture
     async def projects(self, store: Store) -> dict[str, Project]:
-        given = {
+        changes_by_name = {
             "own": {"namespace_id": 8},
             "near": {"namespace_id": 5, "group_ids": (5, 4)},
             "wide": {"namespace_id": 4, "group_ids": (4,), "visibility": "internal"},
             "far": {"organization_id": 7, "namespace_id": 6, "group_ids": (6,), "visibility": "public"},
         }
         return {
-            name: await store.projects.add_project(a_project(path=f"x/{name}", **more))  # type: ignore[arg-type]
-            for name, more in given.items()
+            name: await store.projects.add_project(a_project(path=f"x/{name}", **changes))  # type: ignore[arg-type]
+            for name, changes in changes_by_name.items()
         }
 
-    async def found(self, store: Store, **wanted: object) -> list[str]:
-        listed, total = await store.projects.list_projects(Page(), ProjectFilter(**wanted))  # type: ignore[arg-type]
-        assert total == len(listed)
-        return [one.path.removeprefix("x/") for one in listed]
+    async def list_paths(self, store: Store, **filters: object) -> list[str]:
+        projects, total = await store.projects.list_projects(Page(), ProjectFilter(**filters))  # type: ignore[arg-type]
+        assert total == len(projects)
+        return [project.path.removeprefix("x/") for project in projects]
 
     async def test_lists(self, store: Store, projects: dict[str, Project]) -> None:
-        assert await self.found(store) == ["far", "wide", "near", "own"]
-        assert await self.found(store, namespace_id=4) == ["wide"]
-        assert await self.found(store, group_id=4) == ["wide", "near"]
-        assert await self.found(store, visibility="private") == ["near", "own"]
+        assert await self.list_paths(store) == ["far", "wide", "near", "own"]
+        assert await self.list_paths(store, namespace_id=4) == ["wide"]
+        assert await self.list_paths(store, group_id=4) == ["wide", "near"]
+        assert await self.list_paths(store, visibility="private") == ["near", "own"]
         nobody = Sight(organization_id=1, namespace_id=99)
-        assert await self.found(store, sight=nobody) == ["wide"]
-        assert await self.found(store, sight=nobody, membership=True) == []
-        one = Sight(organization_id=1, namespace_id=8, group_ids=frozenset({5, 6}))
-        assert await self.found(store, sight=one) == ["wide", "near", "own"]
-        assert await self.found(store, sight=one, membership=True) == ["near", "own"]
+        assert await self.list_paths(store, sight=nobody) == ["wide"]
+        assert await self.list_paths(store, sight=nobody, membership=True) == []
+        member = Sight(organization_id=1, namespace_id=8, group_ids=frozenset({5, 6}))
+        assert await self.list_paths(store, sight=member) == ["wide", "near", "own"]
+        assert await self.list_paths(store, sight=member, membership=True) == ["near", "own"]
         direct = Sight(organization_id=1, namespace_id=99, project_ids=frozenset({projects["own"].id}))
-        assert await self.found(store, sight=direct, membership=True) == ["own"]
+        assert await self.list_paths(store, sight=direct, membership=True) == ["own"]
 
-    async def test_one_that_was_deleted_is_not_listed_and_frees_its_path(
+    async def test_a_deleted_project_is_not_listed_and_frees_its_path(
         self, store: Store, projects: dict[str, Project]
     ) -> None:
         near = projects["near"]
         with pytest.raises(ConflictError):
             await store.projects.change_project(near.id, lambda row: replace(row, path="X/Wide"))
         assert await store.projects.change_project(near.id, lambda _: None) is None
-        gone = await store.projects.change_project(
+        deleted = await store.projects.change_project(
             near.id, lambda row: replace(row, path="x/near-deleted", removed_at=NOW)
         )
-        assert await store.projects.load_project(near.id) == gone
+        assert await store.projects.load_project(near.id) == deleted
         assert await store.projects.find_project("x/near") is None
-        assert await self.found(store, group_id=4) == ["wide"]
-        assert await self.found(store, removed=True) == ["near-deleted"]
+        assert await self.list_paths(store, group_id=4) == ["wide"]
+        assert await self.list_paths(store, removed=True) == ["near-deleted"]
         await store.projects.add_project(a_project(path="x/near"))
 
 
 class TestRunners:
     @pytest.fixture
     async def runners(self, store: Store) -> dict[str, Runner]:
-        given = {
+        new_runners = {
             "all": a_runner(tags=("a", "b"), paused=True),
             "other": a_runner(organization_id=7),
             "group": a_runner(type=RunnerType.GROUP, group_id=5, tags=("a",)),
             "project": a_runner(type=RunnerType.PROJECT, project_ids=(ProjectId(3), ProjectId(4))),
         }
         return {
-            name: await store.runners.add_runner(replace(one, token_hash=name, created_at=NOW))
-            for name, one in given.items()
+            name: await store.runners.add_runner(replace(runner, token_hash=name, created_at=NOW))
+            for name, runner in new_runners.items()
         }
 
-    async def found(self, store: Store, **wanted: object) -> list[str]:
-        listed, total = await store.runners.list_runners(Page(), RunnerFilter(**wanted))  # type: ignore[arg-type]
-        assert total == len(listed)
-        return [one.token_hash for one in listed]
+    async def list_names(self, store: Store, **filters: object) -> list[str]:
+        runners, total = await store.runners.list_runners(Page(), RunnerFilter(**filters))  # type: ignore[arg-type]
+        assert total == len(runners)
+        return [runner.token_hash for runner in runners]
 
     @pytest.mark.usefixtures("runners")
     async def test_lists(self, store: Store) -> None:
-        assert await self.found(store) == ["project", "group", "other", "all"]
-        assert await self.found(store, type="group_type") == ["group"]
-        assert await self.found(store, paused=True) == ["all"]
-        assert await self.found(store, paused=False) == ["project", "group", "other"]
-        assert await self.found(store, tags=("a",)) == ["group", "all"]
-        assert await self.found(store, tags=("b", "a")) == ["all"]
-        assert await self.found(store, pools=()) == []
-        assert await self.found(store, pools=(("organization", 1),)) == ["all"]
-        assert await self.found(store, pools=(("group", 5), ("project", 4), ("group", 9))) == ["project", "group"]
+        assert await self.list_names(store) == ["project", "group", "other", "all"]
+        assert await self.list_names(store, type="group_type") == ["group"]
+        assert await self.list_names(store, paused=True) == ["all"]
+        assert await self.list_names(store, paused=False) == ["project", "group", "other"]
+        assert await self.list_names(store, tags=("a",)) == ["group", "all"]
+        assert await self.list_names(store, tags=("b", "a")) == ["all"]
+        assert await self.list_names(store, pools=()) == []
+        assert await self.list_names(store, pools=(("organization", 1),)) == ["all"]
+        assert await self.list_names(store, pools=(("group", 5), ("project", 4), ("group", 9))) == ["project", "group"]
 
-    async def test_by_when_they_were_heard_of(self, store: Store, runners: dict[str, Runner]) -> None:
+    async def test_lists_by_contact_status(self, store: Store, runners: dict[str, Runner]) -> None:
         contacts = {"all": NOW, "group": NOW - ONLINE_SECONDS, "project": NOW - STALE_SECONDS}
-        for name, at in contacts.items():
+        for name, contacted_at in contacts.items():
             for system_id, seconds in (("s_1", 0), ("s_2", 1_000_000)):
-                manager = RunnerManager(runner_id=runners[name].id, system_id=system_id, contacted_at=at - seconds)
+                manager = RunnerManager(
+                    runner_id=runners[name].id, system_id=system_id, contacted_at=contacted_at - seconds
+                )
                 await store.runners.put_manager(manager)
-        by_status = {status: await self.found(store, status=status, now=NOW) for status in STATUSES}
+        by_status = {status: await self.list_names(store, status=status, now=NOW) for status in STATUSES}
         assert by_status == {
             "online": ["all"],
             "offline": ["group"],
             "stale": ["project"],
             "never_contacted": ["other"],
         }
-        assert await self.found(store, status="stale", now=NOW + STALE_SECONDS) == ["project", "group", "other", "all"]
+        assert await self.list_names(store, status="stale", now=NOW + STALE_SECONDS) == [
+            "project",
+            "group",
+            "other",
+            "all",
+        ]
 
-    async def test_change(self, store: Store, runners: dict[str, Runner]) -> None:
+    async def test_change_runner(self, store: Store, runners: dict[str, Runner]) -> None:
         runner = runners["all"]
         assert await store.runners.change_runner(runner.id, lambda _: None) is None
         assert await store.runners.change_runner(RunnerId(99), lambda row: row) is None

@@ -1,4 +1,4 @@
-"""The contract of the store port: what starts pipelines, what they leave, and how pipelines hang together."""
+"""Contract tests of the store: schedules, triggers, releases, downstream pipelines and resource groups."""
 
 import asyncio
 from typing import Any
@@ -19,7 +19,7 @@ async def project(store: Store) -> Project:
     return await store.projects.add_project(a_project())
 
 
-def a_schedule(project: Project, **given: Any) -> Schedule:
+def a_schedule(project: Project, **changes: Any) -> Schedule:
     values = {
         "id": 0,
         "project_id": project.id,
@@ -29,7 +29,7 @@ def a_schedule(project: Project, **given: Any) -> Schedule:
         "created_at": NOW,
         "updated_at": NOW,
     }
-    return Schedule(**{**values, **given})
+    return Schedule(**{**values, **changes})
 
 
 def a_trigger(project: Project, token_hash: str) -> TriggerToken:
@@ -48,13 +48,13 @@ async def set_state(store: Store, job: Job, state: JobState) -> None:
     await store.jobs.change_job(job.id, lambda row: replace(row, state=state))
 
 
-async def with_group(store: Store, project: Project, group: str) -> Family:
+async def add_pipeline_in_group(store: Store, project: Project, group: str) -> Family:
     jobs = [replace(new, resource_group=group) for new in new_jobs(a_spec("deploy"))]
     return await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
 
 
 class TestSchedules:
-    async def test_they_are_kept_until_they_are_removed(self, store: Store, project: Project) -> None:
+    async def test_add_list_and_remove(self, store: Store, project: Project) -> None:
         first = await store.schedules.add_schedule(a_schedule(project))
         second = await store.schedules.add_schedule(a_schedule(project, description="weekly"))
         assert first.id != second.id
@@ -72,7 +72,7 @@ class TestSchedules:
         assert await store.schedules.change_schedule(added.id + 1, lambda row: row) is None
         assert await store.schedules.load_schedule(added.id) == changed
 
-    async def test_due_are_active_ones_whose_time_has_come(self, store: Store, project: Project) -> None:
+    async def test_due_schedules_are_active_ones_whose_time_has_come(self, store: Store, project: Project) -> None:
         late = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW - 5))
         later = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW - 9))
         await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW + 1))
@@ -97,19 +97,19 @@ class TestSchedules:
     async def test_a_schedule_that_was_changed_or_removed_meanwhile_stays_so(
         self, store: Store, project: Project
     ) -> None:
-        read = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW))
-        theirs = replace(read, cron="1 1 * * *", next_run_at=NOW + 5)
-        await store.schedules.change_schedule(read.id, lambda row: theirs)
-        ran = replace(read, next_run_at=NOW + 60)
+        schedule = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW))
+        changed = replace(schedule, cron="1 1 * * *", next_run_at=NOW + 5)
+        await store.schedules.change_schedule(schedule.id, lambda row: changed)
+        ran = replace(schedule, next_run_at=NOW + 60)
         family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), [], now=NOW, schedule=ran)
-        assert await store.schedules.load_schedule(read.id) == replace(theirs, last_pipeline_id=family.pipeline.id)
-        await store.schedules.remove_schedule(read.id)
+        assert await store.schedules.load_schedule(schedule.id) == replace(changed, last_pipeline_id=family.pipeline.id)
+        await store.schedules.remove_schedule(schedule.id)
         await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), [], now=NOW, schedule=ran)
-        assert await store.schedules.load_schedule(read.id) is None
+        assert await store.schedules.load_schedule(schedule.id) is None
 
 
 class TestTriggers:
-    async def test_they_are_found_by_their_token(self, store: Store, project: Project) -> None:
+    async def test_triggers_are_found_by_the_hash_of_their_token(self, store: Store, project: Project) -> None:
         added = await store.schedules.add_trigger(a_trigger(project, "h1"))
         assert await store.schedules.find_trigger("h1") == added
         assert await store.schedules.find_trigger("h2") is None
@@ -127,23 +127,25 @@ class TestTriggers:
 
 class TestReleases:
     async def test_one_per_tag_newest_first(self, store: Store, project: Project) -> None:
-        def release(tag: str, at: float) -> Release:
-            return Release(project_id=project.id, tag=tag, name=tag, created_at=at, released_at=at, user_id=7)
+        def release(tag: str, timestamp: float) -> Release:
+            return Release(
+                project_id=project.id, tag=tag, name=tag, created_at=timestamp, released_at=timestamp, user_id=7
+            )
 
         assert not await store.schedules.put_release(release("v1", NOW), replace=True)
         assert await store.schedules.put_release(release("v1", NOW), replace=False)
         assert not await store.schedules.put_release(release("v1", NOW), replace=False)
         assert await store.schedules.put_release(release("v2", NOW + 1), replace=False)
-        assert [one.tag for one in await store.schedules.list_releases(project.id)] == ["v2", "v1"]
+        assert [row.tag for row in await store.schedules.list_releases(project.id)] == ["v2", "v1"]
         assert await store.schedules.put_release(release("v1", NOW + 2), replace=True)
-        assert [one.tag for one in await store.schedules.list_releases(project.id)] == ["v1", "v2"]
+        assert [row.tag for row in await store.schedules.list_releases(project.id)] == ["v1", "v2"]
         assert await store.schedules.remove_release(project.id, "v1")
         assert not await store.schedules.remove_release(project.id, "v1")
         assert list(await store.schedules.list_releases(project.id)) == [release("v2", NOW + 1)]
 
 
 class TestDownstream:
-    async def test_a_trigger_job_starts_one_pipeline_however_often_it_asks(
+    async def test_a_trigger_job_starts_one_pipeline_however_often_it_tries(
         self, store: Store, project: Project
     ) -> None:
         new = a_pipeline(project_id=project.id, upstream_job_id=JobId(7))
@@ -168,8 +170,8 @@ class TestDownstream:
         for pipeline, status in zip(added, ("running", "success", "manual", "running"), strict=True):
             changed = replace(pipeline, status=status)
             await store.pipelines.change_family(pipeline.id, lambda _, changed=changed: Changes(pipeline=changed))  # type: ignore[misc]
-        found = await store.pipelines.list_open_pipelines(project.id, "main")
-        assert [(pipeline.id, pipeline.status) for pipeline in found] == [
+        open_pipelines = await store.pipelines.list_open_pipelines(project.id, "main")
+        assert [(pipeline.id, pipeline.status) for pipeline in open_pipelines] == [
             (added[0].id, "running"),
             (added[2].id, "manual"),
         ]
@@ -177,28 +179,28 @@ class TestDownstream:
 
 class TestResourceGroups:
     async def test_a_group_is_taken_while_another_pipelines_job_has_it(self, store: Store, project: Project) -> None:
-        first = await with_group(store, project, "production")
-        second = await with_group(store, project, "production")
-        elsewhere = await with_group(
+        first = await add_pipeline_in_group(store, project, "production")
+        second = await add_pipeline_in_group(store, project, "production")
+        elsewhere = await add_pipeline_in_group(
             store, await store.projects.add_project(a_project(path="acme/other")), "production"
         )
 
-        async def taken(family: Family) -> frozenset[str]:
-            found = await store.pipelines.load_family(family.pipeline.id)
-            assert found is not None
-            return found.taken
+        async def load_taken_groups(family: Family) -> frozenset[str]:
+            loaded = await store.pipelines.load_family(family.pipeline.id)
+            assert loaded is not None
+            return loaded.taken
 
         for state in JobState:
             await set_state(store, first.jobs[0], state)
-            has_it = state in (JobState.PENDING, JobState.LEASED, JobState.RUNNING, JobState.CANCELING)
-            assert await taken(second) == (frozenset({"production"}) if has_it else frozenset()), state
-            assert await taken(elsewhere) == frozenset()
+            is_occupied = state in (JobState.PENDING, JobState.LEASED, JobState.RUNNING, JobState.CANCELING)
+            assert await load_taken_groups(second) == (frozenset({"production"}) if is_occupied else frozenset()), state
+            assert await load_taken_groups(elsewhere) == frozenset()
         await set_state(store, second.jobs[0], JobState.PENDING)
-        assert await taken(first) == frozenset({"production"})
+        assert await load_taken_groups(first) == frozenset({"production"})
 
 
 class TestSeveralProcesses:
-    async def test_of_two_that_run_a_schedule_for_one_time_one_does(self, store: Store, project: Project) -> None:
+    async def test_a_due_schedule_is_run_by_one_of_several_processes(self, store: Store, project: Project) -> None:
         due = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW))
         ran = replace(due, next_run_at=NOW + 60)
 
@@ -217,7 +219,7 @@ class TestSeveralProcesses:
         assert (await store.pipelines.list_pipelines(project.id, Page()))[1] == 1
         assert (await store.schedules.load_schedule(due.id) or due).next_run_at == NOW + 60
 
-    async def test_jobs_by_their_ids(self, store: Store, project: Project) -> None:
+    async def test_load_jobs_by_ids(self, store: Store, project: Project) -> None:
         jobs = new_jobs(a_spec("a"), a_spec("b"), a_spec("c"))
         family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
         a, _, c = family.jobs

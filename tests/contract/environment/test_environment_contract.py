@@ -1,4 +1,4 @@
-"""What every environment promises, whatever kind it is."""
+"""Contract tests that every kind of environment must pass: local, fake, SSH machines, autoscaled, and plugins."""
 
 import asyncio
 import os
@@ -36,14 +36,14 @@ STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "slee
 
 @dataclass
 class Subject:
-    """An environment and a way to kill a machine's agent."""
+    """An environment, its folder, and a function that kills the agent of a machine."""
 
     environment: Environment
     folder: Path
     kill: Callable[[str], Awaitable[None]]
 
     async def prepare(self, place: JobPlace) -> PreparedPlace:
-        """A machine and folders for a job."""
+        """Acquire a machine for a job, and prepare its folders there."""
         return await self.environment.prepare(place, await self.environment.acquire(place))
 
     async def clean_up(self, place: JobPlace) -> None:
@@ -52,35 +52,37 @@ class Subject:
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
-    """Real ones; this thread is in their network."""
+    """Two real machines. The test's thread joins their network namespace."""
     if missing := Machines.missing():
         pytest.skip(missing)
-    with Machines(2, shared=tmp_path) as lab, lab.entered():
+    with Machines(2, shared=tmp_path) as lab, lab.enter_network():
         yield lab
 
 
 @asynccontextmanager
-async def remote(machines: Machines, tmp_path: Path) -> AsyncIterator[Subject]:
-    """An environment of machines behind SSH."""
+async def ssh_subject(machines: Machines, tmp_path: Path) -> AsyncIterator[Subject]:
+    """An environment with a list of machines behind SSH."""
 
     def remote_machine(machine: Machine) -> RemoteMachine:
         address = Address(host=machine.address, identity_file=str(machines.key), host_key=machine.host_key)
         return RemoteMachine(machine.name, address, folder=str(tmp_path / machine.name))
 
-    environment = MachinesEnvironment([(remote_machine(one), 1) for one in machines.machines], clock=SystemClock())
+    environment = MachinesEnvironment(
+        [(remote_machine(machine), 1) for machine in machines.machines], clock=SystemClock()
+    )
 
     async def kill(machine: str) -> None:
         async with await environment.connect(machine) as client:
             pid = (await client.hello()).pid
-        machines.named(machine).run(f"kill -9 {pid}")
+        machines.machine(machine).run(f"kill -9 {pid}")
 
     yield Subject(environment, tmp_path, kill)
     await environment.close()
 
 
 @asynccontextmanager
-async def autoscaled(machines: Machines, tmp_path: Path) -> AsyncIterator[Subject]:
-    """An environment of machines that come when they are asked for."""
+async def autoscaled_subject(machines: Machines, tmp_path: Path) -> AsyncIterator[Subject]:
+    """An environment of machines that a scaler creates on demand."""
     group = LabGroup(machines)
     runner = RunnerConfig(
         name="bench",
@@ -103,41 +105,41 @@ async def autoscaled(machines: Machines, tmp_path: Path) -> AsyncIterator[Subjec
         group.instances[machine.removeprefix("lab/")].run(f"kill -9 {pid}")
 
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(environment.run(), name="scaler")
+        scaler = tasks.create_task(environment.run(), name="scaler")
         try:
             await until(lambda: bool(environment.capacity()))
             yield Subject(environment, tmp_path, kill)
         finally:
-            running.cancel()
+            scaler.cancel()
             await environment.close()
 
 
 @asynccontextmanager
-async def plugged(tmp_path: Path) -> AsyncIterator[Subject]:
-    """An environment of a plugin: its machines are folders."""
+async def plugin_subject(tmp_path: Path) -> AsyncIterator[Subject]:
+    """An environment of a plugin whose machines are folders."""
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
 
         async def kill(machine: str) -> None:
             async with await environment.connect(machine) as client:
                 os.kill((await client.hello()).pid, signal.SIGKILL)
 
-        await environment.usage()  # it runs
+        await environment.usage()  # waits until the plugin runs
         yield Subject(environment, tmp_path, kill)
 
 
 @pytest.fixture(params=["local", "fake", "fake machines", "machines", "autoscaled", "plugin"])
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
     if request.param == "plugin":
-        async with plugged(tmp_path) as found:
-            yield found
+        async with plugin_subject(tmp_path) as subject:
+            yield subject
         return
     if request.param == "autoscaled":
-        async with autoscaled(request.getfixturevalue("machines"), tmp_path) as found:
-            yield found
+        async with autoscaled_subject(request.getfixturevalue("machines"), tmp_path) as subject:
+            yield subject
         return
     if request.param == "machines":
-        async with remote(request.getfixturevalue("machines"), tmp_path) as found:
-            yield found
+        async with ssh_subject(request.getfixturevalue("machines"), tmp_path) as subject:
+            yield subject
         return
     if request.param.startswith("fake"):
         fake = FakeEnvironment(tmp_path, machines=("first", "second") if "machines" in request.param else ())
@@ -161,30 +163,30 @@ async def test_a_prepared_place_is_a_folder_that_can_be_written(subject: Subject
     assert work.is_absolute()
     assert work.is_relative_to(prepared.builds_dir)
     (work / "file").write_text("kept")
-    again = await subject.prepare(a_place())
-    assert again == prepared
+    second = await subject.prepare(a_place())
+    assert second == prepared
     assert (work / "file").read_text() == "kept"
 
 
 async def test_no_two_slots_or_projects_share_a_folder(subject: Subject) -> None:
     places = [a_place(), a_place(2), a_place(project="group/other"), a_place(project="group/project/deeper")]
-    found = set()
+    work_dirs = set()
     for place in places:
-        found.add((await subject.prepare(place)).work_dir)
+        work_dirs.add((await subject.prepare(place)).work_dir)
         await subject.clean_up(place)
-    assert len(found) == len(places)
+    assert len(work_dirs) == len(places)
 
 
 async def test_managers_with_the_same_runner_do_not_share_a_folder(subject: Subject) -> None:
-    found = []
+    work_dirs = []
     for manager in ("one", "two", "one"):
         place = replace(a_place(builds_dir=str(subject.folder / "elsewhere")), manager=manager)
-        found.append((await subject.prepare(place)).work_dir)
+        work_dirs.append((await subject.prepare(place)).work_dir)
         await subject.clean_up(place)
-    assert found[0] == found[2] != found[1]
+    assert work_dirs[0] == work_dirs[2] != work_dirs[1]
 
 
-async def test_a_job_may_choose_its_folder(subject: Subject) -> None:
+async def test_a_job_may_choose_its_clone_path(subject: Subject) -> None:
     place = replace(a_place(), clone_path="go/src/project")
     prepared = await subject.prepare(place)
     assert prepared.work_dir == f"{prepared.builds_dir}/go/src/project"
@@ -202,20 +204,20 @@ async def test_the_configured_folder_is_used(subject: Subject) -> None:
     assert (await subject.prepare(place)).cache_dir == str(subject.folder / "caches")
 
 
-async def test_a_job_may_have_a_folder_of_its_own_which_goes_with_it(subject: Subject) -> None:
+async def test_the_own_folder_of_a_job_is_removed_with_it(subject: Subject) -> None:
     shared = Path((await subject.prepare(a_place())).work_dir)
-    own = replace(a_place(), job=7)
-    work = Path((await subject.prepare(own)).work_dir)
+    place = replace(a_place(), job=7)
+    work = Path((await subject.prepare(place)).work_dir)
     assert work != shared
-    assert work != Path((await subject.prepare(replace(own, job=8))).work_dir)
+    assert work != Path((await subject.prepare(replace(place, job=8))).work_dir)
     (work / "file").touch()
     for _ in range(2):
-        await subject.clean_up(own)
+        await subject.clean_up(place)
     assert not work.exists()
     assert shared.exists()
 
 
-async def test_a_place_that_cannot_be_made_is_lost_with_its_cause(subject: Subject) -> None:
+async def test_a_folder_that_cannot_be_made_is_a_lost_environment_with_the_cause(subject: Subject) -> None:
     (subject.folder / "occupied").write_text("a file")
     with pytest.raises(EnvironmentLostError, match="occupied"):
         await subject.prepare(a_place(builds_dir=str(subject.folder / "occupied")))
@@ -231,26 +233,26 @@ async def test_a_job_keeps_its_machine(subject: Subject) -> None:
         assert second != first
 
 
-async def test_a_machine_without_room_is_waited_for(subject: Subject) -> None:
+async def test_acquire_waits_for_a_free_machine(subject: Subject) -> None:
     environment, capacity = subject.environment, subject.environment.capacity()
     if capacity is None:
-        return  # there is always room
+        return  # this environment has no limit
     places = [a_place(slot) for slot in range(capacity)]
-    held = [await environment.acquire(place) for place in places]
+    machines = [await environment.acquire(place) for place in places]
     async with asyncio.TaskGroup() as group:
         for _ in range(2):
-            given_up = group.create_task(environment.acquire(a_place(capacity)))
+            cancelled = group.create_task(environment.acquire(a_place(capacity)))
             await settle()
-            assert not given_up.done()
-            given_up.cancel()
+            assert not cancelled.done()
+            cancelled.cancel()
         waiting = group.create_task(environment.acquire(a_place(capacity)))
         await settle()
         assert not waiting.done()
-        await environment.clean_up(places[0], held[0])
-        assert await waiting == held[0]
+        await environment.clean_up(places[0], machines[0])
+        assert await waiting == machines[0]
 
 
-async def test_an_adopted_job_has_its_machine(subject: Subject) -> None:
+async def test_an_adopted_job_keeps_its_machine(subject: Subject) -> None:
     environment = subject.environment
     machine = await environment.acquire(a_place())
     await environment.clean_up(a_place(), machine)
@@ -258,7 +260,7 @@ async def test_an_adopted_job_has_its_machine(subject: Subject) -> None:
     assert await environment.acquire(a_place(2)) == machine
 
 
-async def test_connections_lead_to_one_agent(subject: Subject) -> None:
+async def test_all_connections_reach_the_same_agent(subject: Subject) -> None:
     machine = await subject.environment.acquire(a_place())
     async with (
         await subject.environment.connect(machine) as first,
@@ -288,7 +290,7 @@ async def test_a_job_outlives_connections_and_agent(subject: Subject) -> None:
         assert (await client.hello()).jobs == frozenset()
 
 
-async def test_hooks_run_and_their_output_is_there(subject: Subject) -> None:
+async def test_hooks_run_and_return_their_output(subject: Subject) -> None:
     place = replace(a_place(), before_job="echo before $REMUDA_JOB", after_job="echo after")
     machine = await subject.environment.acquire(place)
     await subject.prepare(place)
@@ -297,11 +299,11 @@ async def test_hooks_run_and_their_output_is_there(subject: Subject) -> None:
     assert await subject.environment.run_hook("before_job", a_place(), machine) == ""
 
 
-async def test_nothing_can_be_recovered_where_nothing_was(subject: Subject) -> None:
+async def test_recover_without_jobs_returns_nothing(subject: Subject) -> None:
     assert not await subject.environment.recover()
 
 
-async def test_cleaning_up_keeps_the_checkout_and_may_be_repeated(subject: Subject) -> None:
+async def test_clean_up_keeps_the_checkout_and_may_be_repeated(subject: Subject) -> None:
     work = Path((await subject.prepare(a_place())).work_dir)
     (work / "file").write_text("kept")
     temporary = work.with_name(f"{work.name}.tmp")
@@ -313,9 +315,9 @@ async def test_cleaning_up_keeps_the_checkout_and_may_be_repeated(subject: Subje
     assert not temporary.exists()
 
 
-async def test_a_job_finds_nothing_in_its_temporary_folder_and_keeps_what_it_puts_there(subject: Subject) -> None:
+async def test_prepare_empties_the_temporary_folder_before_the_job_but_not_after_its_start(subject: Subject) -> None:
     if isinstance(subject.environment, PluginEnvironment):
-        return  # its protocol leaves that to `clean_up`
+        return  # by its protocol only `clean_up` removes these files
     place = a_place()
     prepared = await subject.prepare(place)
     temporary = Path(f"{prepared.work_dir}.tmp")
@@ -331,37 +333,37 @@ async def test_a_job_finds_nothing_in_its_temporary_folder_and_keeps_what_it_put
     assert [path.name for path in temporary.iterdir()] == ["own"]
 
 
-async def test_usage_says_how_much_room_there_is(subject: Subject) -> None:
+async def test_usage_returns_the_free_disk_space(subject: Subject) -> None:
     assert (await subject.environment.usage()).disk_free_bytes > 0
 
 
-async def test_a_link_in_the_place_of_a_folder_is_not_followed(subject: Subject) -> None:
+async def test_a_link_in_place_of_a_folder_is_not_followed(subject: Subject) -> None:
     precious = subject.folder / "precious"
     (precious / "project" / "inside").mkdir(parents=True)
     (precious / "project.tmp").mkdir()
     (precious / "project.tmp" / "file").touch()
-    there = ["file", "inside", "project", "project.tmp"]
+    expected = ["file", "inside", "project", "project.tmp"]
     place = a_place()
     work = Path((await subject.prepare(place)).work_dir)
     temporary = Path(f"{work}.tmp")
-    for left in (work, temporary, work.parent, work.parent.parent):
-        left.rename(subject.folder / f"aside-{left.name}")
-        left.symlink_to(precious)
+    for replaced in (work, temporary, work.parent, work.parent.parent):
+        replaced.rename(subject.folder / f"aside-{replaced.name}")
+        replaced.symlink_to(precious)
         await subject.clean_up(place)
-        assert sorted(path.name for path in precious.rglob("*")) == there, left
-        if left == temporary:
-            left.symlink_to(precious)
+        assert sorted(path.name for path in precious.rglob("*")) == expected, replaced
+        if replaced == temporary:
+            replaced.symlink_to(precious)
         assert (await subject.prepare(place)).work_dir == str(work)
         for folder in (work, temporary):
             assert folder.is_dir()
             assert folder.resolve() == subject.folder.resolve() / folder.relative_to(subject.folder)
-        assert sorted(path.name for path in precious.rglob("*")) == there, left
+        assert sorted(path.name for path in precious.rglob("*")) == expected, replaced
     await subject.clean_up(place)
     assert work.is_dir()
     assert not temporary.exists()
 
 
-async def test_what_a_job_left_in_its_temporary_folder_goes_whatever_its_modes_are(subject: Subject) -> None:
+async def test_clean_up_removes_temporary_files_with_any_mode(subject: Subject) -> None:
     place = a_place()
     work = Path((await subject.prepare(place)).work_dir)
     temporary = Path(f"{work}.tmp")

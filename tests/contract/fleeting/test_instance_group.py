@@ -1,4 +1,4 @@
-"""What every instance group promises, in our process or in one of its own."""
+"""Contract tests for instance groups: in the same process, and as a plugin program with and without TLS."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
@@ -22,7 +22,7 @@ from remuda.fleeting.host import HostedGroup
 from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin
 
 Group = InProcess | HostedGroup
-Make = Callable[..., Awaitable[tuple[Group, ProviderInfo]]]
+MakeGroup = Callable[..., Awaitable[tuple[Group, ProviderInfo]]]
 KEY = b"-----BEGIN PRIVATE KEY-----\n\xff\n"
 SETTINGS = Settings(
     connector=Connector(
@@ -42,11 +42,11 @@ SETTINGS = Settings(
 
 
 @pytest.fixture(params=["in process", "hosted", "hosted with TLS"])
-async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Make]:
-    """Makes groups that are closed in the end; `kind` and the configuration."""
+async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[MakeGroup]:
+    """A function that makes a group of this kind with this configuration; groups are closed after the test."""
     async with AsyncExitStack() as stack:
 
-        async def made(kind: type[PlainGroup] = TableGroup, **config: Any) -> tuple[Group, ProviderInfo]:
+        async def make_group(kind: type[PlainGroup] = TableGroup, **config: Any) -> tuple[Group, ProviderInfo]:
             group: Group
             if request.param == "in process":
                 group = InProcess(kind())
@@ -55,24 +55,24 @@ async def make(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
             stack.push_async_callback(group.close)
             return group, await group.init(config, SETTINGS)
 
-        yield made
+        yield make_group
 
 
-async def two_running(group: Group) -> list[str]:
+async def start_two(group: Group) -> list[str]:
     assert await group.increase(2) == 2
     await group.update()
-    found = await group.update()
-    assert set(found.values()) == {InstanceState.RUNNING}
-    return list(found)
+    states = await group.update()
+    assert set(states.values()) == {InstanceState.RUNNING}
+    return list(states)
 
 
-async def test_it_says_what_it_is(make: Make) -> None:
+async def test_init_returns_id_size_version_and_capabilities(make: MakeGroup) -> None:
     _, info = await make(max_size=7)
     assert (info.id, info.max_size, info.version, info.build_info) == ("test/table", 7, "1.2.3", "built by hand")
     assert info.capabilities == {"heartbeat", "suspend_resume", "remuda.stats", "remuda.recover"}
 
 
-async def test_instances_come_and_go(make: Make) -> None:
+async def test_instances_are_created_and_deleted(make: MakeGroup) -> None:
     group, _ = await make()
     assert await group.update() == {}
     assert await group.increase(2) == 2
@@ -84,7 +84,7 @@ async def test_instances_come_and_go(make: Make) -> None:
     await group.shutdown()
 
 
-async def test_half_a_success_is_counted_right(make: Make) -> None:
+async def test_partial_success_returns_the_accepted_number(make: MakeGroup) -> None:
     group, _ = await make(accepts=1)
     assert await group.increase(3) == 1
     assert len(await group.update()) == 1
@@ -93,10 +93,10 @@ async def test_half_a_success_is_counted_right(make: Make) -> None:
     assert await group.decrease(names) == names[:1]
 
 
-async def test_how_to_connect_is_what_the_operator_said(make: Make) -> None:
+async def test_connect_info_has_the_operators_login(make: MakeGroup) -> None:
     group, _ = await make(address="10.1.2.3:2022")
-    one, _ = await two_running(group)
-    info = await group.connect_info(one)
+    instance, _ = await start_two(group)
+    info = await group.connect_info(instance)
     assert info.connector == SETTINGS.connector
     assert info.address() == "10.1.2.3:2022"
     assert info.expires_at is None
@@ -105,34 +105,34 @@ async def test_how_to_connect_is_what_the_operator_said(make: Make) -> None:
         await group.connect_info("nobody")
 
 
-async def test_a_heartbeat_says_who_is_not_well(make: Make) -> None:
+async def test_heartbeat_of_a_missing_instance_is_an_error(make: MakeGroup) -> None:
     group, _ = await make()
-    one, _ = await two_running(group)
-    await group.heartbeat(one)
+    instance, _ = await start_two(group)
+    await group.heartbeat(instance)
     with pytest.raises(UnhealthyError, match="nobody is gone"):
         await group.heartbeat("nobody")
 
 
-async def test_instances_can_be_suspended(make: Make) -> None:
+async def test_instances_can_be_suspended_and_resumed(make: MakeGroup) -> None:
     group, _ = await make()
-    one, other = await two_running(group)
-    assert await group.suspend([one, "nobody"]) == [one]
-    assert await group.update() == {one: InstanceState.SUSPENDED, other: InstanceState.RUNNING}
-    assert await group.resume([one]) == [one]
-    assert await group.update() == {one: InstanceState.RUNNING, other: InstanceState.RUNNING}
+    instance, other = await start_two(group)
+    assert await group.suspend([instance, "nobody"]) == [instance]
+    assert await group.update() == {instance: InstanceState.SUSPENDED, other: InstanceState.RUNNING}
+    assert await group.resume([instance]) == [instance]
+    assert await group.update() == {instance: InstanceState.RUNNING, other: InstanceState.RUNNING}
 
 
-async def test_the_quota_and_the_owners_are_known(make: Make) -> None:
+async def test_stats_and_recover_return_quota_and_owners(make: MakeGroup) -> None:
     group, _ = await make(max_size=3)
-    names = await two_running(group)
+    names = await start_two(group)
     stats = await group.stats()
     assert (stats.quota, stats.hourly_price) == (3, None)
-    found = await group.recover()
-    assert {one.instance for one in found} == set(names)
-    assert {(one.owner, one.created_at) for one in found} == {(SETTINGS.owner, 1_750_000_000.0)}
+    tags = await group.recover()
+    assert {tag.instance for tag in tags} == set(names)
+    assert {(tag.owner, tag.created_at) for tag in tags} == {(SETTINGS.owner, 1_750_000_000.0)}
 
 
-async def test_what_a_group_does_not_have_is_said(make: Make) -> None:
+async def test_missing_abilities_are_unsupported(make: MakeGroup) -> None:
     group, info = await make(PlainGroup)
     assert info.capabilities == frozenset()
     await group.heartbeat("anybody")
@@ -142,20 +142,20 @@ async def test_what_a_group_does_not_have_is_said(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "text"),
+    ("config", "message"),
     [
         ({"max_sise": 1}, "there is no setting max_sise; did you mean max_size"),
         ({"wholly": "other"}, "known are: max_size, accepts, broken, address"),
         ({"max_size": "many"}, "max_size"),
     ],
 )
-async def test_a_wrong_setting_is_named(make: Make, config: Mapping[str, Any], text: str) -> None:
-    with pytest.raises(PermanentError, match=text):
+async def test_error_messages_for_wrong_settings(make: MakeGroup, config: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(PermanentError, match=message):
         await make(**config)
 
 
 @pytest.mark.parametrize("method", ["update", "increase", "decrease"])
-async def test_a_fault_of_the_plugin_may_pass(make: Make, method: str) -> None:
+async def test_an_exception_in_the_plugin_is_a_temporary_error(make: MakeGroup, method: str) -> None:
     group, _ = await make(broken=[method])
     calls: dict[str, Callable[[], Awaitable[object]]] = {
         "update": group.update,

@@ -1,4 +1,4 @@
-"""What every plugin promises that scales by itself, in our process or in one of its own."""
+"""Contract tests for providers, which are plugins that scale by themselves: in the same process and as a program."""
 
 import asyncio
 import sys
@@ -18,7 +18,7 @@ Group = InProcess | HostedGroup
 
 @pytest.fixture(params=["in process", "hosted"])
 async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Group]:
-    """One that has room for two jobs."""
+    """A provider with room for two jobs."""
     group: Group
     if request.param == "in process":
         group = InProcess(TableProvider())
@@ -41,7 +41,7 @@ async def test_a_holder_has_one_instance(provider: Group) -> None:
     assert (await provider.connect_info(first)).internal_addr == "10.0.0.1"
 
 
-async def test_who_finds_no_room_waits_until_there_is(provider: Group) -> None:
+async def test_acquire_waits_until_there_is_room(provider: Group) -> None:
     await provider.acquire("a")
     await provider.acquire("b")
     async with asyncio.TaskGroup() as group:
@@ -52,7 +52,7 @@ async def test_who_finds_no_room_waits_until_there_is(provider: Group) -> None:
     assert waiting.result() in await provider.update()
 
 
-async def test_who_stops_waiting_holds_nothing(provider: Group) -> None:
+async def test_a_cancelled_acquire_holds_nothing(provider: Group) -> None:
     await provider.acquire("a")
     await provider.acquire("b")
     with pytest.raises(TimeoutError):
@@ -63,7 +63,7 @@ async def test_who_stops_waiting_holds_nothing(provider: Group) -> None:
     assert room.explanation == "1 in use, 1 ahead, 2 at most"
 
 
-async def test_room_is_told_what_is_wanted_and_who_holds_what(provider: Group) -> None:
+async def test_room_takes_the_demand_and_the_held_instances(provider: Group) -> None:
     wanted = [Wanted(key="linux", running=1, waiting=2, ready=3, soon=4)]
     room = await provider.room(Wishes(wanted=wanted, open_requests=5, held={"old": "m9"}, is_complete=False))
     assert room.capacity == 2
@@ -73,7 +73,7 @@ async def test_room_is_told_what_is_wanted_and_who_holds_what(provider: Group) -
 
 
 @pytest.mark.parametrize("is_hosted", [False, True])
-async def test_a_plain_group_says_that_it_is_no_provider(tmp_path: Path, is_hosted: bool) -> None:
+async def test_a_group_without_the_capability_is_no_provider(tmp_path: Path, is_hosted: bool) -> None:
     group = HostedGroup(str(a_plugin(tmp_path, TableGroup))) if is_hosted else InProcess(TableGroup())
     try:
         info = await group.init({}, Settings())

@@ -1,4 +1,4 @@
-"""Machines that are off until somebody asks for them, and managers that do."""
+"""Sites for tests of autoscaling: a cell, a manager with an autoscaler, and machines that are started on demand."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from tests.support.cells.served_cell import ServedCell
 from tests.support.machines.lab_group import LabGroup
-from tests.support.machines.local_yard import Yard
+from tests.support.machines.local_groups import LocalGroups
+from tests.support.machines.local_groups_fixture import local_groups as local_groups
 from tests.support.machines.machines import LAB_ADDRESS, Machines
-from tests.support.machines.yard import yard as yard
+from tests.support.servers.docker_engine import BUSYBOX, busybox_files
 
 from remuda.fleeting import InProcess, Plugin
 from remuda.manager.process.control import Command, ask, ask_status
@@ -23,16 +24,26 @@ from remuda.taskscaler.fleet.status import ScalerStatus
 from remuda.testing.waiting import wait_until
 from remuda_plugin_local import LocalGroup
 
-SETTLED = ("success", "failed", "canceled")
+FINAL_STATUSES = ("success", "failed", "canceled")
+
+
+def docker_start_command(folder: Path) -> str:
+    """Write an image to a folder that machines share, and return a shell command that starts Docker and imports it."""
+    (folder / "image.tar").write_bytes(busybox_files())
+    return (
+        "setsid dockerd --shutdown-timeout 1 >/root/dockerd.log 2>&1 </dev/null & "
+        "until docker info >/dev/null 2>&1; do sleep 0.1; done; "
+        f"docker import {folder}/image.tar {BUSYBOX} >&2"
+    )
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Machines]:
-    """Three machines that share a folder with the test; this thread is in their network."""
+    """Three machines that share a folder with the test. The test's thread joins their network namespace."""
     if missing := Machines.missing():
         pytest.skip(missing)
-    with Machines(3, shared=tmp_path, docker=(1,)) as running, running.entered():
-        yield running
+    with Machines(3, shared=tmp_path, docker=(1,)) as machines, machines.enter_network():
+        yield machines
 
 
 @pytest.fixture
@@ -42,14 +53,14 @@ def group(lab: Machines) -> LabGroup:
 
 @pytest.fixture
 def lab_cell(lab: Machines, tmp_path: Path) -> Iterator[ServedCell]:
-    """A cell that the machines can reach."""
+    """A cell at an address that the machines can reach."""
     with ServedCell(tmp_path / "cell", host=LAB_ADDRESS) as served:
         yield served
 
 
 @dataclass
-class Running:
-    """A manager that runs."""
+class ManagerSignals:
+    """Events that stop a running manager, or make it read its configuration again."""
 
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     reload: asyncio.Event = field(default_factory=asyncio.Event)
@@ -57,7 +68,7 @@ class Running:
 
 @dataclass
 class Site:
-    """A cell with one project and one runner, and a place for managers."""
+    """A cell with one project and one runner, and a folder for the configuration and data of a manager."""
 
     cell: ServedCell
     folder: Path
@@ -88,28 +99,28 @@ class Site:
         )
 
     @asynccontextmanager
-    async def manager(self) -> AsyncIterator[Running]:
-        """Until the block ends; machines and jobs stay."""
-        running, ready = Running(), asyncio.Event()
+    async def manager(self) -> AsyncIterator[ManagerSignals]:
+        """Run a manager until the block ends; its machines and jobs stay."""
+        signals, ready = ManagerSignals(), asyncio.Event()
         service = ManagerService(self.folder / "config.toml", self.data, plugins=lambda _: InProcess(self.group))
         async with asyncio.TaskGroup() as tasks:
-            serving = service.run(running.stop, reload=running.reload, ready=ready.set)
+            serving = service.run(signals.stop, reload=signals.reload, ready=ready.set)
             task = tasks.create_task(serving, name="manager")
             await asyncio.wait({task, tasks.create_task(ready.wait(), name="ready")}, return_when="FIRST_COMPLETED")
             try:
-                yield running
+                yield signals
             finally:
-                running.stop.set()
+                signals.stop.set()
 
     async def status(self) -> ManagerStatus:
         return await ask_status(self.data)
 
     async def scaling(self) -> ScalerStatus:
-        """Of the only runner."""
+        """Return the status of the only runner's scaler."""
         return (await ask(self.data, Command(command="scale"), ScaleReport)).fleets[0].status
 
     async def push(self, pipeline: str) -> int:
-        """A pipeline's number."""
+        """Push a pipeline file, and return the id of the pipeline."""
 
         def push() -> int:
             self.pushed += 1
@@ -123,22 +134,24 @@ class Site:
 
         return await asyncio.to_thread(push)
 
-    async def used(self, job: int) -> dict[str, Any]:
-        """What a job has used, as its results say."""
+    async def resource_usage(self, job: int) -> dict[str, Any]:
+        """Return the resource usage in a job's results; empty if it has none."""
 
-        def ask() -> dict[str, Any]:
+        def fetch() -> dict[str, Any]:
             path = f"/api/remuda/v1/jobs/{job}/steps"
             results = self.cell.send("GET", path, PRIVATE_TOKEN=self.cell.token).json()["results"]
-            return next((one["used"] for one in reversed(results) if one.get("event") == "used"), {})
+            return next((result["used"] for result in reversed(results) if result.get("event") == "used"), {})
 
-        return await asyncio.to_thread(ask)
+        return await asyncio.to_thread(fetch)
 
-    async def jobs(self, pipeline: int, *, until: tuple[str, ...] = SETTLED) -> dict[str, dict[str, Any]]:
-        """The jobs by name, with their logs, when the pipeline has come so far."""
+    async def jobs(self, pipeline: int, *, until: tuple[str, ...] = FINAL_STATUSES) -> dict[str, dict[str, Any]]:
+        """Wait until the pipeline has one of the statuses `until`, and return its jobs by name, with their logs."""
 
         def wait() -> dict[str, dict[str, Any]]:
             path = f"/projects/1/pipelines/{pipeline}"
-            wait_until(lambda: self.cell.api("GET", path).json()["status"] in until, f"it is {until}", seconds=90)
+            wait_until(
+                lambda: self.cell.api("GET", path).json()["status"] in until, f"the pipeline is {until}", seconds=90
+            )
             jobs = {job["name"]: job for job in self.cell.api("GET", f"{path}/jobs").json()}
             for job in jobs.values():
                 job["log"] = self.cell.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
@@ -153,15 +166,15 @@ def site(lab_cell: ServedCell, tmp_path: Path, group: LabGroup) -> Site:
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Iterator[Site]:
-    """A site with one machine, which has no control groups."""
+def bare_site(tmp_path: Path) -> Iterator[Site]:
+    """A site with one machine that has no control groups."""
     if missing := Machines.missing():
         pytest.skip(missing)
-    with Machines(1) as lab, lab.entered(), ServedCell(tmp_path / "cell", host=LAB_ADDRESS) as served:
+    with Machines(1) as lab, lab.enter_network(), ServedCell(tmp_path / "cell", host=LAB_ADDRESS) as served:
         yield Site(served, tmp_path, LabGroup(lab), served.new_runner().token)
 
 
 @pytest.fixture
-def farm(cell: ServedCell, tmp_path: Path, yard: Yard) -> Site:
-    """The same with machines of the plugin `local`, which have control groups of their own."""
+def local_site(cell: ServedCell, tmp_path: Path, local_groups: LocalGroups) -> Site:
+    """A site with machines of the plugin `local`, which have their own control groups."""
     return Site(cell, tmp_path, LocalGroup(), cell.new_runner().token)

@@ -1,4 +1,4 @@
-"""How machines of a plugin are logged in to; the names of tests are those of known complaints."""
+"""SSH login to machines of a plugin: addresses, ready command, retries, passwords, host keys and session limits."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,32 +18,34 @@ from remuda.manager.config.autoscaler import AutoscalerConfig
 from remuda.manager.config.fleet_setup import fleet_setup
 from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.manager.environments.instances import DENIED_SECONDS, Instances, host_and_port
-from remuda.taskscaler.fleet.setup import Machines as Contract
+from remuda.taskscaler.fleet.setup import Machines as MachinesPort
 
 NAME = "lab/m1"
-Make = Callable[..., Instances]
+MakeInstances = Callable[..., Instances]
 
 
 @pytest.fixture
-async def instances(tmp_path: Path) -> AsyncIterator[Make]:
-    """Makes what logs in, with further keys of the configuration; all over one folder."""
+async def instances(tmp_path: Path) -> AsyncIterator[MakeInstances]:
+    """A function that makes Instances with further keys of the configuration; all of them share one folder."""
     async with AsyncExitStack() as stack:
 
-        def make(*, clock: SystemClock | VirtualClock | None = None, own: object = None, **keys: object) -> Instances:
+        def make(
+            *, clock: SystemClock | VirtualClock | None = None, remuda_keys: object = None, **keys: object
+        ) -> Instances:
             runner = RunnerConfig(
                 executor="instance",
                 autoscaler=msgspec.structs.replace(AutoscalerConfig(plugin="lab"), **keys),
-                remuda=own if isinstance(own, RemudaConfig) else RemudaConfig(),
+                remuda=remuda_keys if isinstance(remuda_keys, RemudaConfig) else RemudaConfig(),
             )
 
             async def ask(instance: str) -> ConnectInfo:
                 raise AssertionError(instance)
 
             setup = fleet_setup(runner, system_id="s_1")
-            made = Instances(runner, setup, tmp_path / "kept", clock=clock or SystemClock(), ask=ask)
-            _: Contract = made
-            stack.push_async_callback(made.close)
-            return made
+            instances = Instances(runner, setup, tmp_path / "kept", clock=clock or SystemClock(), ask=ask)
+            _: MachinesPort = instances
+            stack.push_async_callback(instances.close)
+            return instances
 
         yield make
 
@@ -54,8 +56,8 @@ def info(lab: Machines, machine: Machine, **login: object) -> ConnectInfo:
 
 
 @pytest.mark.parametrize("address", ["", ":22", "[]:22", "10.0.0.1:ssh", "10.0.0.1:65536"])
-async def test_empty_address_refused(instances: Make, address: str) -> None:
-    """The manager never dials itself."""
+async def test_an_address_without_host_or_with_a_bad_port_is_refused(instances: MakeInstances, address: str) -> None:
+    """An empty host would be the manager's own machine."""
     with pytest.raises(PermanentError, match="address"):
         await instances().prepare(NAME, ConnectInfo(connector=Connector(), internal_addr=address))
 
@@ -67,7 +69,7 @@ def test_addresses_may_have_a_port() -> None:
     assert host_and_port("[fd00::1]:2222") == ("fd00::1", 2222)
 
 
-async def test_ready_command_may_warn(lab: Machines, instances: Make) -> None:
+async def test_the_ready_command_may_write_to_stderr_but_must_succeed(lab: Machines, instances: MakeInstances) -> None:
     await instances(instance_ready_command="echo careful >&2; touch /root/ready").prepare(
         NAME, info(lab, lab.machines[0])
     )
@@ -76,32 +78,34 @@ async def test_ready_command_may_warn(lab: Machines, instances: Make) -> None:
         await instances(instance_ready_command="echo no >&2; exit 3").prepare(NAME, info(lab, lab.machines[0]))
 
 
-async def test_refused_port_is_cheap(lab: Machines, instances: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One try is one connection: when to try again is the scaler's to say, which waits longer each time."""
+async def test_a_refused_port_is_tried_once(
+    lab: Machines, instances: MakeInstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One `prepare` makes one connection; the scaler decides when to try again."""
     subject, tries = instances(), 0
     connect = asyncssh.connect
 
-    async def counted(*words: Any, **values: Any) -> asyncssh.SSHClientConnection:
+    async def count_connections(*arguments: Any, **options: Any) -> asyncssh.SSHClientConnection:
         nonlocal tries
         tries += 1
-        return await connect(*words, **values)
+        return await connect(*arguments, **options)
 
-    monkeypatch.setattr("remuda.manager.environments.ssh.asyncssh.connect", counted)
+    monkeypatch.setattr("remuda.manager.environments.ssh.asyncssh.connect", count_connections)
     for number in range(1, 4):
         with pytest.raises(TemporaryError, match="cannot be reached"):
             await subject.prepare(NAME, info(lab, lab.machines[0], port=23))
         assert tries == number
 
 
-async def test_zero_keepalive_safe(lab: Machines, instances: Make) -> None:
-    """0 is the default, not no pause and no time."""
+async def test_zero_keepalive_means_the_default(lab: Machines, instances: MakeInstances) -> None:
+    """0 means the default, not an interval or timeout of zero seconds."""
     subject = instances()
     await subject.prepare(NAME, info(lab, lab.machines[0], keepalive_seconds=0.0, timeout_seconds=0.0))
     assert (await subject.connect(NAME)).address.keep_alive_seconds == 10.0
 
 
-async def test_wrong_password_fails_fast(lab: Machines, instances: Make) -> None:
-    """A machine that answers has seconds to put its keys in place, and not ten minutes."""
+async def test_a_wrong_password_fails_fast(lab: Machines, instances: MakeInstances) -> None:
+    """A machine that refuses the login is given up after seconds, not after the connector's timeout of ten minutes."""
     clock = VirtualClock()
     subject = instances(clock=clock)
     denied = info(lab, lab.machines[0], username=USER, key=b"", password="wrong")
@@ -113,7 +117,9 @@ async def test_wrong_password_fails_fast(lab: Machines, instances: Make) -> None
     await subject.prepare(NAME, info(lab, lab.machines[0], username=USER, key=b"", password=PASSWORD))
 
 
-async def test_a_machine_that_never_answers_has_the_connectors_time(instances: Make, lab: Machines) -> None:
+async def test_a_machine_that_never_answers_fails_after_the_connectors_timeout(
+    instances: MakeInstances, lab: Machines
+) -> None:
     clock = VirtualClock()
     subject = instances(clock=clock)
     booting = info(lab, lab.machines[0], port=23, timeout_seconds=60.0)
@@ -124,8 +130,7 @@ async def test_a_machine_that_never_answers_has_the_connectors_time(instances: M
         await subject.prepare(NAME, booting)
 
 
-async def test_key_setup_fast(lab: Machines, instances: Make) -> None:
-    """A key that the plugin makes for each instance is used as it comes, at once; no file is needed."""
+async def test_the_plugins_key_is_used_without_a_file(lab: Machines, instances: MakeInstances) -> None:
     subject = instances()
     await subject.prepare(NAME, info(lab, lab.machines[0]))
     machine = await subject.connect(NAME)
@@ -134,21 +139,21 @@ async def test_key_setup_fast(lab: Machines, instances: Make) -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00"], ids=["empty", "garbage"])
-async def test_a_damaged_host_key_lets_nobody_else_in(
-    lab: Machines, instances: Make, tmp_path: Path, damaged: bytes
+async def test_a_damaged_host_key_file_refuses_the_login(
+    lab: Machines, instances: MakeInstances, tmp_path: Path, damaged: bytes
 ) -> None:
     first, second, _ = lab.machines
     await instances().prepare(NAME, info(lab, first))
-    [pinned] = [one for one in tmp_path.rglob("host-keys/*") if one.is_file()]
+    [pinned] = [path for path in tmp_path.rglob("host-keys/*") if path.is_file()]
     pinned.write_bytes(damaged)
     later = instances()
-    with pytest.raises(PermanentError, match=f"cannot be read in {pinned}"):
+    with pytest.raises(PermanentError, match=f"cannot be read from {pinned}"):
         await later.prepare(NAME, replace(info(lab, first), internal_addr=second.address))
     await later.forget(NAME)
     await later.prepare(NAME, info(lab, first))
 
 
-async def test_host_key_pinned(lab: Machines, instances: Make, tmp_path: Path) -> None:
+async def test_the_host_key_is_pinned(lab: Machines, instances: MakeInstances, tmp_path: Path) -> None:
     first, second, _ = lab.machines
     await instances().prepare(NAME, info(lab, first))
     later = instances()
@@ -158,16 +163,16 @@ async def test_host_key_pinned(lab: Machines, instances: Make, tmp_path: Path) -
         await later.prepare(NAME, impostor)
     await later.forget(NAME)
     await later.prepare(NAME, impostor)
-    given = RemudaConfig(known_hosts_file=str(lab.known_hosts(first)))
-    await instances(own=given).prepare("lab/given", info(lab, first))
+    known_hosts = RemudaConfig(known_hosts_file=str(lab.known_hosts(first)))
+    await instances(remuda_keys=known_hosts).prepare("lab/given", info(lab, first))
     with pytest.raises(TemporaryError, match="is not in"):
-        await instances(own=given).prepare("lab/given", info(lab, second))
+        await instances(remuda_keys=known_hosts).prepare("lab/given", info(lab, second))
 
 
-async def test_slots_within_sessions(lab: Machines, instances: Make) -> None:
-    """Capacity above the sessions that sshd allows is refused with that reason, before a job goes there."""
+async def test_capacity_above_max_sessions_is_refused(lab: Machines, instances: MakeInstances) -> None:
+    """A capacity above the MaxSessions of sshd is refused with that reason before any job runs there."""
     machine = lab.machines[0]
-    with (lab.folder / "sshd_config").open("a") as config:  # copied at the start
+    with (lab.folder / "sshd_config").open("a") as config:  # the machine copies it at its start
         config.write("MaxSessions 2\n")
     machine.kill()
     machine.start()
@@ -177,13 +182,15 @@ async def test_slots_within_sessions(lab: Machines, instances: Make) -> None:
     await instances(capacity_per_instance=1).prepare(NAME, info(lab, machine))
 
 
-async def test_windows_is_refused_in_words(instances: Make) -> None:
+async def test_winrm_is_refused_with_an_explanation(instances: MakeInstances) -> None:
     with pytest.raises(PermanentError, match="reached by winrm"):
         await instances().prepare(NAME, ConnectInfo(connector=Connector(protocol="winrm"), internal_addr="10.0.0.1"))
 
 
-async def test_a_slow_provider_is_no_failed_check(instances: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How long the plugin takes to say where a machine is, says nothing of the machine."""
+async def test_a_slow_provider_does_not_fail_the_check(
+    instances: MakeInstances, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow answer of the plugin to ConnectInfo does not count as a failed check of the machine."""
 
     async def ask(_instance: str) -> ConnectInfo:
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""What becomes of machines when managers, configurations and plugins change; named after known complaints."""
+"""Creation and deletion of machines across restarts of the manager, configuration changes and plugin failures."""
 
 import asyncio
 import io
@@ -27,102 +27,102 @@ from remuda.testing.waiting import until
 
 pytestmark = pytest.mark.long
 
-ONE = "one: {script: [hostname]}\n"
-IDLE = 'idle_count = 1\nidle_time = "1s"'
+ONE_JOB = "one: {script: [hostname]}\n"
+ONE_IDLE_MACHINE = 'idle_count = 1\nidle_time = "1s"'
 
 
-async def test_policy_reload_acts(site: Any) -> None:
-    """idle_count 0 in a file that is read again empties the pool without a restart."""
-    site.configure(policy=IDLE)
+async def test_a_reloaded_policy_is_applied(site: Any) -> None:
+    """A reload with idle_count 0 deletes the idle machines; the plugin is not restarted."""
+    site.configure(policy=ONE_IDLE_MACHINE)
     async with site.manager() as running:
         await until(lambda: len(site.group.instances) == 1, seconds=60)
         site.configure(policy='idle_count = 0\nidle_time = "1s"')
         running.reload.set()
         await until(lambda: not site.group.instances, seconds=60)
-        assert (site.group.made, site.group.events.count("init")) == (1, 1)
+        assert (site.group.created, site.group.events.count("init")) == (1, 1)
 
 
-async def test_token_rotation_one_scaler(site: Any) -> None:
-    """A new token keeps the plugin, the scaler and all machines."""
-    site.configure(policy=IDLE)
+async def test_a_new_token_keeps_the_scaler(site: Any) -> None:
+    """After a change of the runner's token, plugin, scaler and machines stay."""
+    site.configure(policy=ONE_IDLE_MACHINE)
     async with site.manager() as running:
         await until(lambda: len(site.group.instances) == 1, seconds=60)
-        reset = site.cell.send("POST", "/api/v4/runners/reset_authentication_token", {"token": site.token})
-        assert reset.status == 201
-        site.configure(policy=IDLE, token=reset.json()["token"])
+        response = site.cell.send("POST", "/api/v4/runners/reset_authentication_token", {"token": site.token})
+        assert response.status == 201
+        site.configure(policy=ONE_IDLE_MACHINE, token=response.json()["token"])
         running.reload.set()
-        jobs = await site.jobs(await site.push(ONE))
+        jobs = await site.jobs(await site.push(ONE_JOB))
         assert jobs["one"]["status"] == "success"
         status = await site.status()
         assert status.fleets[0].runner == status.runners[0].runner
-        assert [one.uses for one in (await site.scaling()).instances if one.id.startswith("m1-")] == [1]
+        assert [instance.uses for instance in (await site.scaling()).instances if instance.id.startswith("m1-")] == [1]
     assert site.group.events.count("init") == 1
 
 
-async def test_restart_keeps_all(site: Any, tmp_path: Path) -> None:
-    """Idle and busy machines, their jobs and what they were used for are there after a restart."""
-    site.configure(autoscaler="capacity_per_instance = 2\nmax_use_count = 10", policy=IDLE)
+async def test_a_restart_keeps_machines_jobs_and_use_counts(site: Any, tmp_path: Path) -> None:
+    site.configure(autoscaler="capacity_per_instance = 2\nmax_use_count = 10", policy=ONE_IDLE_MACHINE)
     wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
     async with site.manager():
-        assert (await site.jobs(await site.push(ONE)))["one"]["status"] == "success"
+        assert (await site.jobs(await site.push(ONE_JOB)))["one"]["status"] == "success"
         pipeline = await site.push(f"long: {{script: [touch {tmp_path}/runs, '{wait}', hostname]}}\n")
         await until((tmp_path / "runs").exists, seconds=60)
-        before = {one.name: one.uses for one in (await site.scaling()).instances}
+        before = {instance.name: instance.uses for instance in (await site.scaling()).instances}
     machines = set(site.group.instances)
     assert sum(before.values()) == 2
     async with site.manager():
         (tmp_path / "go").touch()
         jobs = await site.jobs(pipeline)
         assert jobs["long"]["status"] == "success"
-        after = {one.name: one.uses for one in (await site.scaling()).instances}
+        after = {instance.name: instance.uses for instance in (await site.scaling()).instances}
         assert {name: uses for name, uses in after.items() if name in before} == before
         assert machines <= set(site.group.instances)
     assert not any(event.startswith("delete") for event in site.group.events)
 
 
-async def test_a_plugin_that_has_not_begun_speaks_against_no_machine(group: Any, tmp_path: Path) -> None:
-    """After a restart links are dialled before the plugin is there; a busy machine is not to be replaced for that."""
+async def test_failed_connections_before_the_plugin_runs_replace_no_machine(group: Any, tmp_path: Path) -> None:
+    """After a restart the manager connects to machines before the plugin runs; a failure must not replace a machine."""
     scaling = AutoscalerConfig(
         plugin="lab", update_interval_when_expecting="200ms", policy=(AutoscalerPolicy(idle_count=1),)
     )
     runner = RunnerConfig(name="bench", url="http://cell.invalid", executor="instance", autoscaler=scaling)
 
-    def made() -> AutoscaledEnvironment:
+    def make_environment() -> AutoscaledEnvironment:
         plugins = {"lab": InProcess(group)}
         return AutoscaledEnvironment(
             runner, folder=tmp_path, system_id="s_1", clock=SystemClock(), plugins=plugins.__getitem__
         )
 
     def is_ready(environment: AutoscaledEnvironment) -> bool:
-        return [one.state for one in environment.status().instances] == ["ready"]
+        return [instance.state for instance in environment.status().instances] == ["ready"]
 
     for _ in range(2):
-        environment = made()
+        environment = make_environment()
         for machine in environment.status().instances:
             before = machine.state
             for _ in range(5):
                 with pytest.raises(EnvironmentTemporaryError):
                     await environment.connect(machine.name)
-            assert [one.state for one in environment.status().instances] == [before]
+            assert [instance.state for instance in environment.status().instances] == [before]
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(environment.run(), name="scaler")
             await until(partial(is_ready, environment), seconds=60)
             running.cancel()
         await environment.close()
-    assert (group.made, group.events) == (1, ["init", "shutdown", "init", "shutdown"])
+    assert (group.created, group.events) == (1, ["init", "shutdown", "init", "shutdown"])
 
 
-async def test_shutdown_order(site: Any) -> None:
-    """Machines are deleted before the plugin stops, and nothing is left."""
-    site.configure(autoscaler="delete_instances_on_shutdown = true\nshutdown_deletion_interval = 1", policy=IDLE)
+async def test_shutdown_deletes_machines_before_it_stops_the_plugin(site: Any) -> None:
+    site.configure(
+        autoscaler="delete_instances_on_shutdown = true\nshutdown_deletion_interval = 1", policy=ONE_IDLE_MACHINE
+    )
     async with site.manager():
         await until(lambda: len(site.group.instances) == 1, seconds=60)
     assert site.group.events == ["init", "delete m1-1", "shutdown"]
     assert not site.group.instances
 
 
-async def test_a_runner_that_is_taken_out_of_the_file_leaves_nothing(site: Any) -> None:
-    site.configure(policy=IDLE)
+async def test_machines_of_a_removed_runner_are_deleted(site: Any) -> None:
+    site.configure(policy=ONE_IDLE_MACHINE)
     async with site.manager() as running:
         await until(lambda: len(site.group.instances) == 1, seconds=60)
         (site.folder / "config.toml").write_text("concurrent = 2\n")
@@ -131,118 +131,121 @@ async def test_a_runner_that_is_taken_out_of_the_file_leaves_nothing(site: Any) 
         assert not site.group.instances
 
 
-async def test_a_runner_that_is_put_back_while_its_machines_go_waits_for_that(site: Any) -> None:
-    """Two scalers would write one file, and one of them would delete what the other hands out."""
-    site.configure(policy=IDLE)
-    kept = (site.folder / "config.toml").read_text()
+async def test_a_runner_that_is_added_again_waits_for_the_end_of_its_old_machines(site: Any) -> None:
+    """Otherwise two scalers would write the same state file, and one would delete machines that the other uses."""
+    site.configure(policy=ONE_IDLE_MACHINE)
+    config = (site.folder / "config.toml").read_text()
     async with site.manager() as running:
         await until(lambda: len(site.group.instances) == 1, seconds=60)
         site.group.may_end.clear()
         (site.folder / "config.toml").write_text("concurrent = 2\n")
         running.reload.set()
         await until(lambda: "shutdown" in site.group.events, seconds=60)
-        (site.folder / "config.toml").write_text(kept)
+        (site.folder / "config.toml").write_text(config)
         running.reload.set()
         async with asyncio.timeout(60):
-            while not (status := await site.status()).config.error:  # noqa: ASYNC110 - it is asked over a socket
+            while not (status := await site.status()).config.error:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.05)
         assert "its environment is still being closed" in status.config.error
-        assert ([one.is_ending for one in status.fleets], site.group.events) == (
+        assert ([fleet.is_ending for fleet in status.fleets], site.group.events) == (
             [True],
             ["init", "delete m1-1", "shutdown"],
         )
         site.group.may_end.set()
         await until(lambda: len(site.group.instances) == 1, seconds=60)
-        assert (await site.jobs(await site.push(ONE)))["one"]["status"] == "success"
+        assert (await site.jobs(await site.push(ONE_JOB)))["one"]["status"] == "success"
         assert not (await site.status()).config.error
     assert site.group.events.count("init") == 2
 
 
-async def test_leaked_machines_swept(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """A machine of a runner that is not configured any more is found by its tag; removed only when asked to."""
-    site.configure(policy=IDLE)
+async def test_leaked_machines_are_swept(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """A machine of a runner that is no longer configured is found by its tag, and removed only with --remove."""
+    site.configure(policy=ONE_IDLE_MACHINE)
     async with site.manager():
         await until(lambda: len(site.group.instances) == 1, seconds=60)
         system = (await site.status()).system_id
         await site.group.increase(1)
-        leaked = next(one for one in site.group.instances if one.startswith("m2"))
+        leaked = next(name for name in site.group.instances if name.startswith("m2"))
         site.group.owners[leaked] = f"{system}/gone-123456"
-        words = ["scale", "sweep", "--data", str(site.data)]
-        assert await asyncio.to_thread(call, words) == 0
+        arguments = ["scale", "sweep", "--data", str(site.data)]
+        assert await asyncio.to_thread(call, arguments) == 0
         assert f"{system}/gone-123456, is not configured here any more" in capsys.readouterr().out
         assert leaked in site.group.instances
-        assert await asyncio.to_thread(call, [*words, "--remove"]) == 0
+        assert await asyncio.to_thread(call, [*arguments, "--remove"]) == 0
         assert leaked not in site.group.instances
         assert len(site.group.instances) == 1
-        assert await asyncio.to_thread(call, words) == 0
-        assert "no machine is without an owner" in capsys.readouterr().out
+        assert await asyncio.to_thread(call, arguments) == 0
+        assert "there are no machines without an owner" in capsys.readouterr().out
 
 
-async def test_a_manager_that_drains_makes_no_idle_machines(site: Any, tmp_path: Path) -> None:
-    site.configure(policy=IDLE)
+async def test_a_draining_manager_creates_no_idle_machines(site: Any, tmp_path: Path) -> None:
+    site.configure(policy=ONE_IDLE_MACHINE)
     wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.1; done"
     async with site.manager():
         pipeline = await site.push(f"long: {{script: [touch {tmp_path}/runs, '{wait}']}}\n")
         await until((tmp_path / "runs").exists, seconds=60)
         await ask_drain(site.data, on_begin=lambda _: None, waits=False)
         async with asyncio.timeout(60):
-            while "no more jobs are asked for" not in (await site.scaling()).explanation:  # noqa: ASYNC110 - a socket
+            while "no more jobs are requested" not in (await site.scaling()).explanation:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.05)
         await until(lambda: len(site.group.instances) == 1, seconds=60)
         (tmp_path / "go").touch()
         assert (await site.jobs(pipeline))["long"]["status"] == "success"
 
 
-async def test_machines_of_a_runner_that_went_while_no_manager_ran_are_swept(
+async def test_machines_of_a_runner_that_was_removed_while_no_manager_ran_are_swept(
     site: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without any runner left that has machines: what is kept of the one that is gone leads to its plugin."""
-    site.configure(policy=IDLE)
+    """No runner with machines is configured; the stored state of the removed runner names its plugin."""
+    site.configure(policy=ONE_IDLE_MACHINE)
     async with site.manager(), asyncio.timeout(60):
-        while not (await site.scaling()).instances:  # noqa: ASYNC110 - nobody tells
+        while not (await site.scaling()).instances:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.05)
     (machine,) = site.group.instances
     config = site.folder / "config.toml"
-    lines = config.read_text().partition("[runners.autoscaler]")[0]
-    config.write_text(lines.replace('executor = "instance"', 'executor = "shell"'))
-    said = io.StringIO()
-    configure(level="warning", log_format="json", stream=said)  # as it is until the first command sets it anew
+    text = config.read_text().partition("[runners.autoscaler]")[0]
+    config.write_text(text.replace('executor = "instance"', 'executor = "shell"'))
+    logs = io.StringIO()
+    # Logging stays like this until the first command configures it again.
+    configure(level="warning", log_format="json", stream=logs)
     async with site.manager():
-        await until(lambda: "machines exist that belong to no configured runner" in said.getvalue())
-        assert json.loads(said.getvalue())["machines"] == [f"lab/{machine}"]
-        words = ["scale", "sweep", "--data", str(site.data)]
-        assert await asyncio.to_thread(call, words) == 0
-        assert "it was made for bench (bench-" in capsys.readouterr().out
+        await until(lambda: "machines exist that belong to no configured runner" in logs.getvalue())
+        assert json.loads(logs.getvalue())["machines"] == [f"lab/{machine}"]
+        arguments = ["scale", "sweep", "--data", str(site.data)]
+        assert await asyncio.to_thread(call, arguments) == 0
+        assert "it was created for bench (bench-" in capsys.readouterr().out
         assert machine in site.group.instances
-        assert await asyncio.to_thread(call, [*words, "--remove"]) == 0
+        assert await asyncio.to_thread(call, [*arguments, "--remove"]) == 0
         assert not site.group.instances
     assert not list((site.data / "machines").glob("*.json"))
 
 
-async def test_a_machine_that_cannot_be_prepared_is_replaced_and_said_why(site: Any) -> None:
-    site.configure(autoscaler='instance_ready_command = "[ $(hostname) != m1 ]"\nmax_instances = 2', policy=IDLE)
+async def test_a_machine_that_cannot_be_prepared_is_replaced_and_the_reason_is_reported(site: Any) -> None:
+    site.configure(
+        autoscaler='instance_ready_command = "[ $(hostname) != m1 ]"\nmax_instances = 2', policy=ONE_IDLE_MACHINE
+    )
     async with site.manager():
         await until(lambda: "delete m1-1" in site.group.events, seconds=60)
         status = await site.status()
         assert "ended with 1 there" in " ".join(status.fleets[0].problems)
 
 
-async def test_failed_update_keeps_scaling(site: Any) -> None:
-    """A provider that does not answer for a while costs no job: slots that are there are handed out."""
+async def test_a_failed_update_does_not_stop_jobs(site: Any) -> None:
+    """While the provider does not answer, jobs run in the slots of existing machines."""
     site.configure(autoscaler="max_instances = 2", policy='idle_count = 1\nidle_time = "10m"')
     async with site.manager():
         await until(lambda: len(site.group.instances) == 1, seconds=60)
-        await site.jobs(await site.push(ONE))
+        await site.jobs(await site.push(ONE_JOB))
         site.group.is_down = True
-        assert (await site.jobs(await site.push(ONE + "two: {script: [hostname]}\n")))["two"]["status"] == "success"
+        assert (await site.jobs(await site.push(ONE_JOB + "two: {script: [hostname]}\n")))["two"]["status"] == "success"
         site.group.is_down = False
 
 
 @asynccontextmanager
-async def a_process(config: Path, data: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    words = ["-m", "remuda.manager", "--config", str(config), "--data", str(data)]
+async def run_manager_process(config: Path, data: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    arguments = ["-m", "remuda.manager", "--config", str(config), "--data", str(data)]
     with (config.parent / "out").open("ab") as out:
-        process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=out, stderr=out)
+        process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=out, stderr=out)
     try:
         yield process
     finally:
@@ -251,30 +254,30 @@ async def a_process(config: Path, data: Path) -> AsyncIterator[asyncio.subproces
         await process.wait()
 
 
-async def test_plugin_orphan_ends(tmp_path: Path) -> None:
-    """A manager that is killed takes its plugin along, whatever the plugin does; the next one goes on."""
+async def test_a_plugin_ends_when_its_manager_is_killed(tmp_path: Path) -> None:
+    """A plugin ends when its manager is killed; the next manager starts it again."""
     program = a_plugin(tmp_path / "program")
     config = tmp_path / "config.toml"
     config.write_text(
         'concurrent = 1\n[[runners]]\nname = "bench"\nurl = "http://127.0.0.1:9"\ntoken = "glrt-x"\n'
         f'executor = "instance"\n[runners.autoscaler]\nplugin = "{program}"\n'
     )
-    mark = str(program).encode()
+    program_name = str(program).encode()
 
-    def plugins() -> list[int]:
-        found = []
+    def plugin_pids() -> list[int]:
+        pids = []
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and folder.name != str(os.getpid()):
                 try:
                     words = (folder / "cmdline").read_bytes().split(b"\0")
                 except OSError:
                     continue
-                if mark in words and b"launch.py" not in words[1]:
-                    found.append(int(folder.name))
-        return found
+                if program_name in words and b"exec_plugin.py" not in words[1]:
+                    pids.append(int(folder.name))
+        return pids
 
     for _ in range(2):
-        async with a_process(config, tmp_path / "data") as process:
-            await until(lambda: bool(plugins()), seconds=60)
+        async with run_manager_process(config, tmp_path / "data") as process:
+            await until(lambda: bool(plugin_pids()), seconds=60)
             process.kill()
-        await until(lambda: not plugins(), seconds=10)
+        await until(lambda: not plugin_pids(), seconds=10)

@@ -1,4 +1,4 @@
-"""What a manager with machines serves, as a real Prometheus sees it, against a table of what dashboards want."""
+"""Metrics of a manager with machines, read with a real Prometheus: names, types, labels and buckets for dashboards."""
 
 import asyncio
 import subprocess
@@ -76,7 +76,7 @@ OPTIONS = '["google-zone=europe-west1-b", "google-project=ci", "google-machine-t
 
 
 class MachineSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a manager tells the plugin for Docker Machine."""
+    """The plugin_config that a manager sends to the plugin for Docker Machine."""
 
     machine_name: str
     machine_driver: str
@@ -84,55 +84,59 @@ class MachineSettings(msgspec.Struct, frozen=True, kw_only=True):
     machine_options_with_name: tuple[str, ...]
 
 
-class Seen:
-    """What `/metrics` has said."""
+class Metrics:
+    """One answer of `/metrics`, parsed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         families = list(text_string_to_metric_families(text))
-        self.kinds = {one.name: one.type for one in families}
-        self.samples: list[Sample] = [(some.name, some.labels, some.value) for one in families for some in one.samples]
+        self.kinds = {family.name: family.type for family in families}
+        self.samples: list[Sample] = [
+            (sample.name, sample.labels, sample.value) for family in families for sample in family.samples
+        ]
 
     def value(self, name: str, **labels: str) -> float:
-        found = [value for one, of, value in self.samples if one == name and labels.items() <= of.items()]
-        return sum(found)
+        return sum(value for value_labels, value in self._samples_of(name) if labels.items() <= value_labels.items())
+
+    def _samples_of(self, name: str) -> list[tuple[dict[str, str], float]]:
+        return [(labels, value) for sample, labels, value in self.samples if sample == name]
 
     def compare(self, numbers: Mapping[str, tuple[str, dict[str, set[str]]]], constant: set[str]) -> None:
         for name, (kind, labels) in numbers.items():
             assert self.kinds[name.removesuffix("_total") if kind == "counter" else name] == kind, name
-            found = [of for one, of, _ in self.samples if one == name]
-            assert {frozenset(of) for of in found} == {frozenset({*labels, *constant})}, name
+            samples = [sample_labels for sample_labels, _ in self._samples_of(name)]
+            assert {frozenset(sample) for sample in samples} == {frozenset({*labels, *constant})}, name
             for label, values in labels.items():
-                assert {of[label] for of in found} == values, name
+                assert {sample[label] for sample in samples} == values, name
 
     def compare_times(self, times: Mapping[str, tuple[float, ...]], constant: set[str]) -> None:
         for name, buckets in times.items():
             assert self.kinds[name] == "histogram", name
-            found = [of for one, of, _ in self.samples if one == f"{name}_bucket"]
-            assert {frozenset(of) for of in found} == {frozenset({"le", *constant})}, name
-            assert {of["le"] for of in found} - {"+Inf"} == {str(float(end)) for end in buckets}, name
+            samples = [sample_labels for sample_labels, _ in self._samples_of(f"{name}_bucket")]
+            assert {frozenset(sample) for sample in samples} == {frozenset({"le", *constant})}, name
+            assert {sample["le"] for sample in samples} - {"+Inf"} == {str(float(end)) for end in buckets}, name
 
 
-async def look(address: str) -> Seen:
-    async with aiohttp.ClientSession() as session, session.get(f"http://{address}/metrics") as answer:
-        return Seen(await answer.text())
+async def fetch_metrics(address: str) -> Metrics:
+    async with aiohttp.ClientSession() as session, session.get(f"http://{address}/metrics") as response:
+        return Metrics(await response.text())
 
 
-async def look_until(address: str, is_so: Callable[[Seen], bool]) -> Seen:
-    """The first look of which that is so."""
-    while not is_so(seen := await look(address)):  # noqa: ASYNC110 - another process would see no more than this
+async def fetch_metrics_until(address: str, condition: Callable[[Metrics], bool]) -> Metrics:
+    """Fetch the metrics until the condition is true for them; return those."""
+    while not condition(metrics := await fetch_metrics(address)):  # noqa: ASYNC110 - metrics can only be polled
         await asyncio.sleep(0.05)
-    return seen
+    return metrics
 
 
 def lint(text: str) -> None:
-    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
-    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+    result = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout + result.stderr) == (0, "")
 
 
 @pytest.mark.long
 @pytest.mark.skipif(PROGRAM is None, reason="Prometheus is not installed: make packages")
-async def test_machines_are_counted_as_dashboards_want_it(site: Any, tmp_path: Path) -> None:
+async def test_fleeting_metrics_have_the_names_and_labels_of_dashboards(site: Any, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     site.configure(
         top=f'listen_address = "{address}"',
@@ -144,33 +148,33 @@ async def test_machines_are_counted_as_dashboards_want_it(site: Any, tmp_path: P
         assert {job["status"] for job in jobs.values()} == {"success"}, jobs
         await until(lambda: not site.group.instances, seconds=60)
         life = "fleeting_provisioner_instance_life_duration_seconds_count"
-        seen = await look_until(address, lambda seen: seen.value(life) == site.group.made)
+        metrics = await fetch_metrics_until(address, lambda metrics: metrics.value(life) == site.group.created)
         async with prometheus(tmp_path / "prometheus", address) as peer:
-            await peer.until_known("fleeting_taskscaler_tasks")
+            await peer.wait_for_metric("fleeting_taskscaler_tasks")
             assert await peer.value("sum(fleeting_taskscaler_task_operations_total{operation='acquire'})") == 2
             assert set(FLEETING) <= set(await peer.series())
-    seen.compare(FLEETING, RUNNER)
-    seen.compare_times(FLEETING_TIMES, RUNNER)
-    lint(seen.text)
-    named = {"runner": site.token.removeprefix("glrt-")[:9], "runner_name": "bench"}
-    assert seen.value("fleeting_provisioner_max_instances", **named) == 1
-    assert seen.value("fleeting_taskscaler_max_use_count_per_instance", **named) == 9
+    metrics.compare(FLEETING, RUNNER)
+    metrics.compare_times(FLEETING_TIMES, RUNNER)
+    lint(metrics.text)
+    runner_labels = {"runner": site.token.removeprefix("glrt-")[:9], "runner_name": "bench"}
+    assert metrics.value("fleeting_provisioner_max_instances", **runner_labels) == 1
+    assert metrics.value("fleeting_taskscaler_max_use_count_per_instance", **runner_labels) == 9
 
     def operations(name: str) -> float:
-        return seen.value("fleeting_taskscaler_task_operations_total", operation=name)
+        return metrics.value("fleeting_taskscaler_task_operations_total", operation=name)
 
     assert (operations("acquire"), operations("release"), operations("acquire_timeout")) == (2, 2, 0)
-    # Three requests may be open, and one machine for one job be there: the others find no room, and none to come.
+    # Up to three requests are open, and there is at most one machine for one job, so some reservations fail.
     assert operations("reserve") >= 2
     assert operations("reserve_iop_capacity_failure") >= 1
-    own = "remuda_manager_scaling"
-    assert seen.value(f"{own}_machine_seconds_total", group="lab", use="busy") > 0
-    assert seen.value(f"{own}_machine_seconds_total", group="lab", use="idle") > 0
-    assert seen.value(f"{own}_boot_seconds_count", group="lab") == site.group.made
-    assert seen.value(f"{own}_slot_wait_seconds_count") == 2
-    assert seen.value(f"{own}_plugin_starts_total", group="lab") == 1
-    assert seen.value(f"{own}_group_well", group="lab") == 1
-    assert {of["reason"] for name, of, _ in seen.samples if name == f"{own}_hindered_instances"} >= {
+    prefix = "remuda_manager_scaling"
+    assert metrics.value(f"{prefix}_machine_seconds_total", group="lab", use="busy") > 0
+    assert metrics.value(f"{prefix}_machine_seconds_total", group="lab", use="idle") > 0
+    assert metrics.value(f"{prefix}_boot_seconds_count", group="lab") == site.group.created
+    assert metrics.value(f"{prefix}_slot_wait_seconds_count") == 2
+    assert metrics.value(f"{prefix}_plugin_starts_total", group="lab") == 1
+    assert metrics.value(f"{prefix}_group_well", group="lab") == 1
+    assert {labels["reason"] for name, labels, _ in metrics.samples if name == f"{prefix}_hindered_instances"} >= {
         "max_instances",
         "quota",
         "throttled",
@@ -179,7 +183,7 @@ async def test_machines_are_counted_as_dashboards_want_it(site: Any, tmp_path: P
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="Prometheus is not installed: make packages")
-async def test_docker_machines_have_gitlab_runners_own_names_too(site: Any) -> None:
+async def test_docker_machine_metrics_have_the_names_of_gitlab_runner(site: Any) -> None:
     address = f"127.0.0.1:{free_port()}"
 
     def configure(idle: int) -> None:
@@ -195,17 +199,19 @@ async def test_docker_machines_have_gitlab_runners_own_names_too(site: Any) -> N
     configure(1)
     async with site.manager() as running:
         states = "gitlab_runner_autoscaling_machine_states"
-        there = await look_until(
-            address, lambda seen: seen.value(states, state="idle") + seen.value(states, state="acquired") == 1
+        with_machine = await fetch_metrics_until(
+            address, lambda metrics: metrics.value(states, state="idle") + metrics.value(states, state="acquired") == 1
         )
         configure(0)
         running.reload.set()
         actions = "gitlab_runner_autoscaling_actions_total"
-        gone = await look_until(address, lambda seen: seen.value(actions, action="removed") == 1)
-    for seen in (there, gone):
-        seen.compare(MACHINES, set())
-        seen.compare_times(MACHINE_TIMES, {"executor"})
-        lint(seen.text)
-    assert gone.value(actions, action="created") == 1
-    assert gone.value("gitlab_runner_autoscaling_machine_removal_duration_seconds_count") == 1
-    assert gone.value("gitlab_runner_autoscaling_machine_creation_duration_seconds_count") == 1
+        without_machine = await fetch_metrics_until(
+            address, lambda metrics: metrics.value(actions, action="removed") == 1
+        )
+    for metrics in (with_machine, without_machine):
+        metrics.compare(MACHINES, set())
+        metrics.compare_times(MACHINE_TIMES, {"executor"})
+        lint(metrics.text)
+    assert without_machine.value(actions, action="created") == 1
+    assert without_machine.value("gitlab_runner_autoscaling_machine_removal_duration_seconds_count") == 1
+    assert without_machine.value("gitlab_runner_autoscaling_machine_creation_duration_seconds_count") == 1

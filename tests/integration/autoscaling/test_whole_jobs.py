@@ -1,10 +1,11 @@
-"""Jobs of a cell on machines that a scaler has created for them; the names of tests are those of known complaints."""
+"""Jobs of a cell on machines that the scaler creates for them."""
 
 import asyncio
 from typing import Any
 
 import pytest
-from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
+from tests.integration.autoscaling.conftest import docker_start_command
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.cli.main import call
 from remuda.testing.waiting import until
@@ -21,18 +22,20 @@ def polls_are_held(site: Any) -> bool:
     return b"\nremuda_cell_held_polls 0.0\n" not in site.cell.send("GET", "/-/metrics").body
 
 
-async def test_machines_come_with_jobs_and_go_after_them(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_machines_are_created_for_jobs_and_deleted_after_them(
+    site: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     site.configure(autoscaler="max_instances = 2\nlog_internal_ip = true", policy='idle_time = "1s"')
     async with site.manager():
         jobs = await site.jobs(await site.push(PIPELINE))
         assert {job["status"] for job in jobs.values()} == {"success"}, jobs
         assert all("has the internal address 10.250.0." in job["log"] for job in jobs.values())
-        assert 1 <= site.group.made <= 2
+        assert 1 <= site.group.created <= 2
         await asyncio.to_thread(call, ["scale", "explain", "bench", "--data", str(site.data)])
-        said = capsys.readouterr().out
-        assert "Wanted: " in said
-        assert "create " in said
-        # The cell holds a request that has a slot reserved, which is no demand for a machine.
+        output = capsys.readouterr().out
+        assert "Wanted: " in output
+        assert "create " in output
+        # The cell holds a request that has a slot reserved; such a request is no demand for a machine.
         await until(lambda: polls_are_held(site), seconds=60)
         await until(lambda: not site.group.instances, seconds=60)
         assert polls_are_held(site)
@@ -42,18 +45,18 @@ async def test_machines_come_with_jobs_and_go_after_them(site: Any, capsys: pyte
 
 
 @pytest.mark.long
-async def test_a_machine_of_its_own_is_used_by_one_job(site: Any) -> None:
-    """So that a job has neither a neighbour nor anything of an earlier job."""
+async def test_a_machine_with_one_use_runs_one_job(site: Any) -> None:
+    """With capacity 1 and max_use_count 1, no two jobs ever share a machine."""
     site.configure(autoscaler="max_instances = 1\ncapacity_per_instance = 1\nmax_use_count = 1")
     async with site.manager():
         jobs = await site.jobs(await site.push("one: {script: [hostname]}\ntwo: {script: [hostname]}\n"))
         assert {job["status"] for job in jobs.values()} == {"success"}, jobs
-        assert site.group.made == 2
+        assert site.group.created == 2
 
 
 @pytest.mark.long
-async def test_jobs_on_one_machine_are_kept_apart(site: Any, tmp_path: Any) -> None:
-    """Each slot has a user of its own, who cannot read what the other's job has."""
+async def test_jobs_on_one_machine_cannot_read_each_others_files(site: Any, tmp_path: Any) -> None:
+    """Each slot has its own user, who cannot read the files of the other slot's job."""
     site.configure(
         autoscaler="capacity_per_instance = 2\nmax_instances = 1",
         runner="[runners.remuda]\nfirst_uid = 21000\n",
@@ -74,12 +77,12 @@ async def test_jobs_on_one_machine_are_kept_apart(site: Any, tmp_path: Any) -> N
         assert "21000" in logs
         assert "21001" in logs
         assert logs.count("looked at /var/lib/remuda-machine/builds/") == 2
-        assert site.group.made == 1
+        assert site.group.created == 1
 
 
 @pytest.mark.long
-async def test_vanished_noticed_fast(site: Any, tmp_path: Any) -> None:
-    """The job of an instance that is gone ends with that cause, and is tried again on another machine."""
+async def test_a_vanished_machine_fails_its_job_which_is_retried(site: Any, tmp_path: Any) -> None:
+    """The job of a vanished instance fails with that reason, and is retried on another machine."""
     site.configure(autoscaler="max_instances = 1")
     async with site.manager():
         script = f"[if mkdir {tmp_path}/first; then sleep 600; fi, hostname]"
@@ -88,8 +91,8 @@ async def test_vanished_noticed_fast(site: Any, tmp_path: Any) -> None:
         [instance] = site.group.instances
         site.group.vanish(instance)
         assert (await site.jobs(pipeline))["long"]["status"] == "success"
-        tried = site.cell.api("GET", f"/projects/1/pipelines/{pipeline}/jobs?include_retried=true").json()
-        first = min(tried, key=lambda job: int(job["id"]))
+        attempts = site.cell.api("GET", f"/projects/1/pipelines/{pipeline}/jobs?include_retried=true").json()
+        first = min(attempts, key=lambda job: int(job["id"]))
         assert (first["status"], first["failure_reason"]) == ("failed", "runner_system_failure")
         log = site.cell.api("GET", f"/projects/1/jobs/{first['id']}/trace").body.decode()
         assert f"the machine lab/{instance} is lost: the instance" in log
@@ -97,8 +100,8 @@ async def test_vanished_noticed_fast(site: Any, tmp_path: Any) -> None:
 
 
 @pytest.mark.long
-async def test_cancel_is_cancel(site: Any, tmp_path: Any) -> None:
-    """A job that is canceled and one that runs into its timeout say so, and not that their machine is lost."""
+async def test_cancelled_and_timed_out_jobs_do_not_report_a_lost_machine(site: Any, tmp_path: Any) -> None:
+    """A cancelled and a timed-out job have these statuses, and do not report a lost machine."""
     site.configure(autoscaler="capacity_per_instance = 2\nmax_instances = 1")
     script = f"script: [touch {tmp_path}/$CI_JOB_NAME, sleep 600]"
     async with site.manager():
@@ -112,20 +115,17 @@ async def test_cancel_is_cancel(site: Any, tmp_path: Any) -> None:
 
 
 @pytest.mark.long
-async def test_leftover_containers_gone(site: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a job that timed out has started is gone before the next one gets its slot."""
+async def test_containers_of_a_timed_out_job_are_removed(
+    site: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Containers and processes of a timed-out job are removed before the next job gets its slot."""
     if missing := DockerEngine.missing():
         pytest.skip(missing)
-    (tmp_path / "image.tar").write_bytes(busybox_files())
-    begin = (
-        "setsid dockerd --shutdown-timeout 1 >/root/dockerd.log 2>&1 </dev/null & "
-        "until docker info >/dev/null 2>&1; do sleep 0.1; done; "
-        f"docker import {tmp_path}/image.tar {BUSYBOX} >&2"
-    )
+    start_docker = docker_start_command(tmp_path)
     site.configure(
         executor="docker-autoscaler",
         runner='[runners.docker]\npull_policy = "never"\n',
-        autoscaler=f"max_instances = 1\ninstance_ready_command = '''{begin}'''",
+        autoscaler=f"max_instances = 1\ninstance_ready_command = '''{start_docker}'''",
     )
     late = f"late: {{image: '{BUSYBOX}', stage: build, timeout: 10s, allow_failure: true, script: [sleep 600]}}\n"
     after = f"after: {{image: '{BUSYBOX}', stage: test, script: ['true']}}\n"
@@ -139,11 +139,11 @@ async def test_leftover_containers_gone(site: Any, tmp_path: Any, monkeypatch: p
 
 
 @pytest.mark.long
-async def test_a_cell_is_asked_for_its_demand(site: Any) -> None:
-    """Machines for jobs that wait at the cell come before the jobs do: no job is asked for without a ready machine."""
+async def test_the_scaler_uses_the_demand_of_the_cell(site: Any) -> None:
+    """The scaler creates machines for jobs that wait at the cell; no job is requested without a ready machine."""
     site.configure(autoscaler="max_instances = 2", policy='idle_time = "1s"\npreemptive_mode = true')
     async with site.manager():
         jobs = await site.jobs(await site.push("one: {script: [hostname]}\n"))
         assert jobs["one"]["status"] == "success"
         status = await site.scaling()
-        assert any(one.reason == "ready_jobs" for one in status.decisions)
+        assert any(decision.reason == "ready_jobs" for decision in status.decisions)

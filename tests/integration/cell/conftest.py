@@ -1,4 +1,4 @@
-"""What tests of the cell's edge begin with."""
+"""Fixtures of the tests of a served cell."""
 
 import pytest
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell

@@ -1,10 +1,17 @@
-"""Who may do what: levels, scopes, organizations, tokens. Everything over HTTP, as people and python-gitlab do it."""
+"""Access rights over HTTP: levels of members, scopes of tokens, organizations, and personal tokens."""
 
 from typing import Any
 
 import gitlab
 import pytest
-from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.people import (
+    Person,
+    add_member,
+    create_group,
+    create_group_project,
+    create_organization,
+    create_person,
+)
 from tests.support.cells.served_cell import ADMIN_TOKEN, FEATURES, ScriptedRunner, ServedCell
 
 from remuda.cell.http.edge.access import Kind
@@ -14,7 +21,7 @@ PIPELINE = "job: {script: [echo]}\n"
 LEVELS = {"guest": 10, "reporter": 20, "developer": 30, "maintainer": 40, "owner": 50}
 
 MATRIX: list[tuple[str, str, Any, str]] = [
-    # Who is the least that may make the call; everybody above may too.
+    # The last item is the lowest level that may make the call; all higher levels may, too.
     ("GET", "", None, "guest"),
     ("GET", "/releases", None, "guest"),
     ("GET", "/members", None, "guest"),
@@ -51,11 +58,11 @@ GROUP_MATRIX: list[tuple[str, str, Any, str]] = [
 @pytest.fixture
 def team(cell: ServedCell) -> dict[str, Person]:
     """One person of each level in the group `acme`, with a project that has a pipeline; and a stranger."""
-    group = a_group(cell, "acme")
-    a_project_in(cell, group, "shop", PIPELINE)
-    people = {name: a_person(cell, name) for name in (*LEVELS, "stranger")}
+    group = create_group(cell, "acme")
+    create_group_project(cell, group, "shop", PIPELINE)
+    people = {name: create_person(cell, name) for name in (*LEVELS, "stranger")}
     for name, level in LEVELS.items():
-        a_member(cell, f"groups/{group}", people[name], level)
+        add_member(cell, f"groups/{group}", people[name], level)
     return people
 
 
@@ -71,15 +78,15 @@ def test_levels(cell: ServedCell, team: dict[str, Person]) -> None:
                 expected = "2xx" if may else "404" if name == "stranger" else "403"
                 if least == "nobody" and name != "stranger":
                     expected = "404"
-                said = "2xx" if answer.status < 300 else str(answer.status)
-                if said != expected:
+                actual = "2xx" if answer.status < 300 else str(answer.status)
+                if actual != expected:
                     wrong.append((name, method, path, answer))
     assert not wrong
     # The default branch is protected: only maintainers start pipelines on it.
     refused = team["developer"].api("POST", "/projects/acme%2Fshop/pipeline", {"ref": "main"})
     assert (refused.status, "permission" in refused.json()["message"]["base"][0]) == (400, True)
     assert team["maintainer"].api("POST", "/projects/acme%2Fshop/pipeline", {"ref": "main"}).status == 201
-    # A job of a protected branch gets what is protected, so only maintainers start it again.
+    # A job of a protected branch gets protected variables, so only maintainers retry it.
     assert team["developer"].api("POST", f"/projects/acme%2Fshop/jobs/{job['id']}/retry").status == 403
     assert team["maintainer"].api("POST", f"/projects/acme%2Fshop/jobs/{job['id']}/retry").status == 201
     assert team["maintainer"].api("DELETE", "/projects/acme%2Fshop").status == 403
@@ -87,7 +94,7 @@ def test_levels(cell: ServedCell, team: dict[str, Person]) -> None:
     assert team["owner"].api("GET", "/projects/acme%2Fshop").status == 404
 
 
-def test_nobody_gets_in_without_a_token(cell: ServedCell) -> None:
+def test_endpoints_require_a_token(cell: ServedCell) -> None:
     numbers = {"id": "1", "job_id": "1", "pipeline_id": "1", "runner_id": "1"}
     for endpoint in ENDPOINTS:
         if endpoint.access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER):
@@ -101,13 +108,13 @@ def test_nobody_gets_in_without_a_token(cell: ServedCell) -> None:
             assert answer.status == 401, (endpoint.method, path, answer)
 
 
-def test_people_of_one_organization_never_see_another(cell: ServedCell) -> None:
-    far = an_organization(cell, "far")
-    here, there = a_person(cell, "ann"), a_person(cell, "zoe", organization_id=far)
+def test_users_of_one_organization_never_see_another(cell: ServedCell) -> None:
+    far = create_organization(cell, "far")
+    here, there = create_person(cell, "ann"), create_person(cell, "zoe", organization_id=far)
     group = int(here.api("POST", "/groups", {"name": "g", "path": "g", "visibility": "public"}).json()["id"])
-    made = here.api("POST", "/projects", {"name": "p", "namespace_id": group, "visibility": "public"})
-    project = int(made.json()["id"])
-    assert made.json()["organization_id"] == 1
+    created = here.api("POST", "/projects", {"name": "p", "namespace_id": group, "visibility": "public"})
+    project = int(created.json()["id"])
+    assert created.json()["organization_id"] == 1
     runner = here.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": project}).json()["id"]
     for path in (
         f"/projects/{project}",
@@ -123,11 +130,11 @@ def test_people_of_one_organization_never_see_another(cell: ServedCell) -> None:
         assert there.api("GET", path).status == 404, path
     for path in ("/projects", "/groups", "/runners", "/users?username=ann", "/users?search=ann"):
         assert there.api("GET", path).json() == [], path
-    assert [one["id"] for one in there.api("GET", "/organizations").json()] == [far]
+    assert [organization["id"] for organization in there.api("GET", "/organizations").json()] == [far]
     assert there.api("POST", "/groups", {"name": "x", "path": "x", "parent_id": group}).status == 404
     assert there.api("POST", "/groups", {"name": "x", "path": "x", "organization_id": 1}).status == 404
     assert there.api("POST", "/projects", {"name": "x", "namespace_id": group}).status == 400
-    # Nor can anybody make them a member.
+    # Nobody can make a user of another organization a member.
     assert cell.api("POST", f"/groups/{group}/members", {"user_id": there.id, "access_level": 50}).status == 404
     assert there.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": project}).status == 404
     mine = there.api("POST", "/projects", {"name": "mine"})
@@ -147,8 +154,8 @@ def test_members_with_python_gitlab(cell: ServedCell, team: dict[str, Person]) -
     project = team["maintainer"].client().projects.get("acme/shop")
     added = project.members.create({"user_id": team["stranger"].id, "access_level": gitlab.const.AccessLevel.REPORTER})
     assert stranger.projects.get("acme/shop").id == project.id
-    assert {one.username for one in project.members_all.list(get_all=True)} >= {"root", "owner", "stranger"}
-    with pytest.raises(gitlab.GitlabCreateError) as refused:  # nobody gives more than they have
+    assert {member.username for member in project.members_all.list(get_all=True)} >= {"root", "owner", "stranger"}
+    with pytest.raises(gitlab.GitlabCreateError) as refused:  # nobody can grant a higher level than their own
         project.members.create({"user_id": team["reporter"].id, "access_level": 50})
     assert refused.value.response_code == 403
     with pytest.raises(gitlab.GitlabCreateError) as twice:
@@ -164,7 +171,7 @@ def test_members_with_python_gitlab(cell: ServedCell, team: dict[str, Person]) -
 
 
 def test_groups_with_python_gitlab(cell: ServedCell) -> None:
-    ada = a_person(cell, "ada")
+    ada = create_person(cell, "ada")
     client = ada.client()
     acme = client.groups.create({"name": "Acme", "path": "acme", "visibility": "internal"})
     tools = client.groups.create({"name": "Tools", "path": "tools", "parent_id": acme.id})
@@ -172,10 +179,10 @@ def test_groups_with_python_gitlab(cell: ServedCell) -> None:
     project = client.projects.create({"name": "Saw", "namespace_id": tools.id})
     assert project.path_with_namespace == "acme/tools/Saw"
     assert project.namespace["id"] == tools.id
-    assert [one.id for one in acme.subgroups.list(get_all=True)] == [tools.id]
+    assert [row.id for row in acme.subgroups.list(get_all=True)] == [tools.id]
     assert acme.projects.list(get_all=True) == []
-    assert [one.id for one in acme.projects.list(include_subgroups=True, get_all=True)] == [project.id]
-    assert {one.full_path for one in client.namespaces.list(get_all=True)} == {"acme", "acme/tools", "ada"}
+    assert [row.id for row in acme.projects.list(include_subgroups=True, get_all=True)] == [project.id]
+    assert {row.full_path for row in client.namespaces.list(get_all=True)} == {"acme", "acme/tools", "ada"}
     acme.description = "changed"
     acme.save()
     assert client.groups.get("acme").description == "changed"
@@ -190,7 +197,7 @@ def test_groups_with_python_gitlab(cell: ServedCell) -> None:
     client.groups.create({"name": "Acme", "path": "acme"})  # its path is free
 
 
-def test_a_project_is_changed(cell: ServedCell) -> None:
+def test_change_project(cell: ServedCell) -> None:
     project_id = cell.new_project("app", PIPELINE)
     client = gitlab.Gitlab(cell.url, private_token=cell.token)
     project = client.projects.get(project_id)
@@ -212,7 +219,7 @@ def test_a_project_is_changed(cell: ServedCell) -> None:
         assert cell.api("PUT", f"/projects/{project_id}", wrong).status == 400, wrong
 
 
-def test_a_project_is_deleted_with_what_runs(cell: ServedCell) -> None:
+def test_deleting_a_project_ends_its_jobs(cell: ServedCell) -> None:
     project_id = cell.new_project("app", PIPELINE)
     runner = cell.new_runner()
     taken = runner.take()
@@ -234,12 +241,12 @@ def test_a_job_that_outlives_its_project_is_not_shown(cell: ServedCell) -> None:
     assert runner.put(job, "running").status == 200
     assert cell.api("DELETE", f"/projects/{project_id}").status == 202
     assert runner.patch(job, 0, b"still here\n").headers["Job-Status"] == "canceling"
-    shown = cell.send("GET", "/api/v4/job", JOB_TOKEN=job["token"])
-    assert (shown.status, shown.json()) == (404, {"message": "404 Job Not Found"})
+    response = cell.send("GET", "/api/v4/job", JOB_TOKEN=job["token"])
+    assert (response.status, response.json()) == (404, {"message": "404 Job Not Found"})
 
 
 def test_tokens(cell: ServedCell) -> None:
-    ada, bob = a_person(cell, "ada"), a_person(cell, "bob")
+    ada, bob = create_person(cell, "ada"), create_person(cell, "bob")
     client = ada.client()
     [own] = client.personal_access_tokens.list(get_all=True)
     assert (own.user_id, own.scopes, own.active) == (ada.id, ["api"], True)
@@ -268,7 +275,7 @@ def test_tokens(cell: ServedCell) -> None:
 
 
 def test_scopes(cell: ServedCell) -> None:
-    ada = a_person(cell, "ada")
+    ada = create_person(cell, "ada")
     project = ada.api("POST", "/projects", {"name": "app"}).json()["id"]
     reader, user_only = ada.with_scopes("read_api"), ada.with_scopes("read_user")
     assert reader.api("GET", f"/projects/{project}").status == 200
@@ -276,22 +283,22 @@ def test_scopes(cell: ServedCell) -> None:
     assert (refused.status, refused.json()["error"]) == (403, "insufficient_scope")
     assert user_only.api("GET", "/user").status == 200
     assert user_only.api("GET", f"/projects/{project}").status == 403
-    maker = ada.with_scopes("create_runner")
+    creator = ada.with_scopes("create_runner")
     body = {"runner_type": "project_type", "project_id": project}
-    made = maker.api("POST", "/user/runners", body)
-    assert made.status == 201
+    created = creator.api("POST", "/user/runners", body)
+    assert created.status == 201
     assert reader.api("POST", "/user/runners", body).status == 403
     manager = ada.with_scopes("manage_runner")
-    assert manager.api("PUT", f"/runners/{made.json()['id']}", {"paused": True}).status == 200
-    assert maker.api("PUT", f"/runners/{made.json()['id']}", {"paused": False}).status == 403
-    turner = ada.with_scopes("self_rotate")
+    assert manager.api("PUT", f"/runners/{created.json()['id']}", {"paused": True}).status == 200
+    assert creator.api("PUT", f"/runners/{created.json()['id']}", {"paused": False}).status == 403
+    rotator = ada.with_scopes("self_rotate")
     other = ada.api("GET", "/personal_access_tokens").json()[0]["id"]
-    assert turner.api("POST", f"/personal_access_tokens/{other}/rotate").status == 403
-    assert turner.api("POST", "/personal_access_tokens/self/rotate").status == 200
+    assert rotator.api("POST", f"/personal_access_tokens/{other}/rotate").status == 403
+    assert rotator.api("POST", "/personal_access_tokens/self/rotate").status == 200
 
 
 def test_blocked_users_get_nothing(cell: ServedCell) -> None:
-    ada = a_person(cell, "ada")
+    ada = create_person(cell, "ada")
     admin = gitlab.Gitlab(cell.url, private_token=cell.token)
     admin.users.get(ada.id).block()
     assert ada.api("GET", "/user").status == 403
@@ -301,50 +308,50 @@ def test_blocked_users_get_nothing(cell: ServedCell) -> None:
     assert ada.api("POST", "/users", {"username": "x", "name": "x", "email": "x@x.org"}).status == 403
 
 
-def test_an_administrator_is_one_in_all_organizations(cell: ServedCell) -> None:
-    far = an_organization(cell, "far")
-    chief = a_person(cell, "chief", organization_id=far, admin=True)
+def test_an_administrator_has_access_to_all_organizations(cell: ServedCell) -> None:
+    far = create_organization(cell, "far")
+    chief = create_person(cell, "chief", organization_id=far, admin=True)
     project = cell.new_project("app")
     assert chief.api("GET", f"/projects/{project}").status == 200
-    taken = cell.api("POST", "/users", {"username": "CHIEF", "name": "x", "email": "x@x.org"})
-    assert taken.status == 409
+    duplicate = cell.api("POST", "/users", {"username": "CHIEF", "name": "x", "email": "x@x.org"})
+    assert duplicate.status == 409
 
 
-def test_a_member_whose_time_is_over_can_be_added_again(cell: ServedCell) -> None:
-    group, ada = a_group(cell, "acme"), a_person(cell, "ada")
+def test_an_expired_member_can_be_added_again(cell: ServedCell) -> None:
+    group, ada = create_group(cell, "acme"), create_person(cell, "ada")
     root = f"/groups/{group}/members"
-    over = {"user_id": ada.id, "access_level": 50, "expires_at": "2020-01-01"}
-    assert cell.api("POST", root, over).status == 201
-    assert [one["id"] for one in cell.api("GET", root).json()] == [1]
+    expired = {"user_id": ada.id, "access_level": 50, "expires_at": "2020-01-01"}
+    assert cell.api("POST", root, expired).status == 201
+    assert [member["id"] for member in cell.api("GET", root).json()] == [1]
     assert cell.api("GET", f"{root}/{ada.id}").status == 404
-    # An owner of former times is none: the last one stays.
+    # An expired owner does not count, so the last owner cannot be removed.
     assert cell.api("DELETE", f"{root}/1").status == 403
     assert cell.api("POST", root, {"user_id": ada.id, "access_level": 30}).status == 201
     assert cell.api("GET", f"{root}/{ada.id}").json()["access_level"] == 30
 
 
-def test_everybody_lists_the_jobs_of_their_own_projects(cell: ServedCell, team: dict[str, Person]) -> None:
-    other = a_group(cell, "other")
-    a_project_in(cell, other, "shop", PIPELINE)
+def test_users_list_the_jobs_of_their_own_projects(cell: ServedCell, team: dict[str, Person]) -> None:
+    other = create_group(cell, "other")
+    create_group_project(cell, other, "shop", PIPELINE)
 
-    def listed(token: str) -> set[str]:
+    def list_projects(token: str) -> set[str]:
         answer = cell.send("GET", "/api/remuda/v1/jobs", PRIVATE_TOKEN=token)
         assert answer.status == 200
         assert answer.headers["x-total"] == str(len(answer.json()))
         return {job["web_url"].split("/-/")[0].removeprefix(f"{cell.url}/") for job in answer.json()}
 
-    assert listed(team["stranger"].token) == set()
-    assert listed(team["guest"].token) == set()
-    assert listed(team["reporter"].token) == {"acme/shop"}
-    assert listed(ADMIN_TOKEN) == {"acme/shop", "other/shop"}
+    assert list_projects(team["stranger"].token) == set()
+    assert list_projects(team["guest"].token) == set()
+    assert list_projects(team["reporter"].token) == {"acme/shop"}
+    assert list_projects(ADMIN_TOKEN) == {"acme/shop", "other/shop"}
 
 
-def test_only_an_owner_shows_a_project_to_all(cell: ServedCell, team: dict[str, Person]) -> None:
-    path, shown = "/projects/acme%2Fshop", {"visibility": "public"}
+def test_only_an_owner_makes_a_project_public(cell: ServedCell, team: dict[str, Person]) -> None:
+    path, public = "/projects/acme%2Fshop", {"visibility": "public"}
     assert team["maintainer"].api("PUT", path, {"visibility": "private", "description": "as it was"}).status == 200
-    assert team["maintainer"].api("PUT", path, shown).status == 403
+    assert team["maintainer"].api("PUT", path, public).status == 403
     assert team["stranger"].api("GET", path).status == 404
-    assert team["owner"].api("PUT", path, shown).status == 200
+    assert team["owner"].api("PUT", path, public).status == 200
     assert team["stranger"].api("GET", path).status == 200
 
 
@@ -355,7 +362,7 @@ later: {script: [make], when: delayed, start_in: 1 day}
 
 
 def test_who_acts_on_jobs_of_protected_refs(cell: ServedCell, team: dict[str, Person], runner: ScriptedRunner) -> None:
-    """Developers act on jobs of other refs only, and erase those whose pipeline they have started themselves."""
+    """Developers act on jobs of other refs only, and erase only those whose pipeline they started."""
     root, ada, mia = "/projects/acme%2Fshop", team["developer"], team["maintainer"]
     assert runner.put(runner.take(), "success").status == 200
     action = {"action": "update", "file_path": ".gitlab-ci.yml", "content": JOB}
@@ -370,7 +377,7 @@ def test_who_acts_on_jobs_of_protected_refs(cell: ServedCell, team: dict[str, Pe
         assert runner.put(job, "success").status == 200
         [pipeline] = cell.api("GET", f"{root}/pipelines?ref={branch}").json()[:1]
         jobs = cell.api("GET", f"{root}/pipelines/{pipeline['id']}/jobs").json()
-        later = next(one["id"] for one in jobs if one["name"] == "later")
+        later = next(row["id"] for row in jobs if row["name"] == "later")
         calls: list[tuple[str, str, Any, int]] = [
             ("POST", f"jobs/{job['id']}/artifacts/keep", None, 200),
             ("POST", f"jobs/{later}/unschedule", None, 200),
@@ -387,9 +394,7 @@ def test_who_acts_on_jobs_of_protected_refs(cell: ServedCell, team: dict[str, Pe
                 assert mia.api(method, f"{root}/{path}", body).status == status, (branch, path)
 
 
-def test_what_was_protected_stays_so_when_another_branch_is_the_default(
-    cell: ServedCell, team: dict[str, Person]
-) -> None:
+def test_pipelines_stay_protected_when_the_default_branch_changes(cell: ServedCell, team: dict[str, Person]) -> None:
     root = "/projects/acme%2Fshop"
     [pipeline] = cell.until_pipelines(1, "acme/shop")
     assert cell.api("POST", f"{root}/repository/branches", {"branch": "next", "ref": "main"}).status == 201

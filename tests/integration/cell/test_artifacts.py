@@ -1,4 +1,4 @@
-"""Artifacts up and down over real sockets: streamed, limited, and never half there."""
+"""Uploads and downloads of artifacts over HTTP: streaming, size limits, access, and no partial files."""
 
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ use:
 
 @pytest.fixture
 def jobs(cell: ServedCell, runner: ScriptedRunner) -> dict[str, dict[str, Any]]:
-    """The two jobs of the first stage, taken."""
+    """The two jobs of the first stage, which a runner has taken."""
     cell.new_project("app", PIPELINE)
     taken = [runner.take(), runner.take()]
     return {job["job_info"]["name"]: job for job in taken}
 
 
-def blobs(folder: Path) -> list[Path]:
+def list_blobs(folder: Path) -> list[Path]:
     return [path for path in (folder / "blobs").rglob("*") if path.is_file()]
 
 
@@ -39,13 +39,13 @@ def send_raw(cell: ServedCell, job: dict[str, Any], body: bytes, content_type: s
     return cell.send("POST", path, body, JOB_TOKEN=job["token"], Content_Type=content_type)
 
 
-def test_a_large_file_goes_up_and_down(
+def test_upload_and_download_of_a_large_file(
     cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
 ) -> None:
     content = bytes(range(256)) * 40_000
-    made = runner.upload(jobs["make"], content, filename="../..\\evil/päck.zip", query="?expire_in=1+week")
-    assert made.status == 201
-    assert made.headers["Content-Type"] == "application/json"
+    uploaded = runner.upload(jobs["make"], content, filename="../..\\evil/päck.zip", query="?expire_in=1+week")
+    assert uploaded.status == 201
+    assert uploaded.headers["Content-Type"] == "application/json"
     path = f"/projects/1/jobs/{jobs['make']['id']}"
     assert cell.api("GET", path).json()["artifacts_file"] == {"filename": "päck.zip", "size": len(content)}
     answer = cell.api("GET", f"{path}/artifacts")
@@ -75,7 +75,9 @@ def test_who_may_download(cell: ServedCell, runner: ScriptedRunner, jobs: dict[s
     assert cell.api("GET", f"/projects/1/jobs/{use['id']}/artifacts").status == 404
 
 
-def test_the_same_type_again(cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]) -> None:
+def test_a_second_upload_of_the_same_type(
+    cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
+) -> None:
     make = jobs["make"]
     assert runner.upload(make, b"made").status == 201
     assert runner.upload(make, b"made").status == 201
@@ -83,7 +85,7 @@ def test_the_same_type_again(cell: ServedCell, runner: ScriptedRunner, jobs: dic
     report = "?artifact_type=junit&artifact_format=gzip"
     assert runner.upload(make, b"report", filename="junit.xml.gz", query=report).status == 201
     assert cell.api("GET", f"/projects/1/jobs/{make['id']}/artifacts").body == b"made"
-    assert len(blobs(cell.settings.data)) == 2
+    assert len(list_blobs(cell.settings.data)) == 2
     assert runner.upload(make, b"x", query="?artifact_type=virus").status == 400
     assert runner.upload(make, b"x", query="?artifact_format=rar").status == 400
 
@@ -97,9 +99,9 @@ def test_too_large_a_file_leaves_nothing_behind(tmp_path: Path) -> None:
             refused = runner.upload(job, b"x" * size)
             assert refused.status == 413, refused
             assert "limit of 100000 bytes" in refused.json()["message"]
-        known_size = send_raw(cell, job, b"x" * 2_000_000, "multipart/form-data; boundary=b")
-        assert known_size.status == 413
-        assert blobs(tmp_path / "cell") == []
+        refused_by_length = send_raw(cell, job, b"x" * 2_000_000, "multipart/form-data; boundary=b")
+        assert refused_by_length.status == 413
+        assert list_blobs(tmp_path / "cell") == []
         assert cell.api("GET", f"/projects/1/jobs/{job['id']}").json()["artifacts"] == []
         assert runner.upload(job, b"x" * 100_000).status == 201
 
@@ -122,25 +124,27 @@ PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.zip"\r\
         (PART + b"--b--\r\n", ""),
     ],
 )
-def test_bodies_that_are_no_upload(
+def test_malformed_upload_bodies(
     cell: ServedCell, jobs: dict[str, dict[str, Any]], body: bytes, content_type: str
 ) -> None:
     answer = send_raw(cell, jobs["make"], body, content_type)
     assert answer.status == 400, answer
     assert "message" in answer.json()
-    assert blobs(cell.settings.data) == []
+    assert list_blobs(cell.settings.data) == []
 
 
-def test_other_parts_are_passed_over(cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]) -> None:
+def test_other_form_parts_are_ignored(
+    cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
+) -> None:
     field = b'--b\r\nContent-Disposition: form-data; name="accessibility"\r\n\r\nprivate\r\n'
     answer = send_raw(cell, jobs["make"], field + PART + b"--b--\r\n", "multipart/form-data; boundary=b")
     assert answer.status == 201
     assert runner.download(jobs["make"], of=jobs["make"]["id"]).body == b"bytes"
 
 
-def test_nothing_more_is_taken_of_a_job_that_is_over(
+def test_uploads_of_a_finished_job_are_refused(
     cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
 ) -> None:
     runner.put(jobs["make"], "success")
     assert runner.upload(jobs["make"], b"late").status == 403
-    assert blobs(cell.settings.data) == []
+    assert list_blobs(cell.settings.data) == []

@@ -1,4 +1,4 @@
-"""A cell that dies in the middle of a request: after its restart the client's retry finds everything, and once."""
+"""Kills the cell in the middle of a request; after the restart the client's retry succeeds, and only once."""
 
 import os
 import subprocess
@@ -29,8 +29,8 @@ asyncio.run(CellService(settings).run(asyncio.Event()))
 """
 
 
-class MortalCell(ServedCell):
-    """A cell in a process of its own, which dies at a kill point and can be started again."""
+class KillableCell(ServedCell):
+    """A cell in its own process, which dies at a kill point and can be started again."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, port=free_port())
@@ -50,13 +50,13 @@ class MortalCell(ServedCell):
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
-    def dies_in(self, request: Callable[[], Answer]) -> None:
-        """The request gets no answer, and the cell is gone."""
+    def expect_kill_during(self, request: Callable[[], Answer]) -> None:
+        """The request gets no response, and the process was killed."""
         assert self.process is not None
         with pytest.raises(OSError, match=r"."):
             request()
@@ -64,56 +64,56 @@ class MortalCell(ServedCell):
 
 
 @pytest.fixture
-def mortal(tmp_path: Path) -> Iterator[MortalCell]:
-    cell = MortalCell(tmp_path / "cell")
+def killable(tmp_path: Path) -> Iterator[KillableCell]:
+    cell = KillableCell(tmp_path / "cell")
     try:
         yield cell
     finally:
-        cell.end()
+        cell.kill()
 
 
-def test_between_the_commit_and_its_pipeline(mortal: MortalCell) -> None:
-    mortal.start("cell.ref_updated")
-    project = mortal.new_project("app")
+def test_between_the_commit_and_its_pipeline(killable: KillableCell) -> None:
+    killable.start("cell.ref_updated")
+    project = killable.new_project("app")
     actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}]
     body = {"branch": "main", "commit_message": "First", "actions": actions}
 
     def commit() -> Answer:
-        return mortal.api("POST", f"/projects/{project}/repository/commits", body)
+        return killable.api("POST", f"/projects/{project}/repository/commits", body)
 
-    mortal.dies_in(commit)
-    mortal.start()
-    [pipeline] = mortal.until_pipelines(1)
+    killable.expect_kill_during(commit)
+    killable.start()
+    [pipeline] = killable.until_pipelines(1)
     again = commit()
     assert (again.status, again.json()["id"]) == (201, pipeline["sha"])
-    assert len(mortal.until_pipelines(1)) == 1
+    assert len(killable.until_pipelines(1)) == 1
 
 
-def test_between_a_push_and_its_pipeline(mortal: MortalCell, tmp_path: Path) -> None:
-    mortal.start("cell.ref_updated")
-    mortal.new_project("app")
+def test_between_a_push_and_its_pipeline(killable: KillableCell, tmp_path: Path) -> None:
+    killable.start("cell.ref_updated")
+    killable.new_project("app")
     clone = Clone(tmp_path / "work")
     clone.run("init", "--quiet", "-b", "main")
-    clone.run("remote", "add", "origin", f"{mortal.url.replace('://', f'://x:{ADMIN_TOKEN}@')}/root/app.git")
+    clone.run("remote", "add", "origin", f"{killable.url.replace('://', f'://x:{ADMIN_TOKEN}@')}/root/app.git")
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "origin", "main", ok=False)
-    assert mortal.process
-    assert mortal.process.wait(10) == -9
-    mortal.start()
+    assert killable.process
+    assert killable.process.wait(10) == -9
+    killable.start()
     clone.push("main")
-    assert len(mortal.until_pipelines(1)) == 1
+    assert len(killable.until_pipelines(1)) == 1
 
 
-def test_between_an_artifact_and_its_answer(mortal: MortalCell) -> None:
-    mortal.start("cell.artifact_stored")
-    mortal.new_project("app", PIPELINE)
-    runner: ScriptedRunner = mortal.new_runner()
+def test_between_an_artifact_and_its_answer(killable: KillableCell) -> None:
+    killable.start("cell.artifact_stored")
+    killable.new_project("app", PIPELINE)
+    runner: ScriptedRunner = killable.new_runner()
     job = runner.take()
-    mortal.dies_in(lambda: runner.upload(job, b"content"))
-    mortal.start()
+    killable.expect_kill_during(lambda: runner.upload(job, b"content"))
+    killable.start()
     assert runner.upload(job, b"content").status == 201
     assert runner.put(job, "success").status == 200
-    assert mortal.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}/artifacts").body == b"content"
+    assert killable.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}/artifacts").body == b"content"
 
 
 RELEASE = """
@@ -129,32 +129,32 @@ tagged:
 
 
 @pytest.mark.parametrize("kill_point", ["cell.ref_updated", "cell.finished"])
-def test_between_a_release_and_the_end_of_its_job(mortal: MortalCell, kill_point: str) -> None:
-    mortal.start()
-    mortal.new_project("app", RELEASE)
-    runner: ScriptedRunner = mortal.new_runner()
+def test_between_a_release_and_the_end_of_its_job(killable: KillableCell, kill_point: str) -> None:
+    killable.start()
+    killable.new_project("app", RELEASE)
+    runner: ScriptedRunner = killable.new_runner()
     job = runner.take()
     runner.patch(job, 0, b"coverage 80%\n")
-    mortal.end()
-    mortal.start(kill_point)
-    mortal.dies_in(lambda: runner.put(job, "success"))
-    mortal.start()
+    killable.kill()
+    killable.start(kill_point)
+    killable.expect_kill_during(lambda: runner.put(job, "success"))
+    killable.start()
     for _ in range(2):
         done = runner.put(job, "success")
         assert (done.status, done.headers["Job-Status"]) == (200, "success")
-    assert [made["tag_name"] for made in mortal.api("GET", "/projects/1/releases").json()] == ["v1"]
-    assert mortal.api("GET", f"/projects/1/jobs/{job['id']}").json()["coverage"] == 80.0
-    assert [pipeline["ref"] for pipeline in mortal.until_pipelines(2)] == ["v1", "main"]
+    assert [release["tag_name"] for release in killable.api("GET", "/projects/1/releases").json()] == ["v1"]
+    assert killable.api("GET", f"/projects/1/jobs/{job['id']}").json()["coverage"] == 80.0
+    assert [pipeline["ref"] for pipeline in killable.until_pipelines(2)] == ["v1", "main"]
 
 
-def files(mortal: MortalCell, folder: str) -> list[str]:
-    return [path.name for path in (mortal.settings.data / folder).rglob("*") if path.is_file()]
+def list_files(killable: KillableCell, folder: str) -> list[str]:
+    return [path.name for path in (killable.settings.data / folder).rglob("*") if path.is_file()]
 
 
-def ended_job(mortal: MortalCell, *, expire_in: str) -> int:
-    """A job that logged, left an archive, and failed."""
-    mortal.new_project("app", PIPELINE)
-    runner = mortal.new_runner()
+def run_failed_job(killable: KillableCell, *, expire_in: str) -> int:
+    """Run a job that logs, uploads an archive, and fails."""
+    killable.new_project("app", PIPELINE)
+    runner = killable.new_runner()
     job = runner.take()
     assert runner.patch(job, 0, b"hello\n").status == 202
     assert runner.upload(job, b"content", query=f"?expire_in={expire_in}").status == 201
@@ -163,39 +163,39 @@ def ended_job(mortal: MortalCell, *, expire_in: str) -> int:
 
 
 @pytest.mark.parametrize("kill_point", ["cell.trace_sealed", "cell.trace_archived"])
-def test_while_a_trace_is_archived(mortal: MortalCell, kill_point: str) -> None:
-    mortal.start(kill_point)
-    job_id = ended_job(mortal, expire_in="never")
-    assert mortal.process
-    assert mortal.process.wait(20) == -9
-    mortal.start()
-    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b"hello\n"
-    wait_until(lambda: files(mortal, "traces") == [], "the trace is archived")
-    assert files(mortal, "blobs/kept/traces") == [f"{job_id}.log"]
-    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b"hello\n"
+def test_while_a_trace_is_archived(killable: KillableCell, kill_point: str) -> None:
+    killable.start(kill_point)
+    job_id = run_failed_job(killable, expire_in="never")
+    assert killable.process
+    assert killable.process.wait(20) == -9
+    killable.start()
+    assert killable.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b"hello\n"
+    wait_until(lambda: list_files(killable, "traces") == [], "the trace is archived")
+    assert list_files(killable, "blobs/kept/traces") == [f"{job_id}.log"]
+    assert killable.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b"hello\n"
 
 
-def test_while_artifacts_expire(mortal: MortalCell) -> None:
-    mortal.start("cell.artifacts_expired")
-    job_id = ended_job(mortal, expire_in="1+sec")
-    assert mortal.process
-    assert mortal.process.wait(20) == -9
-    mortal.start()
-    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/artifacts").status == 404
-    # The blob that is left is an orphan, and goes a day later.
-    [blob] = (mortal.settings.data / "blobs" / "kept" / "artifacts").rglob("archive-*")
-    mortal.end()
+def test_while_artifacts_expire(killable: KillableCell) -> None:
+    killable.start("cell.artifacts_expired")
+    job_id = run_failed_job(killable, expire_in="1+sec")
+    assert killable.process
+    assert killable.process.wait(20) == -9
+    killable.start()
+    assert killable.api("GET", f"/projects/1/jobs/{job_id}/artifacts").status == 404
+    # The remaining blob is an orphan, which is removed a day later.
+    [blob] = (killable.settings.data / "blobs" / "kept" / "artifacts").rglob("archive-*")
+    killable.kill()
     os.utime(blob, (1_700_000_000, 1_700_000_000))
-    mortal.start()
+    killable.start()
     wait_until(lambda: not blob.exists(), "the orphan is removed")
 
 
-def test_while_a_job_is_erased(mortal: MortalCell) -> None:
-    mortal.start("cell.job_erased")
-    job_id = ended_job(mortal, expire_in="never")
-    wait_until(lambda: files(mortal, "traces") == [], "the trace is archived")
-    mortal.dies_in(lambda: mortal.api("POST", f"/projects/1/jobs/{job_id}/erase"))
-    mortal.start()
-    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b""
-    assert mortal.api("GET", f"/projects/1/jobs/{job_id}/artifacts").status == 404
-    assert mortal.api("GET", f"/projects/1/jobs/{job_id}").json()["erased_at"]
+def test_while_a_job_is_erased(killable: KillableCell) -> None:
+    killable.start("cell.job_erased")
+    job_id = run_failed_job(killable, expire_in="never")
+    wait_until(lambda: list_files(killable, "traces") == [], "the trace is archived")
+    killable.expect_kill_during(lambda: killable.api("POST", f"/projects/1/jobs/{job_id}/erase"))
+    killable.start()
+    assert killable.api("GET", f"/projects/1/jobs/{job_id}/trace").body == b""
+    assert killable.api("GET", f"/projects/1/jobs/{job_id}/artifacts").status == 404
+    assert killable.api("GET", f"/projects/1/jobs/{job_id}").json()["erased_at"]

@@ -1,4 +1,4 @@
-"""Coverage as people see it, from the log that a runner sent."""
+"""The coverage of jobs and pipelines in the API, read from the log that a runner sent."""
 
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 

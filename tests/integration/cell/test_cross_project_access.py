@@ -1,9 +1,16 @@
-"""git by level and scope, and what pipelines may reach in the name of whoever started them."""
+"""Access by git by level and scope, and what pipelines can access with the rights of the user who started them."""
 
 from pathlib import Path
 
 import pytest
-from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.people import (
+    Person,
+    add_member,
+    create_group,
+    create_group_project,
+    create_organization,
+    create_person,
+)
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
 
@@ -14,26 +21,26 @@ PIPELINE = "job: {script: [echo]}\n"
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Clone:
-    made = Clone(tmp_path / "clone")
-    made.run("init", "--quiet", "-b", "main")
-    return made
+    working_copy = Clone(tmp_path / "clone")
+    working_copy.run("init", "--quiet", "-b", "main")
+    return working_copy
 
 
 @pytest.fixture
 def shop(cell: ServedCell) -> int:
-    return a_project_in(cell, a_group(cell, "acme"), "shop", PIPELINE)
+    return create_group_project(cell, create_group(cell, "acme"), "shop", PIPELINE)
 
 
 def a_developer(cell: ServedCell, level: int, name: str = "ada") -> Person:
-    person = a_person(cell, name)
-    a_member(cell, "projects/acme%2Fshop", person, level)
+    person = create_person(cell, name)
+    add_member(cell, "projects/acme%2Fshop", person, level)
     return person
 
 
 @pytest.mark.usefixtures("shop")
 def test_git_by_level(cell: ServedCell, clone: Clone) -> None:
     people = {level: a_developer(cell, level, f"p{level}") for level in (10, 20, 30, 40)}
-    stranger = a_person(cell, "stranger")
+    stranger = create_person(cell, "stranger")
     assert "There is no project" in clone.run("fetch", stranger.address("acme/shop"), ok=False).stderr
     assert "403" in clone.run("fetch", people[10].address("acme/shop"), ok=False).stderr
     clone.run("fetch", people[20].address("acme/shop"), "main")
@@ -46,9 +53,9 @@ def test_git_by_level(cell: ServedCell, clone: Clone) -> None:
     clone.run("push", people[40].address("acme/shop"), "HEAD:main")
     pipelines = cell.until_pipelines(3, "acme/shop")
     root = "/projects/acme%2Fshop/pipelines"
-    newest = [cell.api("GET", f"{root}/{one['id']}").json() for one in pipelines[:2]]
-    assert {one["ref"]: one["user"]["username"] for one in newest} == {"side": "p30", "main": "p40"}
-    assert [one["ref"] for one in cell.api("GET", f"{root}?username=p30").json()] == ["side"]
+    newest = [cell.api("GET", f"{root}/{pipeline['id']}").json() for pipeline in pipelines[:2]]
+    assert {pipeline["ref"]: pipeline["user"]["username"] for pipeline in newest} == {"side": "p30", "main": "p40"}
+    assert [pipeline["ref"] for pipeline in cell.api("GET", f"{root}?username=p30").json()] == ["side"]
 
 
 @pytest.mark.usefixtures("shop")
@@ -62,16 +69,16 @@ def test_git_by_scope(cell: ServedCell, clone: Clone) -> None:
     clone.run("push", ada.with_scopes("write_repository").address("acme/shop"), "HEAD:side")
 
 
-def test_refs_are_put_as_by_a_push(cell: ServedCell, shop: int) -> None:
+def test_the_refs_endpoint_follows_the_rules_of_a_push(cell: ServedCell, shop: int) -> None:
     people = {level: a_developer(cell, level, f"p{level}") for level in (20, 30, 40)}
     root = f"/api/remuda/v1/projects/{shop}/refs"
     sha = cell.api("GET", f"/projects/{shop}/repository/branches/main").json()["commit"]["id"]
 
     def put(person: Person, **refs: str) -> int:
-        body = {"refs": {f"refs/heads/{name}": to for name, to in refs.items()}}
+        body = {"refs": {f"refs/heads/{name}": target for name, target in refs.items()}}
         return cell.send("PUT", root, body, PRIVATE_TOKEN=person.token).status
 
-    assert put(a_person(cell, "stranger"), side=sha) == 404
+    assert put(create_person(cell, "stranger"), side=sha) == 404
     assert put(people[20], side=sha) == 403
     assert put(people[30].with_scopes("read_repository"), side=sha) == 403
     assert put(people[30], main=sha, side=sha) == 403
@@ -79,13 +86,13 @@ def test_refs_are_put_as_by_a_push(cell: ServedCell, shop: int) -> None:
     assert put(people[30].with_scopes("write_repository"), side=sha) == 204
     assert put(people[40], main=sha, other=sha) == 204
     pipelines = cell.until_pipelines(3, "acme/shop")
-    found = [cell.api("GET", f"/projects/{shop}/pipelines/{one['id']}").json() for one in pipelines[:2]]
-    assert {one["ref"]: one["user"]["username"] for one in found} == {"side": "p30", "other": "p40"}
+    details = [cell.api("GET", f"/projects/{shop}/pipelines/{pipeline['id']}").json() for pipeline in pipelines[:2]]
+    assert {pipeline["ref"]: pipeline["user"]["username"] for pipeline in details} == {"side": "p30", "other": "p40"}
 
 
-def test_a_push_makes_a_project_only_where_one_may(cell: ServedCell, clone: Clone) -> None:
-    a_group(cell, "acme")
-    ada = a_person(cell, "ada")
+def test_a_push_creates_a_project_only_with_sufficient_rights(cell: ServedCell, clone: Clone) -> None:
+    create_group(cell, "acme")
+    ada = create_person(cell, "ada")
     clone.commit(file="x")
     for path in ("acme/new", "nowhere/new", "root/new"):
         assert "There is no project" in clone.run("push", ada.address(path), "HEAD:main", ok=False).stderr, path
@@ -93,10 +100,10 @@ def test_a_push_makes_a_project_only_where_one_may(cell: ServedCell, clone: Clon
     assert ada.api("GET", "/projects/ada%2Fnew").json()["creator_id"] == ada.id
 
 
-def test_a_pipeline_reaches_what_its_starter_may(cell: ServedCell, shop: int) -> None:
-    """Includes, trigger jobs and calls with the job's token: for a stranger the other project is not there."""
-    ada = a_person(cell, "ada")
-    cell.let_in_all_jobs(shop)
+def test_a_pipeline_has_the_rights_of_its_user(cell: ServedCell, shop: int) -> None:
+    """Includes, trigger jobs and calls with the job token: without access the other project is reported as missing."""
+    ada = create_person(cell, "ada")
+    cell.disable_job_token_allowlist(shop)
     content = """
 ask: {script: [echo]}
 start:
@@ -111,18 +118,18 @@ start:
 
     def bridge() -> dict[str, str]:
         [pipeline, *_] = cell.api("GET", f"/projects/{own}/pipelines").json()
-        found: dict[str, str] = cell.api("GET", f"/projects/{own}/pipelines/{pipeline['id']}/bridges").json()[0]
-        return found
+        row: dict[str, str] = cell.api("GET", f"/projects/{own}/pipelines/{pipeline['id']}/bridges").json()[0]
+        return row
 
     wait_until(lambda: bridge()["status"] == "failed", "the trigger job fails")
-    made = cell.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": own}).json()
-    job = ScriptedRunner(cell, made["token"]).take()
-    assert {one["key"]: one["value"] for one in job["variables"]}["GITLAB_USER_LOGIN"] == "ada"
+    created = cell.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": own}).json()
+    job = ScriptedRunner(cell, created["token"]).take()
+    assert {variable["key"]: variable["value"] for variable in job["variables"]}["GITLAB_USER_LOGIN"] == "ada"
     assert job["job_info"]["user_id"] == ada.id
     call = {"token": job["token"], "ref": "main"}
     assert cell.send("POST", f"/api/v4/projects/{shop}/trigger/pipeline", call).status == 404
 
-    a_member(cell, f"projects/{shop}", ada, 30)
+    add_member(cell, f"projects/{shop}", ada, 30)
     assert cell.send("POST", f"/api/v4/projects/{shop}/trigger/pipeline", call).status == 400  # main is protected
     assert ada.api("POST", f"/projects/{own}/ci/lint", lint).json()["valid"]
     changed = cell.api("PUT", f"/projects/{shop}/members/{ada.id}", {"access_level": 40})
@@ -133,14 +140,16 @@ start:
 
 
 def test_nothing_reaches_another_organization(cell: ServedCell) -> None:
-    far = an_organization(cell, "far")
-    a_project_in(cell, a_group(cell, "elsewhere", organization_id=far, visibility="public"), "open", PIPELINE)
-    ada = a_person(cell, "ada")
+    far = create_organization(cell, "far")
+    create_group_project(
+        cell, create_group(cell, "elsewhere", organization_id=far, visibility="public"), "open", PIPELINE
+    )
+    ada = create_person(cell, "ada")
     own = ada.api("POST", "/projects", {"name": "own"}).json()["id"]
     actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "start: {trigger: elsewhere/open}\n"}]
     body = {"branch": "main", "commit_message": "x", "actions": actions}
     assert cell.api("POST", f"/projects/{own}/repository/commits", body).status == 201
-    # Not even in the name of an administrator, who may everywhere: the file may be somebody else's.
+    # Not even with the rights of an administrator: somebody else may have written the file.
     lint = {"content": "include: [{project: elsewhere/open, file: .gitlab-ci.yml}]"}
     for answer in (person.api("POST", f"/projects/{own}/ci/lint", lint) for person in (ada, cell)):
         assert answer.json()["valid"] is False, answer
@@ -157,23 +166,23 @@ def test_schedules_and_triggers_run_in_their_owners_name(cell: ServedCell) -> No
     root = "/projects/acme%2Fshop/pipeline_schedules"
     body = {"description": "nightly", "ref": "main", "cron": "0 4 * * *"}
     assert bob.api("POST", root, body).status == 403  # main is protected
-    made = ada.api("POST", root, body).json()
-    assert made["owner"]["username"] == "ada"
-    assert bob.api("PUT", f"{root}/{made['id']}", {"description": "mine"}).status == 403
+    schedule = ada.api("POST", root, body).json()
+    assert schedule["owner"]["username"] == "ada"
+    assert bob.api("PUT", f"{root}/{schedule['id']}", {"description": "mine"}).status == 403
     variable = {"key": "K", "value": "v"}
-    assert bob.api("POST", f"{root}/{made['id']}/variables", variable).status == 403
-    assert bob.api("POST", f"{root}/{made['id']}/take_ownership").status == 403
-    # What runs there is ada's, and so are its secrets.
-    assert ada.api("POST", f"{root}/{made['id']}/variables", variable).status == 201
-    assert bob.api("GET", f"{root}/{made['id']}/variables/K").status == 403
-    assert (bob.api("GET", f"{root}/{made['id']}").json()["variables"], bob.api("GET", root).status) == ([], 200)
-    assert bob.api("POST", f"{root}/{made['id']}/play").status == 400  # a play is by whoever plays
+    assert bob.api("POST", f"{root}/{schedule['id']}/variables", variable).status == 403
+    assert bob.api("POST", f"{root}/{schedule['id']}/take_ownership").status == 403
+    # The pipelines run in ada's name, and the variables are hers.
+    assert ada.api("POST", f"{root}/{schedule['id']}/variables", variable).status == 201
+    assert bob.api("GET", f"{root}/{schedule['id']}/variables/K").status == 403
+    assert (bob.api("GET", f"{root}/{schedule['id']}").json()["variables"], bob.api("GET", root).status) == ([], 200)
+    assert bob.api("POST", f"{root}/{schedule['id']}/play").status == 400  # play runs with the rights of the caller
     eve = a_developer(cell, 40, "eve")
-    assert eve.api("GET", f"{root}/{made['id']}/variables/K").status == 200
-    # What runs in ada's name is changed by ada, or by who has made it theirs.
-    assert eve.api("PUT", f"{root}/{made['id']}", {"ref": "side"}).status == 403
-    assert eve.api("PUT", f"{root}/{made['id']}/variables/K", {"value": "w"}).status == 403
-    assert eve.api("POST", f"{root}/{made['id']}/variables", {"key": "L", "value": "w"}).status == 403
+    assert eve.api("GET", f"{root}/{schedule['id']}/variables/K").status == 200
+    # Only ada can change what runs in her name, or somebody who has taken the ownership.
+    assert eve.api("PUT", f"{root}/{schedule['id']}", {"ref": "side"}).status == 403
+    assert eve.api("PUT", f"{root}/{schedule['id']}/variables/K", {"value": "w"}).status == 403
+    assert eve.api("POST", f"{root}/{schedule['id']}/variables", {"key": "L", "value": "w"}).status == 403
     other = ada.api("POST", root, body).json()["id"]
     assert eve.api("POST", f"{root}/{other}/take_ownership").status == 201
     assert eve.api("PUT", f"{root}/{other}", {"description": "hers"}).status == 200
@@ -185,14 +194,14 @@ def test_schedules_and_triggers_run_in_their_owners_name(cell: ServedCell) -> No
     assert (started.status, started.json()["user"]["username"]) == (201, "ada")
     assert cell.api("DELETE", f"/projects/acme%2Fshop/members/{ada.id}").status == 204
     assert cell.send("POST", "/api/v4/projects/acme%2Fshop/trigger/pipeline", call).status == 404
-    assert cell.api("POST", f"{root}/{made['id']}/take_ownership").json()["owner"]["username"] == "root"
-    assert cell.api("POST", f"{root}/{made['id']}/play").status == 201
+    assert cell.api("POST", f"{root}/{schedule['id']}/take_ownership").json()["owner"]["username"] == "root"
+    assert cell.api("POST", f"{root}/{schedule['id']}/play").status == 201
     newest = cell.api("GET", "/projects/acme%2Fshop/pipelines?source=schedule").json()[0]["id"]
     assert cell.api("GET", f"/projects/acme%2Fshop/pipelines/{newest}").json()["user"]["username"] == "root"
 
 
-def test_nobody_passes_for_a_trigger_job(cell: ServedCell, shop: int) -> None:
-    """A child is admitted as a part of its parent; who only says that it is one is not."""
+def test_a_user_cannot_pretend_to_be_a_trigger_job(cell: ServedCell, shop: int) -> None:
+    """A child is accepted as part of its parent; a request that only names the source of a child is not."""
     root = f"/api/remuda/v1/projects/{shop}/pipelines"
     body = {"ref": "refs/heads/main", "source": "parent_pipeline", "text": "steal: {script: [env]}\n"}
     refused = cell.send("POST", root, body, PRIVATE_TOKEN=a_developer(cell, 30).token)

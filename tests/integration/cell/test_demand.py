@@ -1,4 +1,4 @@
-"""How much work there is for whom, over HTTP."""
+"""The demand endpoint: how many jobs wait and run by tags, for administrators and for a single runner."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ deploy:
 
 
 @pytest.fixture(autouse=True)
-def _work(cell: ServedCell) -> None:
+def _pipeline(cell: ServedCell) -> None:
     cell.new_project("app", FILE)
     cell.until_pipelines(1)
 
@@ -31,7 +31,7 @@ def demand(cell: ServedCell, **headers: str) -> Answer:
     return cell.send("GET", "/api/remuda/v1/demand?system_id=s_0123456789ab", **headers)
 
 
-def keys(answer: Answer) -> dict[tuple[str, ...], dict[str, Any]]:
+def keys_by_tags(answer: Answer) -> dict[tuple[str, ...], dict[str, Any]]:
     assert answer.status == 200, answer
     return {tuple(key["tags"]): key for key in answer.json()["keys"]}
 
@@ -40,24 +40,24 @@ def test_an_administrator_sees_all(cell: ServedCell, runner: ScriptedRunner) -> 
     job = runner.take(info={"config": {"capacity": 8}})
     second = cell.new_runner()
     assert second.take(system_id="s_another")["id"] != job["id"]
-    told = keys(demand(cell, PRIVATE_TOKEN=cell.token))
-    plain = told[()]
+    demand_by_tags = keys_by_tags(demand(cell, PRIVATE_TOKEN=cell.token))
+    plain = demand_by_tags[()]
     assert (plain["running"], plain["ready"], plain["created"]) == (2, 2, {"next": 1, "later": 0, "held": 0})
     assert [share["running"] for share in plain["shares"]] == [1, 1]
     assert sum(share["ready"] for share in plain["shares"]) == 2
-    assert told["gpu",]["unserved"] == 1
-    assert told["gpu",]["shares"] == []
+    assert demand_by_tags["gpu",]["unserved"] == 1
+    assert demand_by_tags["gpu",]["shares"] == []
 
 
-def test_a_runner_sees_what_is_its_own(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_a_runner_sees_only_its_own_demand(cell: ServedCell, runner: ScriptedRunner) -> None:
     cell.new_runner(tag_list=["gpu"], run_untagged=False).ask(system_id="s_another")
-    told = keys(demand(cell, RUNNER_TOKEN=runner.token))
-    assert set(told) == {()}
-    [share] = told[()]["shares"]
+    demand_by_tags = keys_by_tags(demand(cell, RUNNER_TOKEN=runner.token))
+    assert set(demand_by_tags) == {()}
+    [share] = demand_by_tags[()]["shares"]
     assert (share["system_id"], share["ready"]) == ("s_0123456789ab", 4)
 
 
-def test_nobody_else_learns_anything(cell: ServedCell) -> None:
+def test_other_callers_are_refused(cell: ServedCell) -> None:
     assert demand(cell).status == 401
     assert demand(cell, PRIVATE_TOKEN="glpat-wrong").status == 401
     assert demand(cell, RUNNER_TOKEN="glrt-wrong").status == 403

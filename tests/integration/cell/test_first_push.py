@@ -1,4 +1,4 @@
-"""Who may make the first branch of a project: it becomes the default one, whose jobs get what is protected."""
+"""Only maintainers create the first branch of a project: it is the default one, whose jobs get protected values."""
 
 import hashlib
 import struct
@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in
+from tests.support.cells.people import Person, add_member, create_group, create_group_project, create_person
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
 
@@ -14,44 +14,44 @@ from remuda.testing.waiting import wait_until
 
 PIPELINE = "build: {script: [env]}\n"
 SECRET = {"key": "SECRET", "value": "of the branch", "protected": True}
-FIRST = "has no default branch yet"
+NO_DEFAULT_BRANCH = "has no default branch yet"
 
 
 @pytest.fixture
 def group(cell: ServedCell) -> int:
-    found = a_group(cell, "acme")
-    assert cell.api("POST", f"/groups/{found}/variables", SECRET).status == 201
-    return found
+    group_id = create_group(cell, "acme")
+    assert cell.api("POST", f"/groups/{group_id}/variables", SECRET).status == 201
+    return group_id
 
 
 @pytest.fixture
 def shop(cell: ServedCell, group: int) -> int:
     """A project without a commit."""
-    return a_project_in(cell, group, "shop")
+    return create_group_project(cell, group, "shop")
 
 
 @pytest.fixture
 def ada(cell: ServedCell, group: int) -> Person:
     """A developer."""
-    person = a_person(cell, "ada")
-    a_member(cell, f"groups/{group}", person, 30)
+    person = create_person(cell, "ada")
+    add_member(cell, f"groups/{group}", person, 30)
     return person
 
 
 @pytest.fixture
 def mia(cell: ServedCell, group: int) -> Person:
     """A maintainer."""
-    person = a_person(cell, "mia")
-    a_member(cell, f"groups/{group}", person, 40)
+    person = create_person(cell, "mia")
+    add_member(cell, f"groups/{group}", person, 40)
     return person
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Clone:
-    made = Clone(tmp_path / "clone")
-    made.run("init", "--quiet", "--initial-branch=main", ".")
-    made.commit(**{".gitlab-ci.yml": PIPELINE})
-    return made
+    working_copy = Clone(tmp_path / "clone")
+    working_copy.run("init", "--quiet", "--initial-branch=main", ".")
+    working_copy.commit(**{".gitlab-ci.yml": PIPELINE})
+    return working_copy
 
 
 def put_refs(person: Person, project: int, **refs: str) -> Answer:
@@ -63,18 +63,18 @@ def branches(cell: ServedCell, project: int) -> list[str]:
     return [branch["name"] for branch in cell.api("GET", f"/projects/{project}/repository/branches").json()]
 
 
-def test_no_developer_makes_the_first_branch(
+def test_no_developer_creates_the_first_branch(
     cell: ServedCell, shop: int, ada: Person, mia: Person, clone: Clone, runner: ScriptedRunner
 ) -> None:
-    """Whatever its name is: the first one that is there becomes the default one."""
+    """The name does not matter: the first branch of a project becomes the default one."""
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
-    # A tag or a merge request gets nothing that is protected, and leaves commits to make a branch of.
+    # Tags and merge requests get no protected variables, but their commits could become a branch.
     clone.run("push", "--quiet", ada.address("acme/shop"), "HEAD:refs/tags/v1", "HEAD:refs/merge-requests/1/head")
     root, message = f"/projects/{shop}/repository", {"commit_message": "First"}
     actions = [{"action": "create", "file_path": "a", "content": "a"}]
     for name in ("main", "side"):
-        said = clone.run("push", ada.address("acme/shop"), f"HEAD:refs/heads/{name}", ok=False).stderr
-        assert FIRST in said, said
+        error = clone.run("push", ada.address("acme/shop"), f"HEAD:refs/heads/{name}", ok=False).stderr
+        assert NO_DEFAULT_BRANCH in error, error
         for start in ({}, {"start_sha": sha}, {"start_branch": "v1"}):
             body = {"branch": name, "actions": actions, **message, **start}
             refused = [ada.api("POST", f"{root}/commits", body)]
@@ -84,7 +84,7 @@ def test_no_developer_makes_the_first_branch(
             refused.append(ada.api("POST", f"{root}/branches", {"branch": name, "ref": "v1"}))
             refused.append(put_refs(ada, shop, **{f"heads_{name}": sha, "tags_v2": sha}))
             for answer in refused:
-                assert (answer.status, FIRST in answer.body.decode()) == (403, True), answer
+                assert (answer.status, NO_DEFAULT_BRANCH in answer.body.decode()) == (403, True), answer
     assert branches(cell, shop) == []
     job = runner.take()
     assert "SECRET" not in [variable["key"] for variable in job["variables"]]
@@ -97,7 +97,7 @@ def test_no_developer_makes_the_first_branch(
 
 
 @pytest.mark.parametrize("way", ["git", "commits", "files", "branches", "refs"])
-def test_a_maintainer_makes_the_first_branch(
+def test_a_maintainer_creates_the_first_branch(
     cell: ServedCell, shop: int, ada: Person, mia: Person, clone: Clone, way: str
 ) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
@@ -117,13 +117,15 @@ def test_a_maintainer_makes_the_first_branch(
             assert put_refs(mia, shop, heads_trunk=sha).status == 204
     assert cell.api("GET", f"/projects/{shop}").json()["default_branch"] == "trunk"
     clone.commit(file="x")
-    assert FIRST not in clone.run("push", "--force", ada.address("acme/shop"), "HEAD:trunk", ok=False).stderr
+    assert (
+        NO_DEFAULT_BRANCH not in clone.run("push", "--force", ada.address("acme/shop"), "HEAD:trunk", ok=False).stderr
+    )
 
 
-def test_a_developers_push_makes_no_project(cell: ServedCell, ada: Person, mia: Person, clone: Clone) -> None:
-    """It would stay empty. Who wants an empty one makes it by the API."""
-    said = clone.run("push", ada.address("acme/new"), "HEAD:main", ok=False).stderr
-    assert "maintainer" in said, said
+def test_a_developers_push_creates_no_project(cell: ServedCell, ada: Person, mia: Person, clone: Clone) -> None:
+    """The project would stay empty; empty projects are created by the API."""
+    error = clone.run("push", ada.address("acme/new"), "HEAD:main", ok=False).stderr
+    assert "maintainer" in error, error
     assert cell.api("GET", "/projects/acme%2Fnew").status == 404
     clone.run("push", "--quiet", mia.address("acme/new"), "HEAD:main")
     clone.run("push", "--quiet", ada.address("ada/own"), "HEAD:main")
@@ -157,6 +159,6 @@ def test_a_push_that_was_begun_before_its_branch_was_protected_runs_nothing(
         assert b"ok refs/heads/next" in connection.getresponse().read()
     pipeline = cell.until_pipelines(4, "acme/shop")[0]
     assert (pipeline["ref"], pipeline["status"]) == ("next", "failed")
-    shown = cell.api("GET", f"/projects/{shop}/pipelines/{pipeline['id']}").json()
-    assert "sufficient permission to run a pipeline on 'next'" in shown["yaml_errors"]
+    details = cell.api("GET", f"/projects/{shop}/pipelines/{pipeline['id']}").json()
+    assert "sufficient permission to run a pipeline on 'next'" in details["yaml_errors"]
     assert runner.ask().status == 204

@@ -1,4 +1,4 @@
-"""git itself clones, fetches and pushes; what it pushes starts pipelines."""
+"""git clients clone, fetch and push over HTTP, and pushes start pipelines."""
 
 import asyncio
 import hashlib
@@ -45,9 +45,9 @@ def clone(cell: ServedCell, tmp_path: Path) -> Clone:
     return clone
 
 
-def pipelines(cell: ServedCell, project: str = "root%2Fapp") -> list[dict[str, object]]:
-    found: list[dict[str, object]] = cell.api("GET", f"/projects/{project}/pipelines").json()
-    return found
+def list_pipelines(cell: ServedCell, project: str = "root%2Fapp") -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = cell.api("GET", f"/projects/{project}/pipelines").json()
+    return rows
 
 
 def allow_force(cell: ServedCell) -> None:
@@ -58,17 +58,17 @@ def allow_force(cell: ServedCell) -> None:
 def test_a_push_starts_a_pipeline_for_each_ref(cell: ServedCell, clone: Clone) -> None:
     first = clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "--quiet", "origin", "main")
-    [pipeline] = pipelines(cell)
+    [pipeline] = list_pipelines(cell)
     assert (pipeline["sha"], pipeline["ref"], pipeline["source"]) == (first, "main", "push")
     clone.run("tag", "-a", "v1", "-m", "one")
     clone.run("push", "--quiet", "origin", "v1", "main:feature")
-    assert sorted(str(one["ref"]) for one in pipelines(cell)) == ["feature", "main", "v1"]
-    assert all(one["sha"] == first for one in pipelines(cell))
+    assert sorted(str(row["ref"]) for row in list_pipelines(cell)) == ["feature", "main", "v1"]
+    assert all(row["sha"] == first for row in list_pipelines(cell))
     clone.run("push", "--quiet", "origin", "main")
     clone.run("push", "--quiet", "origin", ":feature")
-    assert len(pipelines(cell)) == 3
+    assert len(list_pipelines(cell)) == 3
     clone.run("push", "--quiet", "origin", "main:feature")
-    assert len(pipelines(cell)) == 4, "a branch that was deleted is new again"
+    assert len(list_pipelines(cell)) == 4, "a branch that was deleted is new again"
 
 
 @pytest.mark.parametrize("ref", ["refs/heads/feature", "refs/tags/v1"])
@@ -83,24 +83,24 @@ def test_a_job_outlives_its_branch(
     if packed:
         [repo] = (cell.settings.data / "repos").glob("*/*.git")
         clone.run("--git-dir", str(repo), "pack-refs", "--all")
-    there = runner.take()["git_info"]
-    assert [spec.partition(":")[0] for spec in there["refspecs"]] == [
-        f"+refs/pipelines/{pipelines(cell)[0]['id']}",
+    with_branch = runner.take()["git_info"]
+    assert [spec.partition(":")[0] for spec in with_branch["refspecs"]] == [
+        f"+refs/pipelines/{list_pipelines(cell)[0]['id']}",
         f"+{ref}",
     ]
     clone.run("push", "--quiet", "origin", f":{ref}")
-    gone = runner.take()["git_info"]
-    assert gone["refspecs"] == there["refspecs"][:1]
-    clone.run("fetch", "--quiet", gone["repo_url"], *gone["refspecs"])
+    without_branch = runner.take()["git_info"]
+    assert without_branch["refspecs"] == with_branch["refspecs"][:1]
+    clone.run("fetch", "--quiet", without_branch["repo_url"], *without_branch["refspecs"])
 
 
-def test_before_and_force(cell: ServedCell, clone: Clone) -> None:
+def test_before_sha_of_a_forced_push(cell: ServedCell, clone: Clone) -> None:
     first = clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "--quiet", "origin", "main")
     allow_force(cell)
     clone.run("commit", "--quiet", "--amend", "-m", "Another")
     clone.run("push", "--quiet", "--force", "origin", "main")
-    newest = cell.api("GET", f"/projects/root%2Fapp/pipelines/{pipelines(cell)[0]['id']}").json()
+    newest = cell.api("GET", f"/projects/root%2Fapp/pipelines/{list_pipelines(cell)[0]['id']}").json()
     assert newest["before_sha"] == first
     assert newest["sha"] != first
 
@@ -108,29 +108,31 @@ def test_before_and_force(cell: ServedCell, clone: Clone) -> None:
 def test_pushes_that_start_nothing(cell: ServedCell, clone: Clone) -> None:
     clone.commit(README="nothing")
     clone.run("push", "--quiet", "origin", "main")
-    assert pipelines(cell) == []
+    assert list_pipelines(cell) == []
     clone.commit("No thanks [ci skip]", **{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "--quiet", "origin", "main")
-    assert [one["status"] for one in pipelines(cell)] == ["skipped"]
+    assert [pipeline["status"] for pipeline in list_pipelines(cell)] == ["skipped"]
     clone.commit()
     clone.run("push", "--quiet", "-o", "ci.skip", "origin", "main")
-    assert [one["status"] for one in pipelines(cell)] == ["skipped", "skipped"]
+    assert [pipeline["status"] for pipeline in list_pipelines(cell)] == ["skipped", "skipped"]
     clone.run("push", "--quiet", "origin", "main:other")
-    assert [one["status"] for one in pipelines(cell)] == ["pending", "skipped", "skipped"], "the wish was for main"
+    assert [pipeline["status"] for pipeline in list_pipelines(cell)] == ["pending", "skipped", "skipped"], (
+        "ci.skip was for main only"
+    )
     clone.commit()
     clone.run("push", "--quiet", "origin", "main")
-    assert [one["status"] for one in pipelines(cell)] == ["pending", "pending", "skipped", "skipped"]
+    assert [pipeline["status"] for pipeline in list_pipelines(cell)] == ["pending", "pending", "skipped", "skipped"]
     [repo] = (cell.settings.data / "repos").glob("*/*.git")
     assert not (repo / "push-notes").exists()
 
 
 def test_a_job_fetches_as_a_runner_does(cell: ServedCell, clone: Clone, runner: ScriptedRunner, tmp_path: Path) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
-    wanted = clone.commit(file="content")
+    sha = clone.commit(file="content")
     clone.run("push", "--quiet", "origin", "main")
     job = runner.take()
     git_info = job["git_info"]
-    assert git_info["sha"] == wanted
+    assert git_info["sha"] == sha
     allow_force(cell)
     clone.run("commit", "--quiet", "--amend", "-m", "Moved on")
     clone.run("push", "--quiet", "--force", "origin", "main")
@@ -140,17 +142,19 @@ def test_a_job_fetches_as_a_runner_does(cell: ServedCell, clone: Clone, runner: 
     build.run("fetch", "origin", *git_info["refspecs"], "--depth", "1", "--prune", "--quiet")
     build.run("checkout", "-f", "-q", git_info["sha"])
     assert (build.folder / "file").read_text() == "content"
-    assert cell.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}").json()["started_at"], "a fetch acknowledges"
+    assert cell.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}").json()["started_at"], (
+        "a fetch acknowledges the job"
+    )
     build.commit(file="other")
     assert "403" in build.run("push", "origin", "HEAD:main", ok=False).stderr
     runner.put(job, "success")
     build.run("fetch", "origin", ok=False)
 
 
-def test_who_may_not(cell: ServedCell, clone: Clone, runner: ScriptedRunner) -> None:
+def test_who_may_fetch(cell: ServedCell, clone: Clone, runner: ScriptedRunner) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "--quiet", "origin", "main")
-    cell.let_in_all_jobs(cell.new_project("secret", PIPELINE))
+    cell.disable_job_token_allowlist(cell.new_project("secret", PIPELINE))
     job = runner.take()
     path = "/info/refs?service=git-upload-pack"
     nobody = cell.send("GET", f"/root/app.git{path}")
@@ -163,7 +167,7 @@ def test_who_may_not(cell: ServedCell, clone: Clone, runner: ScriptedRunner) -> 
         ("anyone", cell.token, "root/none", False),
         ("anyone", cell.token[:-1], "root/app", False),
         ("gitlab-ci-token", job["token"], "root/app", True),
-        ("gitlab-ci-token", job["token"], "root/secret", True),  # whoever started the job may
+        ("gitlab-ci-token", job["token"], "root/secret", True),  # the user who started the job may
         ("gitlab-ci-token", job["token"], "root/none", False),
         ("gitlab-ci-token", job["token"][:-3], "root/app", False),
         ("gitlab-ci-token", cell.token, "root/app", False),
@@ -191,7 +195,7 @@ def test_much_data_both_ways_chunked(cell: ServedCell, clone: Clone, tmp_path: P
     for number in range(300):
         (clone.folder / f"file{number}").write_text(f"{number}\n" * number)
     sha = clone.commit()
-    # A body beyond the buffer is sent chunked; many wanted refs make the request for them gzip'd.
+    # git sends a body that exceeds the buffer chunked, and compresses a request for many refs.
     clone.run("-c", "http.postBuffer=65536", "push", "--quiet", "origin", "main")
     for number in range(60):
         clone.run("update-ref", f"refs/heads/b{number}", clone.commit())
@@ -227,8 +231,8 @@ def test_a_gzipped_request(cell: ServedCell, clone: Clone) -> None:
 
 
 @pytest.mark.parametrize("service", ["git-upload-pack", "git-receive-pack"])
-def test_a_packed_list_that_is_too_long(cell: ServedCell, clone: Clone, service: str) -> None:
-    """A few kilobytes can hold so many lines that git takes gigabytes of memory for them."""
+def test_a_compressed_request_with_too_many_lines(cell: ServedCell, clone: Clone, service: str) -> None:
+    """A few compressed kilobytes can hold so many lines that git needs gigabytes of memory for them."""
     sha = clone.commit(file="x")
     clone.run("push", "--quiet", "origin", "main")
     if service == "git-upload-pack":
@@ -257,54 +261,60 @@ def test_a_packed_list_that_is_too_long(cell: ServedCell, clone: Clone, service:
     assert send(1_500_000) == b""
 
 
-def test_a_push_that_breaks_off(cell: ServedCell, clone: Clone) -> None:
-    clone.commit(**{".gitlab-ci.yml": PIPELINE})
-    clone.run("push", "--quiet", "origin", "main")
+def begin_push(cell: ServedCell, content_length: int) -> socket.socket:
+    """Connect, and send the head of a push to `root/app`."""
     address = urlsplit(cell.url)
-    with socket.create_connection((address.hostname or "", address.port or 0)) as caller:
-        caller.sendall(
-            b"POST /root/app.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: %s\r\n"
-            b"Content-Type: application/x-git-receive-pack-request\r\nContent-Length: 5000\r\n\r\n0094"
-            % cell.token.encode()
-        )
+    caller = socket.create_connection((address.hostname or "", address.port or 0))
+    caller.sendall(
+        b"POST /root/app.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: %s\r\n"
+        b"Content-Type: application/x-git-receive-pack-request\r\nContent-Length: %d\r\n\r\n"
+        % (cell.token.encode(), content_length)
+    )
+    return caller
+
+
+def wait_for_aborted_push(cell: ServedCell) -> None:
     route = "/{path}.git/git-receive-pack"
     cell.until_metric(f'remuda_cell_http_requests_total{{method="POST",route="{route}",status="499"}} 1.0')
+
+
+def test_an_aborted_push(cell: ServedCell, clone: Clone) -> None:
+    clone.commit(**{".gitlab-ci.yml": PIPELINE})
+    clone.run("push", "--quiet", "origin", "main")
+    with begin_push(cell, 5000) as caller:
+        caller.sendall(b"0094")
+    wait_for_aborted_push(cell)
     clone.commit()
     clone.run("push", "--quiet", "origin", "main")
-    assert len(pipelines(cell)) == 2
+    assert len(list_pipelines(cell)) == 2
 
 
-def left_objects(cell: ServedCell) -> list[str]:
-    """What unfinished pushes have left in the repositories."""
+def temporary_objects(cell: ServedCell) -> list[str]:
+    """Return the temporary objects of unfinished pushes."""
     return [path.name for path in (cell.settings.data / "repos").glob("*/*.git/objects/tmp_*")]
 
 
 @pytest.mark.parametrize("count", [1, 300], ids=["objects", "pack"])
-def test_a_push_that_breaks_off_leaves_no_objects(cell: ServedCell, clone: Clone, count: int) -> None:
-    """git unpacks a small pack and keeps a large one."""
+def test_an_aborted_push_leaves_no_objects(cell: ServedCell, clone: Clone, count: int) -> None:
+    """git unpacks a small pack, and stores a large one as it is."""
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", "--quiet", "origin", "main")
     for number in range(count):
         (clone.folder / f"file{number}").write_bytes(os.urandom(1000))
     (clone.folder / "large").write_bytes(os.urandom(1_000_000))
     sha = clone.commit()
-    made = [line.split()[0] for line in clone.run("rev-list", "--objects", "origin/main..HEAD").stdout.splitlines()]
-    clone.run("pack-objects", "--quiet", "pack", stdin="".join(f"{name}\n" for name in made))
+    object_ids = [
+        line.split()[0] for line in clone.run("rev-list", "--objects", "origin/main..HEAD").stdout.splitlines()
+    ]
+    clone.run("pack-objects", "--quiet", "pack", stdin="".join(f"{name}\n" for name in object_ids))
     [pack] = clone.folder.glob("pack-*.pack")
     command = f"{'0' * 40} {sha} refs/heads/side\0 report-status"
     body = f"{len(command) + 4:04x}{command}0000".encode() + pack.read_bytes()
-    address = urlsplit(cell.url)
-    with socket.create_connection((address.hostname or "", address.port or 0)) as caller:
-        caller.sendall(
-            b"POST /root/app.git/git-receive-pack HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: %s\r\n"
-            b"Content-Type: application/x-git-receive-pack-request\r\nContent-Length: %d\r\n\r\n"
-            % (cell.token.encode(), len(body))
-        )
+    with begin_push(cell, len(body)) as caller:
         caller.sendall(body[:-1000])
-        wait_until(lambda: left_objects(cell) != [], "git has begun to write objects")
-    route = "/{path}.git/git-receive-pack"
-    cell.until_metric(f'remuda_cell_http_requests_total{{method="POST",route="{route}",status="499"}} 1.0')
-    assert left_objects(cell) == []
+        wait_until(lambda: temporary_objects(cell) != [], "git has begun to write objects")
+    wait_for_aborted_push(cell)
+    assert temporary_objects(cell) == []
     assert "side" not in clone.run("ls-remote", "origin").stdout
 
 
@@ -323,7 +333,7 @@ def test_a_push_that_is_too_large(tmp_path: Path, count: int) -> None:
         for options in ((), ("-c", "http.postBuffer=65536")):
             refused = clone.run(*options, "push", "origin", "main", ok=False)
             assert "remote: fatal: pack exceeds maximum allowed size" in refused.stderr
-        assert left_objects(cell) == []
+        assert temporary_objects(cell) == []
         (clone.folder / "large").write_bytes(os.urandom(100_000))
         clone.run("commit", "--quiet", "--all", "--amend", "-m", "Smaller")
         clone.run("push", "--quiet", "origin", "main")
@@ -335,7 +345,7 @@ def test_addresses_without_git_at_the_end(cell: ServedCell, clone: Clone) -> Non
         short = address(cell, project, cell.token).removesuffix(".git")
         clone.run("push", "--quiet", short, "main")
         assert "refs/heads/main" in clone.run("ls-remote", short).stdout
-        assert len(pipelines(cell, quote(project, safe=""))) == 1
+        assert len(list_pipelines(cell, quote(project, safe=""))) == 1
 
 
 def test_tags_of_other_things_than_commits(cell: ServedCell, clone: Clone) -> None:
@@ -346,14 +356,14 @@ def test_tags_of_other_things_than_commits(cell: ServedCell, clone: Clone) -> No
     clone.run("tag", "-a", "-m", "of a file", "file", "main:.gitlab-ci.yml")
     clone.run("tag", "-a", "-m", "of that", "twice", "file")
     clone.run("push", "--quiet", "origin", "outer", "folder", "file", "twice")
-    assert [(one["ref"], one["sha"]) for one in pipelines(cell)] == [("outer", sha)]
+    assert [(pipeline["ref"], pipeline["sha"]) for pipeline in list_pipelines(cell)] == [("outer", sha)]
 
 
 def test_strange_names(cell: ServedCell, clone: Clone) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     names = ["a\u2028b", "ünï/code", "a'b\"c$(d)", "x;y|z"]
     clone.run("push", "--quiet", "origin", *[f"main:refs/heads/{name}" for name in names])
-    assert sorted(str(one["ref"]) for one in pipelines(cell)) == sorted(names)
+    assert sorted(str(pipeline["ref"]) for pipeline in list_pipelines(cell)) == sorted(names)
     quoted = quote(names[2], safe="")
     assert cell.api("GET", f"/projects/root%2Fapp/repository/branches/{quoted}").json()["name"] == names[2]
 
@@ -367,7 +377,7 @@ def test_another_default_branch(cell: ServedCell, clone: Clone, tmp_path: Path) 
     assert (other.folder / "copy" / ".gitlab-ci.yml").exists()
 
 
-def test_a_push_that_nobody_acted_on_is_found_at_the_next_start(tmp_path: Path) -> None:
+def test_a_push_that_was_not_handled_is_found_at_the_next_start(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell") as cell:
         cell.new_project("app", PIPELINE)
     [repo] = (tmp_path / "cell" / "repos").glob("*/*.git")
@@ -380,7 +390,7 @@ def test_a_push_that_nobody_acted_on_is_found_at_the_next_start(tmp_path: Path) 
         assert cell.until_pipelines(2)[0]["sha"] == sha
 
 
-def test_a_push_makes_the_project(cell: ServedCell, clone: Clone) -> None:
+def test_a_push_creates_the_project(cell: ServedCell, clone: Clone) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     clone.run("push", address(cell, "acme/new-shop", cell.token), "HEAD:main")
     project = cell.send("GET", f"/api/v4/projects/{quote('acme/new-shop', safe='')}", PRIVATE_TOKEN=cell.token).json()
@@ -389,32 +399,32 @@ def test_a_push_makes_the_project(cell: ServedCell, clone: Clone) -> None:
     assert [pipeline["source"] for pipeline in pipelines] == ["push"]
 
 
-def test_a_push_makes_no_project_with_a_bad_name(cell: ServedCell, clone: Clone) -> None:
+def test_a_push_creates_no_project_with_a_bad_name(cell: ServedCell, clone: Clone) -> None:
     clone.commit(**{".gitlab-ci.yml": PIPELINE})
     refused = clone.run("push", address(cell, "onlyname", cell.token), "HEAD:main", ok=False)
     assert "403" in refused.stderr
     clone.run("push", address(cell, "acme/-shop", cell.token), "HEAD:main", ok=False)
     clone.run("fetch", address(cell, "acme/unknown", cell.token), ok=False)
-    found = cell.send("GET", "/api/v4/projects", PRIVATE_TOKEN=cell.token).json()
-    assert [project["path_with_namespace"] for project in found] == ["root/app"]
+    projects = cell.send("GET", "/api/v4/projects", PRIVATE_TOKEN=cell.token).json()
+    assert [project["path_with_namespace"] for project in projects] == ["root/app"]
 
 
-def test_a_repository_that_cannot_be_looked_at_does_not_end_the_cell(
+def test_a_repository_that_cannot_be_read_does_not_end_the_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ServedCell(tmp_path / "cell") as cell:
         cell.new_project("app", PIPELINE)
-    looks = threading.Semaphore(0)
+    attempts = threading.Semaphore(0)
 
     async def fail(self: Projects, project: Project) -> None:
-        looks.release()
+        attempts.release()
         raise RuntimeError(f"{project.path} is odd")
 
     monkeypatch.setattr(Projects, "sync_refs", fail)
     monkeypatch.setattr("remuda.cell.projects.projects.RETRY_SECONDS", 0.01)
     with ServedCell(tmp_path / "cell") as cell:
         for _ in range(2):
-            assert looks.acquire(timeout=30)
+            assert attempts.acquire(timeout=30)
         assert cell.send("GET", "/-/health").status == 200
 
 
@@ -442,7 +452,7 @@ exec {shutil.which("mktemp")} "$@"
     assert (note.refs, note.options) == ({"refs/heads/main": "1" * 40}, ("ci.skip",))
 
 
-async def test_commits_are_remembered_unless_their_messages_are_long(tmp_path: Path) -> None:
+async def test_commits_are_cached_unless_their_messages_are_long(tmp_path: Path) -> None:
     clone = Clone(tmp_path / "work")
     clone.run("init", "--quiet", "-b", "main")
     short, long = clone.commit("Short"), clone.commit("Long " * 10_000)
@@ -451,7 +461,7 @@ async def test_commits_are_remembered_unless_their_messages_are_long(tmp_path: P
     assert await repos.commit(repo, short) is await repos.commit(repo, short)
     first, again = await repos.commit(repo, long), await repos.commit(repo, long)
     assert first == again
-    assert first is not again, "thousands of them would fill the memory"
+    assert first is not again, "a cache of long messages would fill the memory"
 
 
 @pytest.mark.parametrize("version", ["", "version=2"])
@@ -494,7 +504,7 @@ async def test_a_fetch_follows_no_grafts_and_leaves_nothing_in_the_log(tmp_path:
 async def test_a_fetch_whose_client_has_gone_ends_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    """Only a push has something to remove. git does not notice that nobody reads its answer any more."""
+    """A fetch needs no cleanup, and git does not notice that nobody reads its output: it is killed without a delay."""
     monkeypatch.setattr(program, "STOP_SECONDS", 600)
     clone = Clone(tmp_path / "work")
     clone.run("init", "--quiet", "-b", "main")
@@ -524,7 +534,7 @@ SMALLER = 200_000
 
 
 @pytest.mark.parametrize("size", [10_000_000, SMALLER], ids=["git still writes", "git has ended"])
-async def test_git_whose_output_is_not_read_leaves_no_pipe(tmp_path: Path, size: int) -> None:
+async def test_git_whose_output_is_not_read_leaves_no_open_pipe(tmp_path: Path, size: int) -> None:
     clone = Clone(tmp_path / "work")
     clone.run("init", "--quiet", "-b", "main")
     (clone.folder / "large").write_bytes(bytes(size))
@@ -533,8 +543,8 @@ async def test_git_whose_output_is_not_read_leaves_no_pipe(tmp_path: Path, size:
     process = await git.start("cat-file", "blob", "main:large", repo="work/.git")
     pipe = process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]
     async with asyncio.timeout(30):
-        # The reader has enough; the rest of a small file has room in the pipe, so that git can end.
-        while not pipe._paused or (size == SMALLER and process.returncode is None):  # noqa: ASYNC110 - git tells nobody
+        # The reader pauses with a full buffer; the rest of a small file fits into the pipe, so git can end.
+        while not pipe._paused or (size == SMALLER and process.returncode is None):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.01)
         assert not pipe.is_closing()
         await end_git(process)

@@ -1,4 +1,4 @@
-"""Which refs a push may move, and what refs that are there already can do to others: nothing."""
+"""Which refs a push may update, and that existing replace refs and tags do not affect other refs."""
 
 import hashlib
 import io
@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from tests.support.cells.people import Person, a_group, a_member, a_person, a_project_in
+from tests.support.cells.people import Person, add_member, create_group, create_group_project, create_person
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
 
@@ -17,40 +17,40 @@ PIPELINE = "honest: {script: [echo]}\n"
 EVIL = "evil: {script: [env]}\n"
 PROJECT = "/projects/acme%2Fshop"
 BRANCH = f"{PROJECT}/protected_branches/main"
-NOTHING = "0" * 40
+ZERO_SHA = "0" * 40
 
 
 @pytest.fixture
 def shop(cell: ServedCell) -> int:
-    project = a_project_in(cell, a_group(cell, "acme"), "shop", PIPELINE)
+    project = create_group_project(cell, create_group(cell, "acme"), "shop", PIPELINE)
     cell.until_pipelines(1, "acme/shop")
     return project
 
 
 @pytest.fixture
 def ada(cell: ServedCell, shop: int) -> Person:
-    person = a_person(cell, "ada")
-    a_member(cell, f"projects/{shop}", person, 30)
+    person = create_person(cell, "ada")
+    add_member(cell, f"projects/{shop}", person, 30)
     return person
 
 
 @pytest.fixture
 def clone(ada: Person, tmp_path: Path) -> Clone:
     """A developer's working copy."""
-    made = Clone(tmp_path / "clone")
-    made.run("clone", "--quiet", ada.address("acme/shop"), ".")
-    return made
+    working_copy = Clone(tmp_path / "clone")
+    working_copy.run("clone", "--quiet", ada.address("acme/shop"), ".")
+    return working_copy
 
 
 @pytest.fixture
 def repository(cell: ServedCell, shop: int) -> Path:
     """The bare repository in the cell's folder."""
-    [found] = (cell.settings.data / "repos").glob("*/*.git")
-    return found
+    [path] = (cell.settings.data / "repos").glob("*/*.git")
+    return path
 
 
 def address(cell: ServedCell) -> str:
-    """The project as the administrator reaches it."""
+    """The project's URL for the administrator."""
     return f"{cell.url.replace('://', f'://root:{cell.token}@')}/acme/shop.git"
 
 
@@ -59,11 +59,11 @@ def packet(text: str) -> bytes:
 
 
 def push_raw(person: Person, *commands: str, options: tuple[str, ...] = (), shallow: str = "") -> Answer:
-    """A push that git itself would refuse to send: lines as they are, and a pack without objects."""
-    asked = " report-status" + (" push-options" if options else "")
+    """Send a push that git itself would refuse to send: raw command lines, and a pack without objects."""
+    capabilities = " report-status" + (" push-options" if options else "")
     first, *more = commands
     body = packet(f"shallow {shallow}") if shallow else b""
-    body += packet(f"{first}\0{asked}") + b"".join(packet(line) for line in more) + b"0000"
+    body += packet(f"{first}\0{capabilities}") + b"".join(packet(line) for line in more) + b"0000"
     body += b"".join(packet(option) for option in options) + (b"0000" if options else b"")
     pack = b"PACK" + struct.pack(">II", 2, 0)
     return person.cell.send(
@@ -81,9 +81,9 @@ def refs_in(repository: Path) -> set[str]:
 
 
 def jobs_of_new_pipeline(cell: ServedCell) -> list[str]:
-    made = cell.api("POST", f"{PROJECT}/pipeline", {"ref": "main"})
-    assert made.status == 201, made
-    return [job["name"] for job in cell.api("GET", f"{PROJECT}/pipelines/{made.json()['id']}/jobs").json()]
+    created = cell.api("POST", f"{PROJECT}/pipeline", {"ref": "main"})
+    assert created.status == 201, created
+    return [job["name"] for job in cell.api("GET", f"{PROJECT}/pipelines/{created.json()['id']}/jobs").json()]
 
 
 def test_a_replaced_pipeline_file_cannot_be_pushed(cell: ServedCell, clone: Clone, repository: Path) -> None:
@@ -95,30 +95,30 @@ def test_a_replaced_pipeline_file_cannot_be_pushed(cell: ServedCell, clone: Clon
 
 
 @pytest.mark.parametrize("kind", ["blob", "tree", "commit"])
-def test_replaced_objects_from_before_count_for_nothing(
+def test_existing_replace_refs_are_ignored(
     cell: ServedCell, clone: Clone, repository: Path, runner: ScriptedRunner, tmp_path: Path, kind: str
 ) -> None:
     evil = clone.commit(**{".gitlab-ci.yml": EVIL})
     clone.run("push", "--quiet", "origin", "HEAD:side")
     expression = {"blob": ":.gitlab-ci.yml", "tree": "^{tree}", "commit": ""}[kind]
-    replaced, by = (clone.run("rev-parse", f"{name}{expression}").stdout.strip() for name in ("HEAD~", evil))
-    clone.run("--git-dir", str(repository), "update-ref", f"refs/replace/{replaced}", by)
+    replaced, replacement = (clone.run("rev-parse", f"{name}{expression}").stdout.strip() for name in ("HEAD~", evil))
+    clone.run("--git-dir", str(repository), "update-ref", f"refs/replace/{replaced}", replacement)
     clone.run("--git-dir", str(repository), "pack-refs", "--all")
     assert jobs_of_new_pipeline(cell) == ["honest"]
-    shown = cell.api("GET", f"{PROJECT}/repository/files/.gitlab-ci.yml/raw?ref=main")
-    assert (shown.status, shown.body.decode()) == (200, PIPELINE)
+    response = cell.api("GET", f"{PROJECT}/repository/files/.gitlab-ci.yml/raw?ref=main")
+    assert (response.status, response.body.decode()) == (200, PIPELINE)
     lint = cell.api("GET", f"{PROJECT}/ci/lint?content_ref=main").json()
     assert "honest" in lint["merged_yaml"]
     commits = cell.api("GET", f"{PROJECT}/repository/commits?ref_name=main").json()
     assert [commit["title"] for commit in commits] == ["First"]
-    # Nor do they reach who copies all that the repository shows.
+    # A mirror clone does not get the replace refs either.
     copy = Clone(tmp_path / "copy")
     copy.run("clone", "--quiet", "--mirror", address(cell), ".")
     assert "refs/replace" not in copy.run("for-each-ref").stdout
     assert copy.run("cat-file", "blob", "main:.gitlab-ci.yml").stdout == PIPELINE
 
 
-TAKEN_BY_NOBODY = (
+REFUSED_REFS = (
     "refs/notes/commits",
     "refs/keep-around/{sha}",
     "refs/remotes/origin/main",
@@ -144,19 +144,19 @@ TAKEN_BY_NOBODY = (
 def test_pushes_go_to_branches_tags_and_merge_requests(cell: ServedCell, clone: Clone, repository: Path) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
     before = refs_in(repository)
-    for number, name in enumerate(TAKEN_BY_NOBODY):
+    for number, name in enumerate(REFUSED_REFS):
         ref = name.format(sha=sha)
-        # An administrator, who made the project, is not asked for more, nor for less.
+        # The rules for administrators are the same.
         refused = clone.run("push", "origin" if number % 2 else address(cell), f"HEAD:{ref}", "HEAD:side", ok=False)
-        assert f"{ref} cannot be pushed; push to a branch" in refused.stderr, "it says what is taken"
+        assert f"{ref} cannot be pushed; push to a branch" in refused.stderr, "the error says which refs are accepted"
     assert refs_in(repository) == before
     assert not list(repository.glob("push-notes/*"))
 
 
-def test_refs_are_put_under_the_same_names(cell: ServedCell, shop: int, repository: Path) -> None:
+def test_the_refs_endpoint_refuses_the_same_names(cell: ServedCell, shop: int, repository: Path) -> None:
     sha = cell.api("GET", f"/projects/{shop}/repository/branches/main").json()["commit"]["id"]
     before = refs_in(repository)
-    for name in (*TAKEN_BY_NOBODY, "refs/heads/../replace/{sha}", f"refs/replace/{sha}", "refs/pipelines/77"):
+    for name in (*REFUSED_REFS, "refs/heads/../replace/{sha}", f"refs/replace/{sha}", "refs/pipelines/77"):
         body = {"refs": {name.format(sha=sha): sha}}
         answer = cell.send("PUT", f"/api/remuda/v1/projects/{shop}/refs", body, PRIVATE_TOKEN=cell.token)
         assert answer.status == 400, (name, answer)
@@ -166,7 +166,7 @@ def test_refs_are_put_under_the_same_names(cell: ServedCell, shop: int, reposito
     assert refs_in(repository) == before
 
 
-def test_pushes_that_are_taken(clone: Clone, repository: Path) -> None:
+def test_accepted_pushes(clone: Clone, repository: Path) -> None:
     names = ["refs/heads/a/b", "refs/heads/abc1234", "refs/heads/HEADS", "refs/tags/v1", "refs/merge-requests/12/head"]
     pushed = clone.run(
         "push", "--quiet", "origin", *(f"HEAD:{name}" for name in [*names, "refs/merge-requests/12/merge"])
@@ -177,7 +177,7 @@ def test_pushes_that_are_taken(clone: Clone, repository: Path) -> None:
     assert not set(names) & refs_in(repository)
 
 
-def test_names_from_before_can_be_removed(clone: Clone, repository: Path) -> None:
+def test_existing_refs_with_refused_names_can_be_removed(clone: Clone, repository: Path) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
     for name in (f"refs/heads/{sha}", "refs/notes/commits"):
         clone.run("--git-dir", str(repository), "update-ref", name, sha)
@@ -185,7 +185,7 @@ def test_names_from_before_can_be_removed(clone: Clone, repository: Path) -> Non
         assert name not in refs_in(repository)
 
 
-STRANGE = (
+STRANGE_REFS = (
     "refs/heads/../replace/{sha}",
     "refs/heads/x/../../replace/{sha}",
     "HEAD",
@@ -207,8 +207,8 @@ STRANGE = (
 def test_strange_names_on_the_wire(cell: ServedCell, clone: Clone, ada: Person, repository: Path) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
     before, files = refs_in(repository), {path.name for path in repository.iterdir()}
-    for name in STRANGE:
-        answer = push_raw(ada, f"{NOTHING} {sha} {name.format(sha=sha, old=NOTHING)}")
+    for name in STRANGE_REFS:
+        answer = push_raw(ada, f"{ZERO_SHA} {sha} {name.format(sha=sha, old=ZERO_SHA)}")
         assert answer.status in (200, 403), (name, answer)
         assert b"ok refs/" not in answer.body, (name, answer)
         assert refs_in(repository) == before, name
@@ -221,7 +221,7 @@ def test_a_push_from_a_shallow_clone_cuts_no_history(
     cell: ServedCell, clone: Clone, ada: Person, repository: Path
 ) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
-    push_raw(ada, f"{NOTHING} {sha} refs/heads/cut", shallow=sha)
+    push_raw(ada, f"{ZERO_SHA} {sha} refs/heads/cut", shallow=sha)
     assert not (repository / "shallow").exists()
     assert jobs_of_new_pipeline(cell) == ["honest"]
 
@@ -230,7 +230,7 @@ SIGNATURES = ("PGP SIGNATURE", "SIGNED MESSAGE", "SSH SIGNATURE")
 
 
 def test_a_signed_push_runs_no_other_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """git would have a signature checked that nobody asked for, by programs that read what the client sent."""
+    """git would have the signature checked by programs that read what the client sent."""
     programs, ran = tmp_path / "programs", tmp_path / "ran"
     programs.mkdir()
     for name in ("gpg", "gpgsm", "ssh-keygen"):
@@ -238,20 +238,25 @@ def test_a_signed_push_runs_no_other_program(tmp_path: Path, monkeypatch: pytest
         (programs / name).chmod(0o700)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     with ServedCell(tmp_path / "cell") as cell:
-        shop = a_project_in(cell, a_group(cell, "acme"), "shop", PIPELINE)
+        shop = create_group_project(cell, create_group(cell, "acme"), "shop", PIPELINE)
         sha = cell.api("GET", f"/projects/{shop}/repository/branches/main").json()["commit"]["id"]
         root = Person(cell, 1, "root", cell.token)
         for number, kind in enumerate(SIGNATURES):
             head = ("certificate version 0.1", "pusher x <x> 1 +0000", "nonce x", "")
-            lines = (*head, f"{NOTHING} {sha} refs/heads/b{number}", f"-----BEGIN {kind}-----", f"-----END {kind}-----")
+            lines = (
+                *head,
+                f"{ZERO_SHA} {sha} refs/heads/b{number}",
+                f"-----BEGIN {kind}-----",
+                f"-----END {kind}-----",
+            )
             push_raw(root, "push-cert", *(f"{line}\n" for line in lines), "push-cert-end\n")
     assert not ran.exists()
 
 
 def test_a_reader_is_not_offered_to_push(cell: ServedCell, shop: int) -> None:
-    """Of two services in the address the same one is checked and served."""
-    reader = a_person(cell, "reader")
-    a_member(cell, f"projects/{shop}", reader, 20)
+    """If the query has two services, access is checked for the one that is served."""
+    reader = create_person(cell, "reader")
+    add_member(cell, f"projects/{shop}", reader, 20)
     query = "service=git-upload-pack&service=git-receive-pack"
     answer = cell.send("GET", f"/acme/shop.git/info/refs?{query}", PRIVATE_TOKEN=reader.token)
     assert (answer.status, b"git-receive-pack" in answer.body) == (200, False)
@@ -263,13 +268,13 @@ def test_a_forced_push_to_a_protected_branch(cell: ServedCell, clone: Clone, rep
     clone.run("push", "--quiet", "--force", "origin", "HEAD:side")
     refused = clone.run("push", "--force", address(cell), "HEAD:main", ok=False)
     assert "force push" in refused.stderr
-    assert "allow_force_push" in refused.stderr, "it says what to do"
+    assert "allow_force_push" in refused.stderr, "the error says what to do"
     put = {"refs": {"refs/heads/main": clone.run("rev-parse", "HEAD").stdout.strip()}}
     refs = f"/api/remuda/v1/{PROJECT}/refs".replace("v1//", "v1/")
     answer = cell.send("PUT", refs, put, PRIVATE_TOKEN=cell.token)
     assert (answer.status, b"allow_force_push" in answer.body) == (403, True)
     assert clone.run("--git-dir", str(repository), "rev-parse", "main").stdout.strip() == main
-    # What only adds is no force push, whatever git is told.
+    # A fast-forward is no forced push, even with --force.
     clone.run("reset", "--quiet", "--hard", main)
     clone.commit(file="x")
     clone.run("push", "--quiet", "--force", address(cell), "HEAD:main")
@@ -282,7 +287,7 @@ def test_a_forced_push_to_a_protected_branch(cell: ServedCell, clone: Clone, rep
     clone.run("push", "--force", address(cell), f"{main}~0:side", "HEAD:main")
     head = clone.run("rev-parse", "HEAD").stdout.strip()
     assert clone.run("--git-dir", str(repository), "rev-parse", "main").stdout.strip() == head
-    # Nor is the default branch removed, by whomever and whatever the repository says of itself.
+    # Nobody can delete the default branch, even if the configuration of the repository allows it.
     clone.run("--git-dir", str(repository), "config", "receive.denyDeleteCurrent", "ignore")
     clone.run("push", address(cell), ":main", ok=False)
     assert clone.run("--git-dir", str(repository), "rev-parse", "main").stdout.strip() == head
@@ -291,8 +296,8 @@ def test_a_forced_push_to_a_protected_branch(cell: ServedCell, clone: Clone, rep
 def test_who_allows_forced_pushes(cell: ServedCell, shop: int, ada: Person) -> None:
     assert ada.api("GET", BRANCH).status == 403
     assert ada.api("PATCH", BRANCH, {"allow_force_push": True}).status == 403
-    maintainer = a_person(cell, "mai")
-    a_member(cell, f"projects/{shop}", maintainer, 40)
+    maintainer = create_person(cell, "mai")
+    add_member(cell, f"projects/{shop}", maintainer, 40)
     project = maintainer.client().projects.get("acme/shop")
     [branch] = project.protectedbranches.list(get_all=True)
     assert (branch.name, branch.allow_force_push) == ("main", False)
@@ -301,22 +306,22 @@ def test_who_allows_forced_pushes(cell: ServedCell, shop: int, ada: Person) -> N
     assert project.protectedbranches.get("main").allow_force_push is True
     assert maintainer.api("GET", f"{PROJECT}/protected_branches/side").status == 404
     assert cell.api("PATCH", f"{PROJECT}/protected_branches/side", {"allow_force_push": True}).status == 404
-    told = cell.api("GET", "/audit_events").json()
-    assert [event["event_name"] for event in told].count("protected_branch_changed") == 1
+    events = cell.api("GET", "/audit_events").json()
+    assert [event["event_name"] for event in events].count("protected_branch_changed") == 1
 
 
 def test_a_line_feed_in_a_push_option_forges_nothing(
     cell: ServedCell, shop: int, clone: Clone, ada: Person, repository: Path
 ) -> None:
-    """The note of a push says which options came with which commit of which ref, a line each."""
+    """The note of a push lists its refs and options, one per line."""
     sha = clone.commit(file="to be merged")
     clone.run("push", "--quiet", "origin", "HEAD:side")
     cell.until_pipelines(2, "acme/shop")
     option = f"x\nref {sha} refs/heads/main\noption ci.variable=EVIL=yes"
-    refused = push_raw(ada, f"{NOTHING} {sha} refs/heads/other", options=(option,))
+    refused = push_raw(ada, f"{ZERO_SHA} {sha} refs/heads/other", options=(option,))
     assert b"ok refs/heads/other" not in refused.body, refused
     assert not list(repository.glob("push-notes/*"))
-    # The maintainer, who made the project and is not named in a note, merges what ada pushed.
+    # The administrator, whom no note names, merges what ada pushed.
     clone.run("push", "--quiet", address(cell), f"{sha}:main")
     newest = cell.until_pipelines(3, "acme/shop")[0]
     assert (newest["ref"], newest["sha"]) == ("main", sha)
@@ -325,36 +330,36 @@ def test_a_line_feed_in_a_push_option_forges_nothing(
 
 # A tag with the name of the protected branch
 
-NAMESAKE = "has the name of the protected branch"
+HAS_BRANCH_NAME = "has the name of the protected branch"
 
 
 def test_no_tag_gets_the_name_of_the_protected_branch(
     cell: ServedCell, shop: int, clone: Clone, ada: Person, repository: Path
 ) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
-    for where in ("origin", address(cell)):
-        refused = clone.run("push", where, "HEAD:refs/tags/main", "HEAD:refs/tags/v1", ok=False)
-        assert f"refs/tags/main {NAMESAKE}" in refused.stderr
+    for remote in ("origin", address(cell)):
+        refused = clone.run("push", remote, "HEAD:refs/tags/main", "HEAD:refs/tags/v1", ok=False)
+        assert f"refs/tags/main {HAS_BRANCH_NAME}" in refused.stderr
     for person in (ada, Person(cell, 1, "root", cell.token)):
         tag = person.api("POST", f"{PROJECT}/repository/tags", {"tag_name": "main", "ref": "main"})
-        assert (tag.status, NAMESAKE in tag.body.decode()) == (400, True), tag
+        assert (tag.status, HAS_BRANCH_NAME in tag.body.decode()) == (400, True), tag
         release = person.api("POST", f"{PROJECT}/releases", {"tag_name": "main", "ref": "main"})
-        assert (release.status, NAMESAKE in release.body.decode()) == (422, True), release
+        assert (release.status, HAS_BRANCH_NAME in release.body.decode()) == (422, True), release
         body = {"refs": {"refs/tags/main": sha, "refs/tags/v1": sha}}
         put = cell.send("PUT", f"/api/remuda/v1/projects/{shop}/refs", body, PRIVATE_TOKEN=person.token)
-        assert (put.status, NAMESAKE in put.body.decode()) == (400, True), put
+        assert (put.status, HAS_BRANCH_NAME in put.body.decode()) == (400, True), put
     assert not any(ref.startswith("refs/tags/") for ref in refs_in(repository))
     clone.run("push", "--quiet", "origin", "HEAD:refs/tags/side", "HEAD:refs/tags/main/x")
 
 
-def test_a_namesake_from_before_stays_where_it_is_until_it_is_removed(
+def test_an_existing_tag_with_the_branch_name_cannot_move_but_can_be_removed(
     cell: ServedCell, shop: int, clone: Clone, repository: Path
 ) -> None:
     old = clone.run("rev-parse", "HEAD").stdout.strip()
     clone.run("--git-dir", str(repository), "update-ref", "refs/tags/main", old)
     new = clone.commit(file="x")
     clone.run("push", "--quiet", "origin", "HEAD:side")
-    assert NAMESAKE in clone.run("push", "--force", "origin", "HEAD:refs/tags/main", ok=False).stderr
+    assert HAS_BRANCH_NAME in clone.run("push", "--force", "origin", "HEAD:refs/tags/main", ok=False).stderr
     refs = f"/api/remuda/v1/projects/{shop}/refs"
     assert cell.send("PUT", refs, {"refs": {"refs/tags/main": new}}, PRIVATE_TOKEN=cell.token).status == 400
     assert cell.send("PUT", refs, {"refs": {"refs/tags/main": old}}, PRIVATE_TOKEN=cell.token).status == 204
@@ -375,11 +380,11 @@ def test_a_branch_with_a_tags_name_does_not_become_the_default_one(cell: ServedC
 def test_a_tag_older_than_its_branch_is_neither_protected_nor_preferred(
     cell: ServedCell, clone: Clone, ada: Person, runner: ScriptedRunner
 ) -> None:
-    """A developer is quicker than the first push of the default branch."""
+    """A developer pushes the tag before the default branch exists."""
     assert runner.put(runner.take(), "success").status == 200
-    [group] = [one["id"] for one in cell.api("GET", "/groups").json() if one["full_path"] == "acme"]
-    project = a_project_in(cell, group, "new")
-    a_member(cell, f"projects/{project}", ada, 30)
+    [group] = [row["id"] for row in cell.api("GET", "/groups").json() if row["full_path"] == "acme"]
+    project = create_group_project(cell, group, "new")
+    add_member(cell, f"projects/{project}", ada, 30)
     secret = {"key": "SECRET", "value": "of the branch", "protected": True}
     assert cell.api("POST", f"/projects/{project}/variables", secret).status == 201
     clone.commit(**{".gitlab-ci.yml": EVIL})
@@ -404,8 +409,8 @@ BUILD = "build: {script: [make], artifacts: {paths: [out]}}\n"
 USE = "use: {script: [use], needs: [{project: acme/shop, job: build, ref: REF, artifacts: true}]}\n"
 
 
-def build(runner: ScriptedRunner, content: str) -> int:
-    """Take the next job and let it leave a file."""
+def run_build(runner: ScriptedRunner, content: str) -> int:
+    """Take the next job, upload an archive with one file, and end the job."""
     job, archive = runner.take(), io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("out", content)
@@ -414,43 +419,43 @@ def build(runner: ScriptedRunner, content: str) -> int:
     return int(job["id"])
 
 
-def test_a_branch_counts_before_a_tag_from_before(
+def test_a_branch_is_preferred_to_an_existing_tag_of_the_same_name(
     cell: ServedCell, shop: int, clone: Clone, repository: Path, runner: ScriptedRunner
 ) -> None:
-    """In what others include, in whose artifacts they take, and in what the newest pipeline is."""
+    """Applies to includes, to artifacts for other projects, and to the newest pipeline."""
     assert runner.put(runner.take(), "success").status == 200
     clone.commit(**{".gitlab-ci.yml": BUILD})
     clone.run("push", "--quiet", address(cell), "HEAD:main")
     cell.until_pipelines(2, "acme/shop")
-    honest = build(runner, "honest")
+    honest = run_build(runner, "honest")
     evil = clone.commit(**{".gitlab-ci.yml": BUILD.replace("make", "env")})
     clone.run("push", "--quiet", "origin", "HEAD:refs/tags/v1")
     cell.until_pipelines(3, "acme/shop")
-    of_v1 = build(runner, "of v1")
-    # As a cell let it be made before: the push of another tag has the cell look at this one, too.
+    of_v1 = run_build(runner, "of v1")
+    # Older releases accepted such a tag; after the push of another tag the cell sees this one, too.
     clone.run("--git-dir", str(repository), "update-ref", "refs/tags/main", evil)
     clone.run("push", "--quiet", "origin", "HEAD~:refs/tags/v0")
     cell.until_pipelines(5, "acme/shop")
     for _ in range(2):
-        build(runner, "evil")
+        run_build(runner, "evil")
 
     def newest(ref: str) -> tuple[str, bool]:
-        found = cell.api("GET", f"{PROJECT}/pipelines/latest?ref={ref}").json()
-        return found["ref"], found["tag"]
+        pipeline = cell.api("GET", f"{PROJECT}/pipelines/latest?ref={ref}").json()
+        return pipeline["ref"], pipeline["tag"]
 
     assert [newest("main"), newest("v1")] == [("main", False), ("v1", True)]
-    for ref, left in {"main": b"honest", "v1": b"of v1"}.items():
-        assert cell.api("GET", f"{PROJECT}/jobs/artifacts/{ref}/raw/out?job=build").body == left
-    cell.let_in_all_jobs(shop)
+    for ref, expected in {"main": b"honest", "v1": b"of v1"}.items():
+        assert cell.api("GET", f"{PROJECT}/jobs/artifacts/{ref}/raw/out?job=build").body == expected
+    cell.disable_job_token_allowlist(shop)
     user = cell.new_project("user", USE.replace("REF", "main"))
-    for ref, of in {"main": honest, "v1": of_v1, "refs/heads/main": honest, "refs/tags/v1": of_v1}.items():
+    for ref, source_id in {"main": honest, "v1": of_v1, "refs/heads/main": honest, "refs/tags/v1": of_v1}.items():
         content = USE.replace("REF", ref)
         if ref != "main":
             action = {"action": "update", "file_path": ".gitlab-ci.yml", "content": content}
             body = {"branch": "main", "commit_message": ref, "actions": [action]}
             assert cell.api("POST", f"/projects/{user}/repository/commits", body).status == 201
         job = runner.take()
-        assert [source["id"] for source in job["dependencies"]] == [of], ref
+        assert [source["id"] for source in job["dependencies"]] == [source_id], ref
         assert runner.put(job, "success").status == 200
     for ref, script in {"main": "make", "refs/tags/main": "env", "v1": "env"}.items():
         included = {"include": [{"project": "acme/shop", "ref": ref, "file": ".gitlab-ci.yml"}]}

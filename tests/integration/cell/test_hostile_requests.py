@@ -1,4 +1,4 @@
-"""Requests that mean harm or mean nothing: each gets a clear refusal, none gets out of its place or a traceback."""
+"""Malicious and malformed requests: each is refused with a clear error, without a traceback or other effects."""
 
 import secrets
 import socket
@@ -14,20 +14,19 @@ PIPELINE = "only:\n  script: [echo hello]\n"
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCell]:
-    """One cell for all of it: what does harm would show in a later test."""
+    """One cell for all tests: damage by one of them would show in a later one."""
     with ServedCell(tmp_path_factory.mktemp("hostile") / "cell") as served:
         yield served
 
 
 @pytest.fixture
 def project(cell: ServedCell) -> int:
-    """A fresh project."""
     return cell.new_project(f"p{secrets.token_hex(4)}")
 
 
-def paths(cell: ServedCell) -> list[str]:
-    found: list[str] = [one["path_with_namespace"] for one in cell.api("GET", "/projects?per_page=100").json()]
-    return found
+def list_paths(cell: ServedCell) -> list[str]:
+    listed: list[str] = [project["path_with_namespace"] for project in cell.api("GET", "/projects?per_page=100").json()]
+    return listed
 
 
 @pytest.mark.parametrize(
@@ -58,10 +57,10 @@ def paths(cell: ServedCell) -> list[str]:
     ],
 )
 def test_names_that_no_project_may_have(cell: ServedCell, path: str) -> None:
-    before = paths(cell), sorted((cell.settings.data / "repos").glob("*/*.git"))
+    before = list_paths(cell), sorted((cell.settings.data / "repos").glob("*/*.git"))
     refused = cell.api("POST", "/projects", {"path": path})
     assert refused.status == 400, refused
-    assert (paths(cell), sorted((cell.settings.data / "repos").glob("*/*.git"))) == before
+    assert (list_paths(cell), sorted((cell.settings.data / "repos").glob("*/*.git"))) == before
 
 
 def test_a_name_is_taken_without_regard_to_case(cell: ServedCell) -> None:
@@ -118,7 +117,7 @@ def test_names_that_no_branch_may_have(cell: ServedCell, project: int, branch: s
     assert cell.api("POST", "/projects", {"name": "other", "default_branch": branch}).status == (400 if branch else 201)
 
 
-def test_words_that_git_must_not_obey(cell: ServedCell, project: int) -> None:
+def test_texts_that_look_like_git_commands(cell: ServedCell, project: int) -> None:
     body = {
         "branch": "main",
         "commit_message": "data 3\nabc\nreset refs/heads/evil\n",
@@ -126,10 +125,10 @@ def test_words_that_git_must_not_obey(cell: ServedCell, project: int) -> None:
         "author_email": "a@b>\nreset refs/heads/evil",
         "actions": [{"action": "create", "file_path": "a", "content": "reset refs/heads/evil\n"}],
     }
-    made = cell.api("POST", f"/projects/{project}/repository/commits", body)
-    assert made.status == 201, made
-    assert [one["name"] for one in cell.api("GET", f"/projects/{project}/repository/branches").json()] == ["main"]
-    assert made.json()["message"].startswith("data 3\nabc\nreset")
+    created = cell.api("POST", f"/projects/{project}/repository/commits", body)
+    assert created.status == 201, created
+    assert [branch["name"] for branch in cell.api("GET", f"/projects/{project}/repository/branches").json()] == ["main"]
+    assert created.json()["message"].startswith("data 3\nabc\nreset")
     for ref in ("--output=/tmp/x", "main^{tree}", "HEAD@{0}", ":/data", "main:a", "..", "%2e%2e", "refs/heads/main"):
         assert cell.api("GET", f"/projects/{project}/repository/commits/{ref}").status == 404
     for path in ("..%2f..%2fcell.sqlite", "%2e%2e/x", "a%00b", "-x", "a%0ab"):
@@ -157,15 +156,15 @@ def test_words_that_git_must_not_obey(cell: ServedCell, project: int) -> None:
         "//api/v4/user",
     ],
 )
-def test_paths_that_lead_nowhere(cell: ServedCell, path: str) -> None:
-    if "root/app" not in paths(cell):
+def test_invalid_urls(cell: ServedCell, path: str) -> None:
+    if "root/app" not in list_paths(cell):
         cell.new_project("app", PIPELINE)
     answer = cell.send("GET", path, PRIVATE_TOKEN=cell.token)
     assert answer.status in (400, 403, 404, 405), answer
     assert b"Traceback" not in answer.body
 
 
-def test_methods_that_do_not_exist(cell: ServedCell) -> None:
+def test_unsupported_methods(cell: ServedCell) -> None:
     answer = cell.api("PATCH", "/projects")
     assert (answer.status, answer.headers["Content-Type"]) == (405, "application/json")
     assert cell.api("DELETE", "/jobs/request").status == 405
@@ -187,7 +186,7 @@ def test_methods_that_do_not_exist(cell: ServedCell) -> None:
 @pytest.mark.parametrize(
     "body", [b"{", b"null", b"[[[[", b"[" * 200_000, b'{"name": {"a": []}, "token": [], "ref": 5, "key": {}}', b"\x00"]
 )
-def test_bodies_that_mean_nothing(cell: ServedCell, project: int, method: str, path: str, body: bytes) -> None:
+def test_malformed_bodies(cell: ServedCell, project: int, method: str, path: str, body: bytes) -> None:
     answer = cell.api(method, path.replace("/1/", f"/{project}/"), body, Content_Type="application/json")
     assert answer.status in (400, 403), answer
     assert set(answer.json()) <= {"error", "message"}
@@ -203,7 +202,7 @@ def test_huge_bodies(cell: ServedCell, project: int) -> None:
     assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
 
 
-def test_connections_that_break_off(cell: ServedCell) -> None:
+def test_aborted_connections(cell: ServedCell) -> None:
     address = urlsplit(cell.url)
     head = b"POST /api/v4/projects HTTP/1.1\r\nHost: x\r\nPRIVATE-TOKEN: %s\r\n" % cell.token.encode()
     for beginning in (
@@ -219,4 +218,4 @@ def test_connections_that_break_off(cell: ServedCell) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert {f"root/after{number}" for number in range(8)} <= set(paths(cell))
+    assert {f"root/after{number}" for number in range(8)} <= set(list_paths(cell))

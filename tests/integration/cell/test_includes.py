@@ -1,4 +1,4 @@
-"""What pipeline files may include in a cell: files of real repositories, components, addresses on the allow list."""
+"""Includes of pipeline files: files of real repositories, components, and remote files on the allow list."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
-from tests.support.servers.http_server import PlainHandler, serving_http
+from tests.support.servers.http_server import PlainHandler, run_http_server
 
 from remuda.cell.git.port import Reader
 from remuda.cell.git.repositories import GitRepos
@@ -31,39 +31,39 @@ def clone(tmp_path: Path) -> Clone:
 
 
 @pytest.fixture
-def reading(tmp_path: Path, clone: Clone) -> Iterator[Reader]:
-    """Reads `repo`, to which `published` copies the clone."""
+def reader(tmp_path: Path, clone: Clone) -> Iterator[Reader]:
+    """A reader of `repo`, to which `publish` copies the clone."""
     repos = GitRepos(tmp_path / "repos", tmp_path / "hooks")
     repos.prepare()
-    with repos.open_reader() as reading:
-        yield reading
+    with repos.open_reader() as reader:
+        yield reader
 
 
-def published(clone: Clone, name: str = "repo") -> str:
-    """Copy the clone as it is to where the cell keeps its repositories."""
+def publish(clone: Clone, name: str = "repo") -> str:
+    """Copy the clone to the cell's repositories."""
     clone.run("clone", "--quiet", "--mirror", str(clone.folder), str(clone.folder.parent / "repos" / name))
     return name
 
 
-def sources(reading: Reader, sha: str, *projects: Project) -> CellSources:
-    known = {project.path: project for project in projects}
+def open_sources(reader: Reader, sha: str, *projects: Project) -> CellSources:
+    by_path = {project.path: project for project in projects}
     refused = SourceProblem(reason="no")
-    return CellSources(reading, "repo", sha, Outside(find_project=known.get, fetch=lambda _: refused, host=HOST))
+    return CellSources(reader, "repo", sha, Outside(find_project=by_path.get, fetch=lambda _: refused, host=HOST))
 
 
-def reason(found: object) -> str:
-    assert isinstance(found, SourceProblem), found
-    return found.reason
+def reason(problem: object) -> str:
+    assert isinstance(problem, SourceProblem), problem
+    return problem.reason
 
 
-def test_local_files_at_the_commit(clone: Clone, reading: Reader) -> None:
+def test_local_files_at_the_commit(clone: Clone, reader: Reader) -> None:
     first = clone.commit(**{"ci/a.yml": "first", "ci/deep/b c.yml": "b", "bad.yml": "x", "ünï.yml": "u"})
     (clone.folder / "bad.yml").write_bytes(b"\xff")
     (clone.folder / "big.yml").write_text("#" * 1_100_000)
     (clone.folder / "link.yml").symlink_to("/etc/passwd")
     clone.commit(**{"ci/a.yml": "second"})
-    published(clone)
-    old, new = sources(reading, first), sources(reading, clone.run("rev-parse", "HEAD").stdout.strip())
+    publish(clone)
+    old, new = open_sources(reader, first), open_sources(reader, clone.run("rev-parse", "HEAD").stdout.strip())
     assert (old.local("ci/a.yml"), new.local("ci/a.yml")) == ("first", "second")
     assert new.local("ci/deep/b c.yml") == "b"
     assert new.local("ünï.yml") == "u"
@@ -78,34 +78,34 @@ def test_local_files_at_the_commit(clone: Clone, reading: Reader) -> None:
 @pytest.mark.parametrize(
     "path", ["", "ci", "none.yml", "../a.yml", "/etc/passwd", "a\nHEAD:ci/a.yml", "a\0b", "\ud800"]
 )
-def test_paths_that_are_no_files(clone: Clone, reading: Reader, path: str) -> None:
+def test_paths_that_are_no_files(clone: Clone, reader: Reader, path: str) -> None:
     sha = clone.commit(**{"ci/a.yml": "a"})
-    published(clone)
-    found = sources(reading, sha)
-    assert found.local(path) is None
-    assert found.local("ci/a.yml") == "a", "the next question has its own answer"
+    publish(clone)
+    sources = open_sources(reader, sha)
+    assert sources.local(path) is None
+    assert sources.local("ci/a.yml") == "a", "the next read is not affected"
 
 
-def test_files_of_other_projects(clone: Clone, reading: Reader) -> None:
+def test_files_of_other_projects(clone: Clone, reader: Reader) -> None:
     clone.commit(**{"a.yml": "old"})
     clone.run("tag", "v1")
     clone.run("branch", "v1")
     clone.run("branch", "side")
     sha = clone.commit(**{"a.yml": "new", "b.yml": "b"})
     clone.run("branch", "-f", "v1")
-    published(clone)
-    found = sources(reading, sha, a_project(path="acme/lib", repo_path="repo"))
-    assert found.project("acme/lib", None, "a.yml") == "new"
-    assert found.project("acme/lib", "HEAD", "a.yml") == "new"
-    assert found.project("acme/lib", "side", "a.yml") == "old"
-    assert found.project("acme/lib", "refs/heads/side", "a.yml") == "old"
-    assert found.project("acme/lib", "v1", "a.yml") == "new", "a branch goes before a tag"
-    assert found.project("acme/lib", "refs/tags/v1", "a.yml") == "old"
-    assert found.project("acme/lib", sha[:10], "a.yml") == "new"
-    assert found.project_glob("acme/lib", "main", "*.yml") == ["a.yml", "b.yml"]
-    assert reason(found.project("acme/none", None, "a.yml")) == 'there is no project "acme/none" in this cell'
-    assert reason(found.project("acme/lib", "gone", "a.yml")) == 'the project "acme/lib" has no ref "gone"'
-    assert reason(found.project("acme/lib", "main", "c.yml")) == (
+    publish(clone)
+    sources = open_sources(reader, sha, a_project(path="acme/lib", repo_path="repo"))
+    assert sources.project("acme/lib", None, "a.yml") == "new"
+    assert sources.project("acme/lib", "HEAD", "a.yml") == "new"
+    assert sources.project("acme/lib", "side", "a.yml") == "old"
+    assert sources.project("acme/lib", "refs/heads/side", "a.yml") == "old"
+    assert sources.project("acme/lib", "v1", "a.yml") == "new", "a branch is preferred to a tag"
+    assert sources.project("acme/lib", "refs/tags/v1", "a.yml") == "old"
+    assert sources.project("acme/lib", sha[:10], "a.yml") == "new"
+    assert sources.project_glob("acme/lib", "main", "*.yml") == ["a.yml", "b.yml"]
+    assert reason(sources.project("acme/none", None, "a.yml")) == 'there is no project "acme/none" in this cell'
+    assert reason(sources.project("acme/lib", "gone", "a.yml")) == 'the project "acme/lib" has no ref "gone"'
+    assert reason(sources.project("acme/lib", "main", "c.yml")) == (
         'the project "acme/lib" has no file "c.yml" at "main"'
     )
     for ref in (
@@ -120,27 +120,29 @@ def test_files_of_other_projects(clone: Clone, reading: Reader) -> None:
         "..",
         "\ud800",
     ):
-        assert "has no ref" in reason(found.project("acme/lib", ref, "a.yml")), ref
-        assert "has no ref" in reason(found.project("acme/lib", ref, found.project_glob("acme/lib", ref, "*.yml")[0]))
+        assert "has no ref" in reason(sources.project("acme/lib", ref, "a.yml")), ref
+        assert "has no ref" in reason(
+            sources.project("acme/lib", ref, sources.project_glob("acme/lib", ref, "*.yml")[0])
+        )
 
 
-def test_components(clone: Clone, reading: Reader) -> None:
+def test_components(clone: Clone, reader: Reader) -> None:
     for version in ("1.0.0", "v1.2.0", "1.10.0", "1.11.0-rc.1", "2.0.0", "x"):
         clone.commit(**{"templates/lint.yml": version, "templates/test/template.yml": f"test {version}"})
         clone.run("tag", version)
     sha = clone.commit(**{"templates/lint.yml": "unreleased"})
-    published(clone)
-    found = sources(reading, sha, a_project(path="acme/ci/lib", repo_path="repo"))
+    publish(clone)
+    sources = open_sources(reader, sha, a_project(path="acme/ci/lib", repo_path="repo"))
 
-    def at(version: str, name: str = "lint", **given: str) -> Component | SourceProblem:
+    def find_component(version: str, name: str = "lint", **changes: str) -> Component | SourceProblem:
         values = {"host": HOST, "project": "acme/ci/lib", "name": name, "version": version}
-        return found.component(ComponentAddress(**(values | given)))
+        return sources.component(ComponentAddress(**(values | changes)))
 
     def text(version: str, name: str = "lint") -> str:
-        component = at(version, name)
+        component = find_component(version, name)
         assert isinstance(component, Component), component
         assert component.project == "acme/ci/lib"
-        assert found.project(component.project, component.ref, component.file) == component.text
+        assert sources.project(component.project, component.ref, component.file) == component.text
         return component.text
 
     assert text("1.0.0") == "1.0.0"
@@ -150,14 +152,14 @@ def test_components(clone: Clone, reading: Reader) -> None:
     assert text("x", "test") == "test x"
     assert text("main") == text(sha) == text(sha[:8]) == "unreleased"
     for version in ("3", "1.3", "~newest", "-x", "main^", "1.0.0:templates"):
-        assert "has no version" in reason(at(version)), version
-    assert "another host" in reason(at("1.0.0", host="elsewhere.example"))
-    assert "no project" in reason(at("1.0.0", project="acme/none"))
+        assert "has no version" in reason(find_component(version)), version
+    assert "another host" in reason(find_component("1.0.0", host="elsewhere.example"))
+    assert "no project" in reason(find_component("1.0.0", project="acme/none"))
     for name in ("none", "..", "../lint", ".", "a\nb"):
-        assert "no component" in reason(at("1.0.0", name)), name
+        assert "no component" in reason(find_component("1.0.0", name)), name
 
 
-def test_what_changed(clone: Clone, reading: Reader) -> None:
+def test_changed_files(clone: Clone, reader: Reader) -> None:
     first = clone.commit(**{"a": "1", "b": "1", "old name": "same"})
     clone.run("checkout", "--quiet", "-b", "feature")
     (clone.folder / "old name").rename(clone.folder / "new name")
@@ -166,30 +168,30 @@ def test_what_changed(clone: Clone, reading: Reader) -> None:
     clone.commit(b="2")
     clone.run("checkout", "--quiet", "--orphan", "apart")
     clone.commit()
-    repo = published(clone)
-    changed = changed_files(reading, repo, sha, first)
+    repo = publish(clone)
+    changed = changed_files(reader, repo, sha, first)
     assert changed(None) == frozenset(("a", "old name", "new name"))
     assert changed("main") == frozenset(("a", "old name", "new name"))
     assert reason(changed("gone")) == 'there is no ref "gone" in this repository'
     assert "no common history" in reason(changed("apart"))
-    assert changed_files(reading, repo, sha, None)(None) is None
-    assert changed_files(reading, repo, sha, "1" * 40)(None) is None, "the commit of a forced push may be gone"
-    files = TreeFiles(reading, repo, sha)
+    assert changed_files(reader, repo, sha, None)(None) is None
+    assert changed_files(reader, repo, sha, "1" * 40)(None) is None, "the commit before a forced push may be missing"
+    files = TreeFiles(reader, repo, sha)
     assert set(files) == {"a", "b", "new name"}
     assert "a" in files
     assert len(files["a"]) == 40
 
 
 class _Remote(PlainHandler):
-    """Serves small files, large ones, and redirects to the path in the query."""
+    """Serves small files, large ones, and redirects to the path in the query; slow files wait for `resume`."""
 
-    asked: ClassVar[list[str]] = []
-    go: ClassVar[threading.Event] = threading.Event()
+    requested: ClassVar[list[str]] = []
+    resume: ClassVar[threading.Event] = threading.Event()
 
     def respond(self) -> None:
-        self.asked.append(self.path)
+        self.requested.append(self.path)
         if "slow" in self.path:
-            self.go.wait(60)
+            self.resume.wait(60)
         path, _, query = self.path.partition("?")
         body = b"#" * (2_000_000 if path.endswith("big.yml") else 5)
         status = 302 if query else 404 if path.endswith("none.yml") else 200
@@ -198,10 +200,10 @@ class _Remote(PlainHandler):
 
 @pytest.fixture
 def remote() -> Iterator[str]:
-    """The address of a server of files."""
-    _Remote.asked.clear()
-    _Remote.go.clear()
-    with serving_http(_Remote) as server:
+    """The URL of a file server."""
+    _Remote.requested.clear()
+    _Remote.resume.clear()
+    with run_http_server(_Remote) as server:
         yield f"http://127.0.0.1:{server.server_port}"
 
 
@@ -214,7 +216,7 @@ async def test_remote_files(remote: str) -> None:
     assert "redirects more than 3 times" in reason(
         await files.fetch(f"{remote}/ci/a.yml?/ci/a.yml?/ci/a.yml?/ci/a.yml?/ci/a.yml?/ci/b.yml")
     )
-    before = list(_Remote.asked)
+    before = list(_Remote.requested)
     for address in (
         f"{remote}/secret.yml",
         f"{remote}/ci-too/a.yml",
@@ -226,30 +228,32 @@ async def test_remote_files(remote: str) -> None:
     ):
         assert "not on the cell's list" in reason(await files.fetch(address)), address
     for address in (f"{remote}@evil.example/ci/a", "http://evil.example\\@127.0.0.1/ci", "file:///etc/passwd", "x", ""):
-        assert "not a plain one" in reason(await files.fetch(address)), address
-    assert before == _Remote.asked, "nobody was asked"
+        assert "not a plain http or https address" in reason(await files.fetch(address)), address
+    assert before == _Remote.requested, "no request was sent"
     assert "not on the cell's list" in reason(await files.fetch(f"{remote}/ci/a.yml?/secret.yml"))
-    assert "/secret.yml" not in _Remote.asked
+    assert "/secret.yml" not in _Remote.requested
     assert "cannot be fetched" in reason(
         await RemoteFiles(("http://127.0.0.1:1",), limit_bytes=9).fetch("http://127.0.0.1:1")
     )
     assert "not on the cell's list" in reason(await RemoteFiles((), limit_bytes=9).fetch(f"{remote}/ci/a.yml"))
 
 
-async def test_an_address_that_hangs_is_left_alone_for_a_while(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_that_hangs_is_not_requested_again_for_a_while(
+    remote: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("remuda.cell.pipelines.remote_files.DEADLINE_SECONDS", 0.05)
     files = RemoteFiles((f"{remote}/ci",), limit_bytes=1_000_000)
     try:
         for _ in range(3):
             assert "did not answer" in reason(await files.fetch(f"{remote}/ci/slow.yml"))
     finally:
-        _Remote.go.set()
-    assert _Remote.asked == ["/ci/slow.yml"]
+        _Remote.resume.set()
+    assert _Remote.requested == ["/ci/slow.yml"]
     monkeypatch.undo()
     assert await files.fetch(f"{remote}/ci/other.yml") == b"#####"
 
 
-def test_a_file_that_includes_from_everywhere(tmp_path: Path, remote: str) -> None:
+def test_a_file_with_includes_of_every_kind(tmp_path: Path, remote: str) -> None:
     with ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell:
         component = "spec: {inputs: {name: {}}}\n---\n$[[ inputs.name ]]: {script: [component]}\n"
         lib = {"jobs/one.yml": "one: {script: [one]}\ninclude: two.yml\n", "two.yml": "two: {script: [two]}\n"}
@@ -262,54 +266,54 @@ def test_a_file_that_includes_from_everywhere(tmp_path: Path, remote: str) -> No
               - local: /ci/own.yml
         """
         own = {"ci/own.yml": "own: {script: [own]}\n"}
-        number = cell.new_project("app", file.replace("\n            ", "\n"), **own)
-        [failed] = cell.api("GET", f"/projects/{number}/pipelines").json()
-        told = cell.api("GET", f"/projects/{number}/pipelines/{failed['id']}").json()
-        # The server has no YAML with jobs to offer, which is all that is wrong.
-        assert [line.split(":")[0] for line in told["yaml_errors"].splitlines()] == ["http"]
+        project_id = cell.new_project("app", file.replace("\n            ", "\n"), **own)
+        [failed] = cell.api("GET", f"/projects/{project_id}/pipelines").json()
+        details = cell.api("GET", f"/projects/{project_id}/pipelines/{failed['id']}").json()
+        # The only mistake is that the remote file contains no job.
+        assert [line.split(":")[0] for line in details["yaml_errors"].splitlines()] == ["http"]
         action = {
             "action": "update",
             "file_path": ".gitlab-ci.yml",
             "content": file.replace("\n            ", "\n").replace("- remote", "# "),
         }
         body = {"branch": "main", "commit_message": "Do without", "actions": [action]}
-        assert cell.api("POST", f"/projects/{number}/repository/commits", body).status == 201
+        assert cell.api("POST", f"/projects/{project_id}/repository/commits", body).status == 201
         runner: ScriptedRunner = cell.new_runner()
         scripts = sorted(runner.take()["steps"][0]["script"][0] for _ in range(4))
         assert scripts == ["component", "one", "own", "two"]
 
 
-def test_a_server_that_hangs_holds_up_nobody_else(tmp_path: Path, remote: str) -> None:
+def test_a_server_that_hangs_does_not_block_others(tmp_path: Path, remote: str) -> None:
     with (
         ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell,
         ThreadPoolExecutor(2 * LINTS) as threads,
     ):
-        number = cell.new_project("app", "a: {script: [x]}\n")
+        project_id = cell.new_project("app", "a: {script: [x]}\n")
 
         def lint(text: str) -> bool:
-            return bool(cell.api("POST", f"/projects/{number}/ci/lint", {"content": text}).json()["valid"])
+            return bool(cell.api("POST", f"/projects/{project_id}/ci/lint", {"content": text}).json()["valid"])
 
         slow = f"include: [{{remote: '{remote}/ci/slow.yml'}}]\na: {{script: [x]}}\n"
         waiting = [threads.submit(lint, slow) for _ in range(2 * LINTS)]
         try:
-            while len(_Remote.asked) < 2 * LINTS:
-                assert not any(each.done() for each in waiting)
-                _Remote.go.wait(0.01)
+            while len(_Remote.requested) < 2 * LINTS:
+                assert not any(future.done() for future in waiting)
+                _Remote.resume.wait(0.01)
             assert lint("b: {script: [x]}\n")
-            assert not any(each.done() for each in waiting)
+            assert not any(future.done() for future in waiting)
         finally:
-            _Remote.go.set()
+            _Remote.resume.set()
 
 
 def test_many_slow_remote_files(tmp_path: Path, remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.cell.pipelines.creation.REMOTE_SECONDS", 1e-9)
     with ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell:
-        number = cell.new_project("app", "a: {script: [x]}\n")
+        project_id = cell.new_project("app", "a: {script: [x]}\n")
         text = f"include: [{{remote: '{remote}/ci/none.yml'}}, {{remote: '{remote}/ci/a.yml'}}]\n"
-        found = cell.api("POST", f"/projects/{number}/ci/lint", {"content": text}).json()["errors"]
-    assert "answered 404" in found[0]
-    assert "the remote files before it took" in found[1]
-    assert _Remote.asked == ["/ci/none.yml"]
+        errors = cell.api("POST", f"/projects/{project_id}/ci/lint", {"content": text}).json()["errors"]
+    assert "answered 404" in errors[0]
+    assert "the remote files before it took" in errors[1]
+    assert _Remote.requested == ["/ci/none.yml"]
 
 
 @pytest.mark.parametrize(
@@ -327,12 +331,12 @@ def test_many_slow_remote_files(tmp_path: Path, remote: str, monkeypatch: pytest
         ("local: .gitlab-ci.yml", "circle"),
     ],
 )
-def test_includes_that_are_refused(cell: ServedCell, include: str, expected: str) -> None:
-    number = cell.new_project(
+def test_refused_includes(cell: ServedCell, include: str, expected: str) -> None:
+    project_id = cell.new_project(
         "app", f"include: [{include if include[0] == '{' else '{' + include + '}'}]\na: {{script: [x]}}\n"
     )
-    [failed] = cell.api("GET", f"/projects/{number}/pipelines").json()
-    told = cell.api("GET", f"/projects/{number}/pipelines/{failed['id']}").json()
-    assert told["status"] == "failed"
-    assert expected in told["yaml_errors"]
-    assert told["yaml_errors"].startswith(".gitlab-ci.yml:1:")
+    [failed] = cell.api("GET", f"/projects/{project_id}/pipelines").json()
+    details = cell.api("GET", f"/projects/{project_id}/pipelines/{failed['id']}").json()
+    assert details["status"] == "failed"
+    assert expected in details["yaml_errors"]
+    assert details["yaml_errors"].startswith(".gitlab-ci.yml:1:")

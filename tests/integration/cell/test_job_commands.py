@@ -1,4 +1,4 @@
-"""`remuda job` against a cell."""
+"""The commands `remuda job` and `remuda runner` against a cell."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ FILE = "build:\n  script: make\ngpu:\n  tags: [gpu]\n  script: make gpu\n"
 
 
 @pytest.fixture(autouse=True)
-def _known_cell(cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
+def _cell_with_pipeline(cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMUDA_URL", cell.url)
     monkeypatch.setenv("REMUDA_TOKEN", cell.token)
     cell.new_project("app", FILE)
@@ -25,10 +25,10 @@ def _known_cell(cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_why(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
     gpu = next(job["id"] for job in cell.api("GET", "/projects/1/jobs").json() if job["name"] == "gpu")
     assert call(["job", "why", str(gpu)]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"job {gpu}: gpu (root/app, pipeline 1)\n  pending")
-    assert "waits for a runner: the only one does not fit" in told
-    assert "no runner has the tag gpu: register one or change the tags" in told
+    output = capsys.readouterr().out
+    assert output.startswith(f"job {gpu}: gpu (root/app, pipeline 1)\n  pending")
+    assert "waits for a runner: the only one does not fit" in output
+    assert "no runner has the tag gpu: register one or change the tags" in output
     assert call(["job", "why", str(gpu), "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["runners"]["matching"] == 0
 
@@ -41,8 +41,8 @@ def test_cancel(cell: ServedCell, capsys: pytest.CaptureFixture[str]) -> None:
         cell.send("PUT", f"/api/v4/jobs/{job['id']}", {"token": job["token"], "state": "running"}, **token).status
         == 200
     )
-    for words in ([], ["--output", "json"]):
-        assert call(["job", "cancel", str(job["id"]), *words]) == 0
+    for options in ([], ["--output", "json"]):
+        assert call(["job", "cancel", str(job["id"]), *options]) == 0
     first, _, document = capsys.readouterr().out.partition("\n")
     assert (first, json.loads(document)["status"]) == (f"job {job['id']} is canceling", "canceling")
     assert call(["job", "cancel", str(job["id"]), "--force"]) == 0
@@ -52,17 +52,17 @@ def test_cancel(cell: ServedCell, capsys: pytest.CaptureFixture[str]) -> None:
 def test_payload(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
     job = runner.take()
     assert call(["job", "payload", str(job["id"])]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["id"], shown["token"]) == (job["id"], "[MASKED]")
+    payload = json.loads(capsys.readouterr().out)
+    assert (payload["id"], payload["token"]) == (job["id"], "[MASKED]")
 
 
 def test_show_splits_the_time(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
     job = runner.take()
     runner.put(job, "success")
     assert call(["job", "show", str(job["id"]), "--output", "json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert set(shown["times"]["split"]["parts"]) == {"waiting", "running"}
-    assert shown["steps"] == []
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["times"]["split"]["parts"]) == {"waiting", "running"}
+    assert document["steps"] == []
 
 
 def test_steps_of_a_long_job(
@@ -80,9 +80,7 @@ def test_steps_of_a_long_job(
     assert last == "  note       only the first 1500 step events are counted"
 
 
-def test_show_tells_all_of_the_steps(
-    cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_prints_all_steps(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
     job = runner.take()
     times = {"started_at": "2026-01-01T00:00:00.000000Z", "finished_at": "2026-01-01T00:00:02.000000Z"}
     denied = {"decision": "denied", "rule": "no curl", "reason": "not here"}
@@ -110,12 +108,12 @@ def test_show_tells_all_of_the_steps(
     )
 
 
-def test_there_is_no_such_job() -> None:
+def test_a_missing_job() -> None:
     with pytest.raises(RefusedError, match="404 Job Not Found"):
         call(["job", "why", "999"])
 
 
-def test_runners_and_how_much_they_do(
+def test_list_of_runners_and_their_load(
     cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runner.take(info={"version": "1.2", "config": {"capacity": 4, "gpus": ""}})
@@ -124,8 +122,8 @@ def test_runners_and_how_much_they_do(
     assert headings == ["runner", "description", "type", "tags", "manager", "version", "jobs", "load", "status", "seen"]
     assert row[:6] == ["1", "instance", "s_0123456789ab", "1.2", "1/4", "online"]
     assert call(["runner", "list", "--output", "json"]) == 0
-    [shown] = json.loads(capsys.readouterr().out)
-    assert [(one["capacity"], one["running_jobs"]) for one in shown["managers"]] == [(4, 1)]
+    [document] = json.loads(capsys.readouterr().out)
+    assert [(manager["capacity"], manager["running_jobs"]) for manager in document["managers"]] == [(4, 1)]
 
 
 def test_settings_of_a_runner(runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,14 +140,14 @@ def test_settings_of_a_runner(runner: ScriptedRunner, capsys: pytest.CaptureFixt
         call(["runner", "set", "1", "--poll-hold", "3601"])
 
 
-def test_who_is_no_administrator_sees_the_runners_that_they_manage(
+def test_a_user_sees_the_runners_that_they_manage(
     cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = cell.api("POST", "/users", {"username": "ann", "name": "Ann", "email": "ann@example.com"}).json()["id"]
-    made = cell.api("POST", f"/users/{user}/personal_access_tokens", {"name": "own", "scopes": ["api"]}).json()
+    token = cell.api("POST", f"/users/{user}/personal_access_tokens", {"name": "own", "scopes": ["api"]}).json()
     cell.api("POST", "/projects/1/members", {"user_id": user, "access_level": 40})
-    wanted = {"runner_type": "project_type", "project_id": 1, "description": "hers"}
-    assert cell.api("POST", "/user/runners", wanted).status == 201
-    monkeypatch.setenv("REMUDA_TOKEN", made["token"])
+    body = {"runner_type": "project_type", "project_id": 1, "description": "hers"}
+    assert cell.api("POST", "/user/runners", body).status == 201
+    monkeypatch.setenv("REMUDA_TOKEN", token["token"])
     assert call(["runner", "list", "--output", "json"]) == 0
-    assert [one["description"] for one in json.loads(capsys.readouterr().out)] == ["hers"]
+    assert [row["description"] for row in json.loads(capsys.readouterr().out)] == ["hers"]

@@ -1,4 +1,4 @@
-"""Reasons, times, payloads, results and policies over HTTP, as clients see them."""
+"""Jobs in the Remuda API: why they wait or failed, priorities, times, step results, payloads and policies."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cells.people import a_group, a_member, a_person, a_project_in
+from tests.support.cells.people import add_member, create_group, create_group_project, create_person
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 from remuda.cell.dispatch import step_results
@@ -29,14 +29,15 @@ gpu:
 """
 
 
-def own(cell: ServedCell, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+def send(cell: ServedCell, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    """Send a request below /api/remuda/v1, by default as administrator."""
     return cell.send(method, f"/api/remuda/v1{path}", body, **({"PRIVATE_TOKEN": cell.token} | headers))
 
 
 def jobs_of(cell: ServedCell) -> dict[str, int]:
     [pipeline] = cell.until_pipelines(1)
-    found = cell.api("GET", f"/projects/{pipeline['project_id']}/pipelines/{pipeline['id']}/jobs").json()
-    return {job["name"]: job["id"] for job in found}
+    rows = cell.api("GET", f"/projects/{pipeline['project_id']}/pipelines/{pipeline['id']}/jobs").json()
+    return {job["name"]: job["id"] for job in rows}
 
 
 @pytest.fixture
@@ -46,46 +47,48 @@ def jobs(cell: ServedCell) -> dict[str, int]:
 
 
 class TestWhy:
-    def test_what_each_waits_for(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
-        gpu = own(cell, "GET", f"/jobs/{jobs['gpu']}/why").json()
+    def test_reasons_of_waiting_and_failed_jobs(
+        self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]
+    ) -> None:
+        gpu = send(cell, "GET", f"/jobs/{jobs['gpu']}/why").json()
         assert gpu["advice"] == ["no runner has the tag gpu: register one or change the tags"]
         assert gpu["runners"]["others"] == [{"reason": "lacks the tags gpu", "count": 1}]
-        build = own(cell, "GET", f"/jobs/{jobs['build']}/why").json()
+        build = send(cell, "GET", f"/jobs/{jobs['build']}/why").json()
         assert (build["status"], build["queue"]["ahead"]) == ("pending", 0)
         assert build["runners"]["never_seen"] == 1
-        test = own(cell, "GET", f"/jobs/{jobs['test']}/why").json()
+        test = send(cell, "GET", f"/jobs/{jobs['test']}/why").json()
         assert {wait["job"]["name"] for wait in test["waits_for"] if wait["kind"] == "job"} == {"build", "gpu"}
         runner.put(runner.take(), "failed", failure_reason="script_failure", exit_code=3)
-        failed = own(cell, "GET", f"/jobs/{jobs['build']}/why").json()
+        failed = send(cell, "GET", f"/jobs/{jobs['build']}/why").json()
         assert failed["failure"] == {"reason": "script_failure", "fault": "user", "exit_code": 3}
 
-    def test_who_may_ask(self, cell: ServedCell, jobs: dict[str, int]) -> None:
-        assert own(cell, "GET", "/jobs/999/why").status == 404
+    def test_missing_jobs_and_tokens(self, cell: ServedCell, jobs: dict[str, int]) -> None:
+        assert send(cell, "GET", "/jobs/999/why").status == 404
         assert cell.send("GET", f"/api/remuda/v1/jobs/{jobs['build']}/why").status == 401
 
-    def test_projects_that_one_may_not_know_are_not_named(self, cell: ServedCell) -> None:
-        """On both sides of a trigger job."""
-        group = a_group(cell, "acme")
-        below = a_project_in(cell, group, "below", "inner: {script: [echo]}\n")
-        above = a_project_in(cell, group, "above", "hush: {trigger: {project: acme/below, strategy: depend}}\n")
+    def test_projects_that_the_user_cannot_see_are_not_named(self, cell: ServedCell) -> None:
+        """Checks both projects of a trigger job: the upstream and the downstream one."""
+        group = create_group(cell, "acme")
+        below = create_group_project(cell, group, "below", "inner: {script: [echo]}\n")
+        above = create_group_project(cell, group, "above", "hush: {trigger: {project: acme/below, strategy: depend}}\n")
 
         def newest(project: int, kind: str) -> dict[str, Any]:
             pipeline = cell.api("GET", f"/projects/{project}/pipelines").json()[0]["id"]
-            found: list[dict[str, Any]] = cell.api("GET", f"/projects/{project}/pipelines/{pipeline}/{kind}").json()
-            return found[0]
+            rows: list[dict[str, Any]] = cell.api("GET", f"/projects/{project}/pipelines/{pipeline}/{kind}").json()
+            return rows[0]
 
         wait_until(lambda: newest(above, "bridges")["downstream_pipeline"], "the trigger job starts a pipeline")
         hush, inner = newest(above, "bridges")["id"], newest(below, "jobs")["id"]
-        up, down = a_person(cell, "up"), a_person(cell, "down")
-        a_member(cell, f"projects/{above}", up, 20)
-        a_member(cell, f"projects/{below}", down, 20)
+        up, down = create_person(cell, "up"), create_person(cell, "down")
+        add_member(cell, f"projects/{above}", up, 20)
+        add_member(cell, f"projects/{below}", down, 20)
         for path in (f"/jobs/{hush}/why", f"/jobs/{hush}"):
-            assert b"acme/below" in own(cell, "GET", path).body
-            shown = own(cell, "GET", path, PRIVATE_TOKEN=up.token)
-            assert (shown.status, b"below" in shown.body) == (200, False), path
-        assert b"hush" in own(cell, "GET", f"/jobs/{inner}/why").body
-        shown = own(cell, "GET", f"/jobs/{inner}/why", PRIVATE_TOKEN=down.token)
-        assert (shown.status, b"hush" in shown.body) == (200, False)
+            assert b"acme/below" in send(cell, "GET", path).body
+            response = send(cell, "GET", path, PRIVATE_TOKEN=up.token)
+            assert (response.status, b"below" in response.body) == (200, False), path
+        assert b"hush" in send(cell, "GET", f"/jobs/{inner}/why").body
+        response = send(cell, "GET", f"/jobs/{inner}/why", PRIVATE_TOKEN=down.token)
+        assert (response.status, b"hush" in response.body) == (200, False)
 
 
 class TestPriority:
@@ -93,26 +96,26 @@ class TestPriority:
         self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]
     ) -> None:
         cell.api("PUT", "/runners/1", {"tag_list": ["gpu"]})
-        answer = own(cell, "PUT", f"/jobs/{jobs['gpu']}", {"priority": 50})
+        answer = send(cell, "PUT", f"/jobs/{jobs['gpu']}", {"priority": 50})
         assert (answer.status, answer.json()["priority"]) == (200, 50)
         assert runner.take()["id"] == jobs["gpu"]
-        refused = own(cell, "PUT", f"/jobs/{jobs['gpu']}", {"priority": 1})
+        refused = send(cell, "PUT", f"/jobs/{jobs['gpu']}", {"priority": 1})
         assert refused.status == 400
         assert "only a job that waits" in refused.json()["message"]
 
     @pytest.mark.parametrize("body", [{"priority": 101}, {"priority": "x"}, {}, {"priority": None}])
-    def test_what_is_no_priority(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
-        assert own(cell, "PUT", f"/jobs/{jobs['build']}", body).status == 400
+    def test_invalid_priorities(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
+        assert send(cell, "PUT", f"/jobs/{jobs['build']}", body).status == 400
 
     def test_only_an_administrator_puts_a_job_before_those_of_other_projects(
         self, cell: ServedCell, jobs: dict[str, int]
     ) -> None:
         project = cell.api("GET", "/projects").json()[0]["id"]
-        ada = a_person(cell, "ada")
-        a_member(cell, f"projects/{project}", ada, 40)
+        ada = create_person(cell, "ada")
+        add_member(cell, f"projects/{project}", ada, 40)
 
         def put(priority: int) -> int:
-            return own(cell, "PUT", f"/jobs/{jobs['build']}", {"priority": priority}, PRIVATE_TOKEN=ada.token).status
+            return send(cell, "PUT", f"/jobs/{jobs['build']}", {"priority": priority}, PRIVATE_TOKEN=ada.token).status
 
         assert [put(1), put(0), put(-1), put(0)] == [403, 200, 200, 200]
         assert cell.api("PUT", f"/projects/{project}", {"priority": 5}).status == 200
@@ -154,9 +157,9 @@ class TestTimes:
         results = results_of(
             job, ("get_sources", "checkout", 0, 1e-3), ("upload_artifacts", "artifacts_upload", 0, 1e-3)
         )
-        own(cell, "POST", f"/jobs/{job['id']}/results", {"results": results}, JOB_TOKEN=job["token"])
+        send(cell, "POST", f"/jobs/{job['id']}/results", {"results": results}, JOB_TOKEN=job["token"])
         runner.put(job, "success")
-        split = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
+        split = send(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
         assert split["source"] == "steps"
         assert sum(split["parts"].values()) == pytest.approx(split["total_seconds"], abs=1e-6)
         assert split["parts"]["clone"] > 0
@@ -173,20 +176,20 @@ class TestTimes:
         for start in range(0, len(log), 1_000_000):
             runner.patch(job, start, log[start : start + 1_000_000])
         runner.put(job, "success")
-        split = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
+        split = send(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
         assert split["source"] == "sections"
         assert split["parts"]["script"] > 0
         assert split["parts"]["clone"] == 0
 
-    def test_by_nothing_else(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+    def test_without_steps_and_sections(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         job = runner.take()
         runner.put(job, "success")
-        split = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
+        split = send(cell, "GET", f"/jobs/{job['id']}").json()["times"]["split"]
         assert (split["source"], list(split["parts"])) == ("times", ["waiting", "running"])
 
 
 class TestResults:
-    def test_in_parts_and_without_secrets(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
+    def test_in_pages_and_without_secrets(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         cell.api("POST", "/projects/1/variables", {"key": "P", "value": "hunter2-hunter2", "masked": True})
         job = runner.take()
         results: list[dict[str, Any]] = [
@@ -195,31 +198,31 @@ class TestResults:
         results[2]["error"] = f"no hunter2-hunter2, no {job['token']}"
         results[3] |= {"outputs": {"long": "x" * 300_000}, "usage": {"cpu": 1}}
         path = f"/jobs/{job['id']}"
-        assert own(cell, "POST", f"{path}/results", {"results": results}, JOB_TOKEN=job["token"]).status == 200
-        first = own(cell, "GET", f"{path}/steps?limit=4").json()
+        assert send(cell, "POST", f"{path}/results", {"results": results}, JOB_TOKEN=job["token"]).status == 200
+        first = send(cell, "GET", f"{path}/steps?limit=4").json()
         assert [result["seq"] for result in first["results"]] == [1, 2, 3, 4]
         assert first["results"][2]["error"] == "no [MASKED], no glcbt-[MASKED]"
-        kept = {"seq": 4, "event": "started", "name": "s4", "usage": {"cpu": 1}}
-        assert first["results"][3] == kept | {"cut": True, "left_out": ["outputs"]}
-        rest = own(cell, "GET", f"{path}/steps?limit=4&after={first['next_after']}").json()
+        expected = {"seq": 4, "event": "started", "name": "s4", "usage": {"cpu": 1}}
+        assert first["results"][3] == expected | {"cut": True, "left_out": ["outputs"]}
+        rest = send(cell, "GET", f"{path}/steps?limit=4&after={first['next_after']}").json()
         assert [result["seq"] for result in rest["results"]] == [5, 6, 7]
         assert rest["next_after"] is None
         for wrong in ("x", "9" * 19):
-            assert own(cell, "GET", f"{path}/steps?after={wrong}").status == 400
-        assert own(cell, "GET", f"{path}/steps?limit=0").status == 200
+            assert send(cell, "GET", f"{path}/steps?after={wrong}").status == 400
+        assert send(cell, "GET", f"{path}/steps?limit=0").status == 200
 
     def test_limits(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         job = runner.take()
         path = f"/jobs/{job['id']}/results"
-        many = own(cell, "POST", path, {"results": [{"seq": 50_001}]}, JOB_TOKEN=job["token"])
+        many = send(cell, "POST", path, {"results": [{"seq": 50_001}]}, JOB_TOKEN=job["token"])
         assert many.status == 413
         deep = json.loads("[" * 300 + "]" * 300)
-        nested = own(cell, "POST", path, {"results": [{"seq": 1, "outputs": deep}]}, JOB_TOKEN=job["token"])
+        nested = send(cell, "POST", path, {"results": [{"seq": 1, "outputs": deep}]}, JOB_TOKEN=job["token"])
         assert nested.status == 400
 
 
-def test_results_beyond_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job goes on, and whoever asks is told."""
+def test_results_above_the_size_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job goes on, and responses say that results are missing."""
     monkeypatch.setattr(step_results, "PAGE", 2)
     monkeypatch.setattr(pipeline_progress, "STEPS_BYTES", 150)
     monkeypatch.setattr(results, "PAGE_BYTES", 400)
@@ -229,37 +232,39 @@ def test_results_beyond_what_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
         job = runner.take()
         path = f"/jobs/{job['id']}"
         for number in range(1, 10):
-            one = {"seq": number, "event": "finished", "name": "s", "outputs": {"text": "x" * 100}}
-            answer = own(cell, "POST", f"{path}/results", {"results": [one]}, JOB_TOKEN=job["token"])
+            step = {"seq": number, "event": "finished", "name": "s", "outputs": {"text": "x" * 100}}
+            answer = send(cell, "POST", f"{path}/results", {"results": [step]}, JOB_TOKEN=job["token"])
             assert (answer.status, answer.json()["next_seq"]) == (200, number + 1)
         assert runner.put(job, "success").status == 200
-        found: list[Any] = []
+        stored: list[Any] = []
         after: int | None = 0
         while after is not None:
-            part = own(cell, "GET", f"{path}/steps?after={after}").json()
-            assert 0 < len(part["results"]) <= 3
-            found, after = found + part["results"], part["next_after"]
-        assert [one["event"] for one in found[-2:]] == ["finished", "cut"]
-        assert [one["seq"] for one in found] == list(range(1, len(found) + 1))
-        assert "1000 bytes" in found[-1]["note"]
-        times = own(cell, "GET", path).json()["times"]
-        assert (len(times["steps"]), times["note"]) == (len(found) - 1, found[-1]["note"])
+            page = send(cell, "GET", f"{path}/steps?after={after}").json()
+            assert 0 < len(page["results"]) <= 3
+            stored, after = stored + page["results"], page["next_after"]
+        assert [step["event"] for step in stored[-2:]] == ["finished", "cut"]
+        assert [step["seq"] for step in stored] == list(range(1, len(stored) + 1))
+        assert "1000 bytes" in stored[-1]["note"]
+        times = send(cell, "GET", path).json()["times"]
+        assert (len(times["steps"]), times["note"]) == (len(stored) - 1, stored[-1]["note"])
         [pipeline] = cell.until_pipelines(1)
-        told = own(cell, "GET", f"/pipelines/{pipeline['id']}/progress?details=all").json()["jobs"][0]
-        standing = [{name: value for name, value in one.items() if name != "outputs"} for one in found]
-        assert told["steps"] == standing[: len(told["steps"])]
-        assert 0 < len(told["steps"]) < len(found)
-        assert told["steps_note"] == f"there are more: GET /api/remuda/v1{path}/steps tells all"
+        job_progress = send(cell, "GET", f"/pipelines/{pipeline['id']}/progress?details=all").json()["jobs"][0]
+        without_outputs = [{name: value for name, value in step.items() if name != "outputs"} for step in stored]
+        assert job_progress["steps"] == without_outputs[: len(job_progress["steps"])]
+        assert 0 < len(job_progress["steps"]) < len(stored)
+        assert (
+            job_progress["steps_note"] == f"not all steps fit into this answer: GET /api/remuda/v1{path}/steps has all"
+        )
 
 
-def test_only_so_many_results_are_read_for_the_times(
+def test_times_are_read_from_a_limited_number_of_results(
     cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_jobs, "RESULTS", 3)
     job = runner.take()
     sent = [{"seq": number, "event": "finished", "name": f"s{number}"} for number in range(1, 5)]
-    assert own(cell, "POST", f"/jobs/{job['id']}/results", {"results": sent}, JOB_TOKEN=job["token"]).status == 200
-    times = own(cell, "GET", f"/jobs/{job['id']}").json()["times"]
+    assert send(cell, "POST", f"/jobs/{job['id']}/results", {"results": sent}, JOB_TOKEN=job["token"]).status == 200
+    times = send(cell, "GET", f"/jobs/{job['id']}").json()["times"]
     assert [step["name"] for step in times["steps"]] == ["s1", "s2", "s3"]
     assert times["note"] == "only the first 3 step events are counted"
 
@@ -268,30 +273,32 @@ class TestPayload:
     def test_without_secrets(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         cell.api("POST", "/projects/1/variables", {"key": "P", "value": "hunter2-hunter2", "masked": True})
         job = runner.take()
-        shown = own(cell, "GET", f"/jobs/{job['id']}/payload")
-        assert shown.status == 200
-        assert "attachment" in shown.headers["Content-Disposition"]
-        assert job["token"].encode() not in shown.body
-        assert b"hunter2" not in shown.body
-        assert set(shown.json()) == set(job)
-        assert shown.json()["features"] == job["features"]
-        assert shown.json()["steps"] == job["steps"]
+        response = send(cell, "GET", f"/jobs/{job['id']}/payload")
+        assert response.status == 200
+        assert "attachment" in response.headers["Content-Disposition"]
+        assert job["token"].encode() not in response.body
+        assert b"hunter2" not in response.body
+        assert set(response.json()) == set(job)
+        assert response.json()["features"] == job["features"]
+        assert response.json()["steps"] == job["steps"]
 
 
 class TestPolicies:
-    def test_kept_by_version_and_sent(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
-        assert own(cell, "GET", "/policies/project/1").json() == {
+    def test_versions_and_layers_in_the_payload(
+        self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]
+    ) -> None:
+        assert send(cell, "GET", "/policies/project/1").json() == {
             "scope": "project",
             "id": 1,
             "version": 0,
             "document": {},
             "updated_at": None,
         }
-        put = own(cell, "PUT", "/policies/project/1", {"document": {"rules": [{"allow": "builtin"}]}})
+        put = send(cell, "PUT", "/policies/project/1", {"document": {"rules": [{"allow": "builtin"}]}})
         assert (put.status, put.json()["version"]) == (200, 1)
-        organization = own(cell, "PUT", "/policies/organization/1", {"document": {"default": "deny"}, "version": 0})
+        organization = send(cell, "PUT", "/policies/organization/1", {"document": {"default": "deny"}, "version": 0})
         assert organization.status == 200
-        late = own(cell, "PUT", "/policies/project/1", {"document": {}, "version": 0})
+        late = send(cell, "PUT", "/policies/project/1", {"document": {}, "version": 0})
         assert late.status == 409
         layers = runner.take()["remuda"]["step_policy"]["layers"]
         assert [(layer["scope"], layer["version"]) for layer in layers] == [("organization", 1), ("project", 1)]
@@ -306,15 +313,15 @@ class TestPolicies:
             ("/policies/project/x", 400),
         ],
     )
-    def test_scopes_that_are_not_there(self, cell: ServedCell, path: str, status: int) -> None:
-        assert own(cell, "GET", path).status == status
-        assert own(cell, "PUT", path, {"document": {}}).status == status
+    def test_missing_scopes(self, cell: ServedCell, path: str, status: int) -> None:
+        assert send(cell, "GET", path).status == status
+        assert send(cell, "PUT", path, {"document": {}}).status == status
 
     @pytest.mark.parametrize("body", [{}, {"document": []}, {"document": "x"}, {"document": {"x": "y" * 70_000}}])
-    def test_what_is_no_policy(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
-        assert own(cell, "PUT", "/policies/project/1", body).status == 400
+    def test_invalid_policies(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
+        assert send(cell, "PUT", "/policies/project/1", body).status == 400
 
     def test_mistakes_in_a_policy_are_named(self, cell: ServedCell, jobs: dict[str, int]) -> None:
-        refused = own(cell, "PUT", "/policies/project/1", {"document": {"ruels": []}})
+        refused = send(cell, "PUT", "/policies/project/1", {"document": {"ruels": []}})
         assert refused.status == 400
         assert b"policy of project 1: ruels: unknown key; did you mean rules?" in refused.body

@@ -1,4 +1,4 @@
-"""The 201 of jobs/request for a file that uses most of what a job can say, as a runner reads it."""
+"""The job payload of a pipeline file that uses most keywords of a job."""
 
 import json
 
@@ -68,7 +68,7 @@ def test_everything(cell: ServedCell, runner: ScriptedRunner) -> None:
     assert (password["file"], password["vault"]["field"]) == (True, "password")
     assert password["vault"]["server"]["url"] == "https://vault.example"
     assert password["vault"]["server"]["auth"]["data"] == {"jwt": "$ID"}
-    given = {each["key"]: each for each in job["variables"]}
+    sent = {variable["key"]: variable for variable in job["variables"]}
     expected = {
         "GLOBAL": "workflow",
         "PLAIN": "$GLOBAL",
@@ -77,6 +77,6 @@ def test_everything(cell: ServedCell, runner: ScriptedRunner) -> None:
         "GIVEN": "played",
         "CONFIG": "y",
     }
-    assert {key: given[key]["value"] for key in expected} == expected
-    assert (given["PLAIN"]["raw"], given["JOB"]["raw"], given["CONFIG"]["file"]) == (True, False, True)
-    assert given["ID"]["masked"]
+    assert {key: sent[key]["value"] for key in expected} == expected
+    assert (sent["PLAIN"]["raw"], sent["JOB"]["raw"], sent["CONFIG"]["file"]) == (True, False, True)
+    assert sent["ID"]["masked"]

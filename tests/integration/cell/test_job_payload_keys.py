@@ -1,4 +1,4 @@
-"""The 201 of jobs/request as a current runner decodes it: every key, of its type."""
+"""The job payload as a current runner decodes it: every key, and its type."""
 
 from types import NoneType
 from typing import Any
@@ -70,7 +70,7 @@ PAYLOAD: dict[str, Any] = {
     "policy_options": NoneType,
     "suspend_options": NoneType,
 }
-"""What a runner decodes, to the letter: one wrong type and it drops the job without a word."""
+"""The types that a runner decodes; if one is wrong, the runner silently drops the job."""
 
 FULL = """
 stages: [build, test]
@@ -88,23 +88,25 @@ full:
 """
 
 
-def wrong(value: Any, kind: Any, at: str) -> list[str]:
-    """Where a value is not what it should be."""
+def find_type_errors(value: Any, kind: Any, path: str) -> list[str]:
+    """List the places where a value has another type than it should have."""
     if isinstance(kind, dict):
         if not isinstance(value, dict) or set(value) != set(kind):
-            return [f"{at}: {sorted(value) if isinstance(value, dict) else value!r} instead of {sorted(kind)}"]
-        return [text for key, inner in kind.items() for text in wrong(value[key], inner, f"{at}.{key}")]
+            return [f"{path}: {sorted(value) if isinstance(value, dict) else value!r} instead of {sorted(kind)}"]
+        return [text for key, inner in kind.items() for text in find_type_errors(value[key], inner, f"{path}.{key}")]
     if isinstance(kind, list):
         if not isinstance(value, list) or not value:
-            return [f"{at}: {value!r} instead of a list"]
-        return [text for number, one in enumerate(value) for text in wrong(one, kind[0], f"{at}[{number}]")]
+            return [f"{path}: {value!r} instead of a list"]
+        return [
+            text for number, item in enumerate(value) for text in find_type_errors(item, kind[0], f"{path}[{number}]")
+        ]
     is_right = isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-    return [] if is_right else [f"{at}: {value!r} is no {kind}"]
+    return [] if is_right else [f"{path}: {value!r} is no {kind}"]
 
 
 def new_runner(cell: ServedCell, **settings: Any) -> CurrentRunner:
-    made = cell.api("POST", "/user/runners", {"runner_type": "instance_type", **settings})
-    return CurrentRunner(cell, made.json()["token"])
+    created = cell.api("POST", "/user/runners", {"runner_type": "instance_type", **settings})
+    return CurrentRunner(cell, created.json()["token"])
 
 
 def test_every_key_of_the_payload(cell: ServedCell) -> None:
@@ -114,14 +116,14 @@ def test_every_key_of_the_payload(cell: ServedCell) -> None:
     first.upload(b"PK\x05\x06" + b"\0" * 18)
     first.put("success")
     job = runner.take()
-    assert wrong(job.payload, PAYLOAD, "payload") == []
-    assert "run" not in job.payload, "a list or null in its place cannot be decoded"
+    assert find_type_errors(job.payload, PAYLOAD, "payload") == []
+    assert "run" not in job.payload, "a runner cannot decode a list or null here"
     assert (job.payload["inputs"], job.payload["credentials"], job.payload["secrets"]) == ([], [], {})
     assert job.payload["job_info"]["project_jobs_running_on_instance_runners_count"] == "0"
     assert job.payload["dependencies"][0]["artifacts_file"]["filename"] == "artifacts.zip"
     assert [step["name"] for step in job.payload["steps"]] == ["script", "after_script"]
     assert (job.payload["steps"][1]["when"], job.payload["steps"][1]["allow_failure"]) == ("always", True)
-    assert {one["artifact_type"]: one["artifact_format"] for one in job.payload["artifacts"]} == {
+    assert {artifact["artifact_type"]: artifact["artifact_format"] for artifact in job.payload["artifacts"]} == {
         "archive": "zip",
         "junit": "gzip",
     }
@@ -133,19 +135,19 @@ def test_every_key_of_the_payload(cell: ServedCell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "project", "maximum", "expected"),
+    ("job_timeout", "project", "maximum", "expected"),
     [("", None, None, 3600), ("2h", None, None, 7200), ("", 1200, None, 1200), ("2h", 1200, 900, 900)],
 )
-def test_the_least_timeout_goes_out(
-    cell: ServedCell, own: str, project: int | None, maximum: int | None, expected: int
+def test_the_smallest_timeout_is_sent(
+    cell: ServedCell, job_timeout: str, project: int | None, maximum: int | None, expected: int
 ) -> None:
-    timeout = f", timeout: {own}" if own else ""
-    number = cell.new_project("hello")
+    timeout = f", timeout: {job_timeout}" if job_timeout else ""
+    project_id = cell.new_project("hello")
     if project is not None:
-        assert cell.api("PUT", f"/projects/{number}", {"build_timeout": project}).status == 200
+        assert cell.api("PUT", f"/projects/{project_id}", {"build_timeout": project}).status == 200
     actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": f"a: {{script: [x]{timeout}}}\n"}]
     body = {"branch": "main", "commit_message": "Add a pipeline", "actions": actions}
-    assert cell.api("POST", f"/projects/{number}/repository/commits", body).status == 201
+    assert cell.api("POST", f"/projects/{project_id}/repository/commits", body).status == 201
     runner = new_runner(cell, **({"maximum_timeout": maximum} if maximum else {}))
     assert runner.take().payload["runner_info"]["timeout"] == expected
 
@@ -161,17 +163,19 @@ GITLAB_USER_ID GITLAB_USER_LOGIN GITLAB_USER_NAME GITLAB_USER_EMAIL
 """
 
 
-def test_every_variable_that_a_server_has_to_send(cell: ServedCell) -> None:
+def test_every_required_variable_is_sent(cell: ServedCell) -> None:
     cell.new_project("hello", "a: {script: [x]}\n")
-    given = {one["key"]: one for one in new_runner(cell, description="big").take().payload["variables"]}
-    assert sorted(set(VARIABLES.split()) - set(given)) == []
-    token = given["CI_JOB_TOKEN"]
+    variables = {
+        variable["key"]: variable for variable in new_runner(cell, description="big").take().payload["variables"]
+    }
+    assert sorted(set(VARIABLES.split()) - set(variables)) == []
+    token = variables["CI_JOB_TOKEN"]
     assert (token["masked"], token["public"]) == (True, False)
-    assert given["CI_RUNNER_DESCRIPTION"]["value"] == "big"
+    assert variables["CI_RUNNER_DESCRIPTION"]["value"] == "big"
 
 
-def test_a_session_server_is_no_trouble(cell: ServedCell) -> None:
-    """There is no web terminal yet: what a runner says of its session server is ignored."""
+def test_a_session_server_is_ignored(cell: ServedCell) -> None:
+    """There is no web terminal yet, so the session server of a runner is not used."""
     cell.new_project("hello", "a: {script: [x]}\n")
     runner = new_runner(cell)
     session = {"url": "https://192.0.2.1:8093/session/ab", "certificate": "-----BEGIN", "authorization": "secret"}

@@ -1,4 +1,4 @@
-"""Job tokens: keys that are rotated while jobs run, opaque tokens that do all that signed ones do, and submodules."""
+"""Job tokens: rotation of the signing keys while jobs run, opaque tokens, and access to submodules."""
 
 import io
 import json
@@ -10,7 +10,13 @@ from typing import Any
 
 import jwt
 import pytest
-from tests.support.cells.people import a_group, a_member, a_person, a_project_in, an_organization
+from tests.support.cells.people import (
+    add_member,
+    create_group,
+    create_group_project,
+    create_organization,
+    create_person,
+)
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
 
@@ -27,7 +33,7 @@ use: {stage: test, script: [use]}
 
 
 class LaterClock(SystemClock):
-    """For which some seconds more have passed."""
+    """A clock that a test can advance."""
 
     later = 0.0
 
@@ -39,13 +45,13 @@ def kid_of(job: dict[str, Any]) -> str:
     return str(jwt.get_unverified_header(job["token"].removeprefix("glcbt-"))["kid"])
 
 
-def published(cell: ServedCell) -> list[str]:
+def published_key_ids(cell: ServedCell) -> list[str]:
     keys = cell.send("GET", "/oauth/discovery/keys").json()["keys"]
     return [key["kid"] for key in keys if key["alg"] == "EdDSA"]
 
 
-def verified(cell: ServedCell, job: dict[str, Any]) -> dict[str, Any]:
-    """As a service that stands before the cell checks a token, with what the cell publishes."""
+def verify_token(cell: ServedCell, job: dict[str, Any]) -> dict[str, Any]:
+    """Verify a token like a service in front of the cell, with the published keys; return its claims."""
     token = job["token"].removeprefix("glcbt-")
     key = jwt.PyJWKClient(f"{cell.url}/oauth/discovery/keys").get_signing_key_from_jwt(token)
     claims: dict[str, Any] = jwt.decode(token, key.key, algorithms=["EdDSA"], audience="gitlab-authz-token")
@@ -63,28 +69,28 @@ class TestRotation:
             before = runner.take()
             options = ["--data", str(tmp_path / "cell")]
             assert call(["cell", "keys", "rotate", "--job-tokens", *options]) == 0
-            assert len(published(cell)) == 2
+            assert len(published_key_ids(cell)) == 2
             clock.later = REFRESH_SECONDS
             after = runner.take()
             assert kid_of(after) != kid_of(before)
-            assert published(cell) == [kid_of(before), kid_of(after)]
+            assert published_key_ids(cell) == [kid_of(before), kid_of(after)]
             for job in (before, after):
-                assert verified(cell, job)["sub"].endswith(f"/{job['id']}")
-                assert "job" in verified(cell, job)["scopes"]
+                assert verify_token(cell, job)["sub"].endswith(f"/{job['id']}")
+                assert "job" in verify_token(cell, job)["scopes"]
                 assert runner.put(job, "running").status == 200
             capsys.readouterr()
             assert call(["cell", "keys", "list", "--output", "json", *options]) == 0
             listed = json.loads(capsys.readouterr().out)
-            signing = {one["name"]: one["signs"] for one in listed if one["for"] == "job tokens"}
+            signing = {key["name"]: key["signs"] for key in listed if key["for"] == "job tokens"}
             assert signing == {kid_of(before): False, kid_of(after): True}
             assert call(["cell", "keys", "rotate", "--job-tokens", "--at-once", *options]) == 0
             clock.later = 2 * REFRESH_SECONDS
-            assert len(published(cell)) == 1
+            assert len(published_key_ids(cell)) == 1
             for job in (before, after):
                 assert runner.put(job, "running").status == 403
             assert runner.put(runner.take(), "success").status == 200
 
-    def test_all_processes_of_a_cell_follow(self, tmp_path: Path, database: str) -> None:
+    def test_all_processes_of_a_cell_accept_the_new_key(self, tmp_path: Path, database: str) -> None:
         clock = LaterClock()
         with ExitStack() as stack:
             cells = [
@@ -106,21 +112,21 @@ class TestRotation:
             before = runners[1].take(hold=True)
             command = ["cell", "keys", "rotate", "--job-tokens", "--data", str(tmp_path / "cell")]
             assert call([*command, "--database", database]) == 0
-            clock.later = REFRESH_SECONDS  # only the first one looks again by itself
+            clock.later = REFRESH_SECONDS  # only the first process reads the keys again because of the time
             after = runners[0].take(hold=True)
             assert kid_of(after) != kid_of(before)
             for runner in runners:
                 for job in (before, after):
                     assert runner.put(job, "running").status == 200
 
-    def test_there_must_be_a_cell(self, tmp_path: Path) -> None:
+    def test_rotation_without_a_cell_fails(self, tmp_path: Path) -> None:
         with pytest.raises(CellError, match="cannot read"):
             call(["cell", "keys", "rotate", "--job-tokens", "--data", str(tmp_path / "none")])
         assert not (tmp_path / "none").exists()
 
 
 class TestOpaque:
-    def test_they_do_what_signed_ones_do(self, tmp_path: Path) -> None:
+    def test_opaque_tokens_work_like_signed_ones(self, tmp_path: Path) -> None:
         with ServedCell(tmp_path / "cell", job_tokens="opaque") as cell:
             project = cell.new_project("app", TWO_STAGES)
             runner = cell.new_runner()
@@ -149,7 +155,7 @@ class TestOpaque:
             assert make["token"].encode() not in stored
             assert use["token"].encode() not in stored
 
-    def test_jobs_outlive_a_change_of_the_setting(self, tmp_path: Path) -> None:
+    def test_tokens_stay_valid_after_a_change_of_the_setting(self, tmp_path: Path) -> None:
         jobs: list[dict[str, Any]] = []
         for kind in ("signed", "opaque", "signed"):
             with ServedCell(tmp_path / "cell", job_tokens=kind) as cell:
@@ -172,16 +178,16 @@ class TestOpaque:
 
 
 def test_submodules_of_the_same_cell(cell: ServedCell, runner: ScriptedRunner, tmp_path: Path) -> None:
-    acme, hidden = a_group(cell, "acme"), a_group(cell, "hidden")
-    far = a_group(cell, "faraway", organization_id=an_organization(cell, "far"))
-    a_project_in(cell, acme, "library", "x: {script: [echo], rules: [{when: never}]}\n")
-    a_project_in(cell, hidden, "secret", "x: {script: [echo], rules: [{when: never}]}\n")
-    a_project_in(cell, far, "alien", "x: {script: [echo], rules: [{when: never}]}\n")
+    acme, hidden = create_group(cell, "acme"), create_group(cell, "hidden")
+    far = create_group(cell, "faraway", organization_id=create_organization(cell, "far"))
+    create_group_project(cell, acme, "library", "x: {script: [echo], rules: [{when: never}]}\n")
+    create_group_project(cell, hidden, "secret", "x: {script: [echo], rules: [{when: never}]}\n")
+    create_group_project(cell, far, "alien", "x: {script: [echo], rules: [{when: never}]}\n")
     for path in ("acme/library", "hidden/secret", "faraway/alien"):
-        cell.let_in_all_jobs(path)
-    ada = a_person(cell, "ada")
-    a_member(cell, f"groups/{acme}", ada, 30)
-    a_project_in(cell, acme, "app", "x: {script: [echo], rules: [{when: never}]}\n")
+        cell.disable_job_token_allowlist(path)
+    ada = create_person(cell, "ada")
+    add_member(cell, f"groups/{acme}", ada, 30)
+    create_group_project(cell, acme, "app", "x: {script: [echo], rules: [{when: never}]}\n")
     work = Clone(tmp_path / "work")
     work.run("init", "--quiet", "-b", "feature")
     library = work.run("ls-remote", ada.address("acme/library"), "HEAD").stdout.split()[0]
@@ -199,20 +205,20 @@ def test_submodules_of_the_same_cell(cell: ServedCell, runner: ScriptedRunner, t
     assert (build.folder / "app" / "vendor" / ".gitlab-ci.yml").exists()
 
     def status(token: str, path: str, service: str = "git-upload-pack") -> int:
-        shown = b64encode(f"gitlab-ci-token:{token}".encode()).decode()
+        credentials = b64encode(f"gitlab-ci-token:{token}".encode()).decode()
         path = f"/{path}.git/info/refs?service={service}"
-        return cell.send("GET", path, Authorization=f"Basic {shown}").status
+        return cell.send("GET", path, Authorization=f"Basic {credentials}").status
 
     assert status(job["token"], "acme/library") == 200
     assert status(job["token"], "acme/library", "git-receive-pack") == 403
-    # Her token opens no more than she may, and nobody's opens another organization.
+    # A job token has no more access than its user, and never to another organization.
     assert status(job["token"], "hidden/secret") == status(job["token"], "faraway/alien") == 404
     cell.new_project("own", "job: {script: [echo]}\n")
     of_root = runner.take()
     assert status(of_root["token"], "hidden/secret") == 200
     assert status(of_root["token"], "faraway/alien") == 404
-    for path, started in (("hidden%2Fsecret", 400), ("faraway%2Falien", 404)):  # 400: its file leaves no job
-        asked = {"token": of_root["token"], "ref": "main"}
-        assert cell.send("POST", f"/api/v4/projects/{path}/trigger/pipeline", asked).status == started
+    for path, expected in (("hidden%2Fsecret", 400), ("faraway%2Falien", 404)):  # 400: its pipeline would have no job
+        body = {"token": of_root["token"], "ref": "main"}
+        assert cell.send("POST", f"/api/v4/projects/{path}/trigger/pipeline", body).status == expected
     assert runner.put(job, "success").status == 200
     assert status(job["token"], "acme/library") == 401

@@ -1,4 +1,4 @@
-"""What is too much, too long, too often or too slow is refused with the status that the reference names."""
+"""Requests that are too large, too long, too frequent or too slow get the status that the reference documents."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "reference" / "security.md"
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCell]:
-    """One cell for all of it: what does harm would show in a later test."""
+    """One cell for all tests: damage by one of them would show in a later one."""
     with ServedCell(tmp_path_factory.mktemp("limits") / "cell", body_silent_seconds=1.0) as served:
         yield served
 
@@ -30,8 +30,8 @@ def project(cell: ServedCell) -> int:
     return cell.new_project("app", "build:\n  script: make\n")
 
 
-def raw(cell: ServedCell, *pieces: bytes, pause: float = 0.0) -> tuple[int, bytes]:
-    """Send bytes as they are; status and body of the answer, 0 when the connection was cut."""
+def send_raw(cell: ServedCell, *pieces: bytes, pause: float = 0.0) -> tuple[int, bytes]:
+    """Send raw bytes; return status and body of the response, or status 0 if the connection was closed."""
     address = urlsplit(cell.url)
     with socket.create_connection((address.hostname or "", address.port or 0), timeout=20) as caller:
         try:
@@ -59,16 +59,16 @@ HEAD = b"GET /api/v4/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
     ],
     ids=["long value", "many headers", "long address", "at once", "long name"],
 )
-def test_heads_that_are_too_long(cell: ServedCell, pieces: list[bytes]) -> None:
-    status, body = raw(cell, *pieces)
+def test_too_long_heads(cell: ServedCell, pieces: list[bytes]) -> None:
+    status, body = send_raw(cell, *pieces)
     assert status in (431, 0), body
     if status:
         assert "431" in json.loads(body)["message"]
-    assert raw(cell, HEAD, b"X-Fine: ", b"a" * 30_000, b"\r\n\r\n")[0] in (200, 401)
+    assert send_raw(cell, HEAD, b"X-Fine: ", b"a" * 30_000, b"\r\n\r\n")[0] in (200, 401)
 
 
-def test_the_head_that_is_too_long_is_answered(cell: ServedCell) -> None:
-    status, body = raw(cell, HEAD + b"X-Long: " + b"a" * (HEAD_BYTES + 1) + b"\r\n\r\n")
+def test_a_too_long_head_gets_431(cell: ServedCell) -> None:
+    status, body = send_raw(cell, HEAD + b"X-Long: " + b"a" * (HEAD_BYTES + 1) + b"\r\n\r\n")
     assert (status, json.loads(body)) == (
         431,
         {"message": f"431 Request Header Fields Too Large - at most {HEAD_BYTES} bytes"},
@@ -87,8 +87,8 @@ def test_the_head_that_is_too_long_is_answered(cell: ServedCell) -> None:
         b"GET /api/v4/projects?" + b"a=1&" * 5000 + b" HTTP/1.1",
     ],
 )
-def test_lines_that_are_no_requests(cell: ServedCell, line: bytes) -> None:
-    status, body = raw(cell, line + b"\r\nHost: x\r\nPRIVATE-TOKEN: " + cell.token.encode() + b"\r\n\r\n")
+def test_malformed_request_lines(cell: ServedCell, line: bytes) -> None:
+    status, body = send_raw(cell, line + b"\r\nHost: x\r\nPRIVATE-TOKEN: " + cell.token.encode() + b"\r\n\r\n")
     assert status == 0 or 400 <= status < 500 or status == 200, body
     assert b"Traceback" not in body
 
@@ -103,7 +103,7 @@ def test_lines_that_are_no_requests(cell: ServedCell, line: bytes) -> None:
         {"JOB-TOKEN": "glcbt-" + "a." * 10_000},
     ],
 )
-def test_tokens_that_are_none(cell: ServedCell, headers: dict[str, str]) -> None:
+def test_malformed_tokens(cell: ServedCell, headers: dict[str, str]) -> None:
     for path in ("/api/v4/user", "/api/v4/projects", "/api/v4/jobs/1/artifacts", "/root/app.git/info/refs"):
         connection = cell.connect()
         connection.request("GET", path, headers=headers)
@@ -117,9 +117,9 @@ def nested(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("depth", [101, 900, 5_000, 100_000])
-@pytest.mark.parametrize("where", ["inputs", "description", "variables"])
-def test_deep_json(cell: ServedCell, project: int, depth: int, where: str) -> None:
-    body = b'{"ref":"main","description":"d","cron":"0 0 * * *","%s":%s}' % (where.encode(), nested(depth))
+@pytest.mark.parametrize("field", ["inputs", "description", "variables"])
+def test_deep_json(cell: ServedCell, project: int, depth: int, field: str) -> None:
+    body = b'{"ref":"main","description":"d","cron":"0 0 * * *","%s":%s}' % (field.encode(), nested(depth))
     for path in (f"/projects/{project}/pipeline_schedules", f"/projects/{project}/pipeline"):
         answer = cell.api("POST", path, body, Content_Type="application/json")
         assert answer.status == 400, answer
@@ -156,7 +156,7 @@ BIG = "x" * 500_000
         ("POST", "/projects/{id}/pipeline_schedules", {"description": "x" * 256, "ref": "main", "cron": "0 0 * * *"}),
     ],
 )
-def test_values_that_are_too_long(cell: ServedCell, project: int, method: str, path: str, body: Any) -> None:
+def test_too_long_values(cell: ServedCell, project: int, method: str, path: str, body: Any) -> None:
     answer = cell.api(method, path.replace("{id}", str(project)), body)
     if isinstance(body.get("tag_list"), list) and set(body["tag_list"]) == {"a"}:
         assert answer.status in (201, 400), "the same tag many times is one tag"
@@ -181,44 +181,44 @@ def test_a_million_tags(cell: ServedCell) -> None:
 @pytest.mark.parametrize(
     "body", [b"\xff\xfe\x00", b'{"name":"\xc3\x28"}', b'{"name":"\\ud800"}', b"name=%ff%00", b"\0" * 1000]
 )
-def test_bytes_that_are_no_text(cell: ServedCell, content_type: str, body: bytes) -> None:
+def test_bodies_that_are_no_text(cell: ServedCell, content_type: str, body: bytes) -> None:
     for path in ("/projects", "/user/runners", "/runners"):
         answer = cell.api("POST", path, body, Content_Type=content_type)
         assert 400 <= answer.status < 500, answer
 
 
-def test_bodies_that_trickle_are_given_up(cell: ServedCell) -> None:
+def test_slow_bodies_are_aborted(cell: ServedCell) -> None:
     head = b"POST /api/v4/projects HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\nPRIVATE-TOKEN: "
     pieces = [head + cell.token.encode() + b'\r\n\r\n{"name": "', *[b"x"] * 12]
-    status, body = raw(cell, *pieces, pause=0.3)
+    status, body = send_raw(cell, *pieces, pause=0.3)
     assert status in (408, 0), body
 
 
-def test_a_token_that_calls_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+def test_too_many_requests_get_429_and_retry_after(tmp_path: Path) -> None:
     rates: dict[str, Any] = {"requests_per_minute": 20, "anonymous_requests_per_minute": 10}
     with ServedCell(tmp_path / "cell", **rates) as cell:
-        made = [cell.api("GET", "/version") for _ in range(30)]
-        assert made[0].headers["RateLimit-Name"] == "user_by_address"
-        assert made[5].headers["RateLimit-Limit"] == "20"
-        refused = [answer for answer in made if answer.status == 429]
+        responses = [cell.api("GET", "/version") for _ in range(30)]
+        assert responses[0].headers["RateLimit-Name"] == "user_by_address"
+        assert responses[5].headers["RateLimit-Limit"] == "20"
+        refused = [answer for answer in responses if answer.status == 429]
         assert 5 <= len(refused) <= 11
         assert int(refused[0].headers["Retry-After"]) in (1, 2, 3)
         assert refused[0].headers["RateLimit-Remaining"] == "0"
         assert re.match(r"429 Too Many Requests - .* try again in \d seconds", refused[0].json()["message"])
         assert cell.send("GET", "/-/health").status == 200
-        # Who has not shown a token that was accepted has the allowance of the address.
+        # Callers without an accepted token share the limit of their address.
         answers = [cell.send("GET", "/api/v4/projects", PRIVATE_TOKEN=f"wrong{number}").status for number in range(15)]
         assert set(answers) == {401, 429}
 
 
 @pytest.mark.parametrize("path", ["/api/v4/nowhere", "/oauth/discovery/keys"])
-def test_a_token_that_nobody_checks_has_the_allowance_of_its_address(cell: ServedCell, path: str) -> None:
+def test_an_unchecked_token_is_limited_by_its_address(cell: ServedCell, path: str) -> None:
     for _ in range(2):
         answer = cell.send("GET", path, PRIVATE_TOKEN="invented")
         assert answer.headers["RateLimit-Name"] == "user_by_address"
 
 
-def test_runners_are_not_held_up_by_the_default(tmp_path: Path) -> None:
+def test_runners_are_not_limited_by_the_default(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell", requests_per_minute=100) as cell:
         runner = cell.new_runner()
         cell.new_project("app", "build:\n  script: make\n")
@@ -228,6 +228,6 @@ def test_runners_are_not_held_up_by_the_default(tmp_path: Path) -> None:
             assert runner.ask().status == 204
 
 
-def test_every_limit_of_the_page_is_a_status_that_is_given() -> None:
+def test_the_security_page_lists_the_statuses_of_limits() -> None:
     statuses = set(re.findall(r"\| (4\d\d)", PAGE.read_text()))
     assert {"400", "408", "413", "429", "431"} <= statuses

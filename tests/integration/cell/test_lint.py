@@ -1,4 +1,4 @@
-"""`ci/lint` through python-gitlab, and files that mean harm: by lint and as a pushed commit."""
+"""The `ci/lint` endpoints with python-gitlab, and hostile pipeline files, both linted and pushed."""
 
 import time
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import gitlab
 import pytest
 from gitlab.v4.objects import Project
-from tests.support.cells.people import a_member, a_person
+from tests.support.cells.people import add_member, create_person
 from tests.support.cells.served_cell import ServedCell
 
 SHARED = """
@@ -47,19 +47,19 @@ def project(cell: ServedCell) -> Project:
     return client.projects.get(cell.new_project("app", PIPELINE, **{"ci/shared.yml": SHARED}))
 
 
-def lint(project: Project, content: str, **given: Any) -> Any:
-    return project.ci_lint.create({"content": content, **given})
+def lint(project: Project, content: str, **options: Any) -> Any:
+    return project.ci_lint.create({"content": content, **options})
 
 
 def test_a_good_file(project: Project) -> None:
-    found = lint(project, PIPELINE, include_jobs=True)
-    assert (found.valid, found.errors, found.warnings, found.mistakes) == (True, [], [], [])
-    assert "echo base" in found.merged_yaml
-    assert "include" not in found.merged_yaml
-    [included] = found.includes
+    result = lint(project, PIPELINE, include_jobs=True)
+    assert (result.valid, result.errors, result.warnings, result.mistakes) == (True, [], [], [])
+    assert "echo base" in result.merged_yaml
+    assert "include" not in result.merged_yaml
+    [included] = result.includes
     assert (included["type"], included["location"]) == ("local", "ci/shared.yml")
     assert included["context_project"] == "root/app"
-    jobs = {job["name"]: job for job in found.jobs}
+    jobs = {job["name"]: job for job in result.jobs}
     assert sorted(jobs) == ["build", "release"]
     assert jobs["build"]["script"] == ["echo first", "echo base"]
     assert (jobs["build"]["tag_list"], jobs["release"]["stage"]) == (["linux"], "deploy")
@@ -68,8 +68,8 @@ def test_a_good_file(project: Project) -> None:
 
 
 def test_the_stored_file(project: Project) -> None:
-    found = project.ci_lint.get(include_jobs=True)
-    assert (found.valid, [job["name"] for job in found.jobs]) == (True, ["build", "release"])
+    result = project.ci_lint.get(include_jobs=True)
+    assert (result.valid, [job["name"] for job in result.jobs]) == (True, ["build", "release"])
     change = {"action": "update", "file_path": ".gitlab-ci.yml", "content": FIVE_MISTAKES}
     project.commits.create({"branch": "main", "commit_message": "Break it", "actions": [change]})
     assert project.ci_lint.get().valid is False
@@ -86,50 +86,50 @@ def test_no_file_and_no_commit(cell: ServedCell) -> None:
     assert lint(bare, "include: x.yml\na:\n  script: [x]\n").valid is False
     assert bare.ci_lint.get().valid is False
     quiet = client.projects.get(cell.new_project("quiet", README="no pipeline"))
-    found = quiet.ci_lint.get()
-    assert (found.valid, found.errors) == (False, ["Missing CI config file"])
+    result = quiet.ci_lint.get()
+    assert (result.valid, result.errors) == (False, ["Missing CI config file"])
 
 
-def test_all_mistakes_come_at_once_with_their_places(project: Project) -> None:
-    found = lint(project, FIVE_MISTAKES)
-    assert (found.valid, found.merged_yaml) == (False, None)
-    assert [(one["line"], one["key"]) for one in found.mistakes] == [
+def test_all_mistakes_are_reported_with_their_positions(project: Project) -> None:
+    result = lint(project, FIVE_MISTAKES)
+    assert (result.valid, result.merged_yaml) == (False, None)
+    assert [(mistake["line"], mistake["key"]) for mistake in result.mistakes] == [
         (3, "build:stage"),
         (5, "build:retry"),
         (8, "test:imag"),
         (11, "deploy:needs"),
         (13, "deploy:when"),
     ]
-    assert len(found.errors) == len(found.mistakes)
-    assert found.errors[0].startswith(".gitlab-ci.yml:3:10: build:stage: ")
+    assert len(result.errors) == len(result.mistakes)
+    assert result.errors[0].startswith(".gitlab-ci.yml:3:10: build:stage: ")
     with pytest.raises(gitlab.exceptions.GitlabCiLintError, match="imag"):
         project.ci_lint.validate({"content": FIVE_MISTAKES})
 
 
-def test_mistakes_of_an_included_file_name_it(project: Project) -> None:
+def test_mistakes_in_an_included_file_name_that_file(project: Project) -> None:
     change = {"action": "create", "file_path": "ci/bad.yml", "content": "b:\n  scrip: x\n"}
     project.commits.create({"branch": "main", "commit_message": "Add a bad one", "actions": [change]})
-    found = lint(project, "include: ci/bad.yml\n")
-    assert {one["file"] for one in found.mistakes} == {"ci/bad.yml"}
+    result = lint(project, "include: ci/bad.yml\n")
+    assert {mistake["file"] for mistake in result.mistakes} == {"ci/bad.yml"}
 
 
-def test_rules_are_judged_for_the_ref(cell: ServedCell, project: Project) -> None:
+def test_rules_are_evaluated_for_the_ref(cell: ServedCell, project: Project) -> None:
     change = {"action": "create", "file_path": "x", "content": ""}
     commit = {"branch": "topic", "start_branch": "main", "commit_message": "Go on", "actions": [change]}
     project.commits.create(commit)
     only_main = "a:\n  script: [x]\n  rules:\n    - if: $CI_COMMIT_BRANCH == 'main'\n"
     assert lint(project, only_main, dry_run=True).valid is True
-    found = lint(project, only_main, dry_run=True, ref="topic")
-    assert found.valid is False
-    assert "Pipeline will not run" in found.errors[0]
-    assert [one["name"] for one in found.left_out] == ["a"]
+    result = lint(project, only_main, dry_run=True, ref="topic")
+    assert result.valid is False
+    assert "Pipeline will not run" in result.errors[0]
+    assert [job["name"] for job in result.left_out] == ["a"]
     static = lint(project, only_main, ref="topic")
     assert (static.valid, len(static.warnings)) == (True, 1)
     with pytest.raises(gitlab.GitlabCreateError, match="404 Reference Not Found"):
         lint(project, only_main, ref="nowhere")
 
 
-def test_what_is_too_large_is_refused(cell: ServedCell, project: Project) -> None:
+def test_too_large_files_are_refused(cell: ServedCell, project: Project) -> None:
     assert "larger than" in lint(project, "#" * 2_000_000).errors[0]
     body = {"content": "#" * 5_000_000}
     assert cell.api("POST", f"/projects/{project.id}/ci/lint", body).status == 413
@@ -147,7 +147,7 @@ HOSTILE = {
     "matrix": (f"a: {{script: x, parallel: {{matrix: [{{A: [{MANY}], B: [{MANY}]}}]}}}}", "makes 102400 jobs"),
     "regex": (
         "variables: {V: " + "a" * 60_000 + "!}\na: {script: x, rules: [{if: '$V =~ /((a?){30}){30}b/'}]}",
-        "the regular expressions take too long to judge",
+        "the regular expressions take too long to evaluate",
     ),
     "path": ("include: ../../../../etc/passwd.yml\n" + JOB, "leaves the repository"),
 }
@@ -155,19 +155,19 @@ LOOP = {"loop.yml": "include: pool.yml", "pool.yml": "include: loop.yml"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_by_lint_soon(cell: ServedCell, name: str) -> None:
+def test_lint_refuses_a_hostile_file_quickly(cell: ServedCell, name: str) -> None:
     client = gitlab.Gitlab(cell.url, private_token=cell.token)
     project = client.projects.get(cell.new_project("hostile", **LOOP))
     text, reason = HOSTILE[name]
     began = time.process_time()
-    found = lint(project, text)
+    result = lint(project, text)
     assert time.process_time() - began < 10
-    assert found.valid is False
-    assert reason in "\n".join(found.errors)
+    assert result.valid is False
+    assert reason in "\n".join(result.errors)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_refused_when_pushed_soon(cell: ServedCell, name: str) -> None:
+def test_a_pushed_hostile_file_is_refused_quickly(cell: ServedCell, name: str) -> None:
     text, reason = HOSTILE[name]
     began = time.process_time()
     client = gitlab.Gitlab(cell.url, private_token=cell.token)
@@ -182,14 +182,14 @@ def test_a_hostile_file_is_refused_when_pushed_soon(cell: ServedCell, name: str)
         project.pipelines.create({"ref": "main"})
 
 
-def test_lint_tells_nobody_what_is_protected(cell: ServedCell) -> None:
+def test_lint_reveals_protected_variables_to_maintainers_only(cell: ServedCell) -> None:
     project = cell.new_project("app", "job: {script: [echo]}\n")
     variable = {"key": "DEPLOY_KEY", "value": "s3cret-value", "protected": True}
     assert cell.api("POST", f"/projects/{project}/variables", variable).status == 201
     content = {"content": "include: [{local: $DEPLOY_KEY.yml}]"}
-    for level, is_told in ((30, False), (40, True)):
-        person = a_person(cell, f"p{level}")
-        a_member(cell, f"projects/{project}", person, level)
+    for level, is_revealed in ((30, False), (40, True)):
+        person = create_person(cell, f"p{level}")
+        add_member(cell, f"projects/{project}", person, level)
         answer = person.api("POST", f"/projects/{project}/ci/lint", content)
         assert answer.json()["valid"] is False
-        assert (b"s3cret-value" in answer.body) is is_told, level
+        assert (b"s3cret-value" in answer.body) is is_revealed, level

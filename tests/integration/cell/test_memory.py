@@ -1,6 +1,6 @@
-"""What small uploads cost the cell when many read them: memory is bounded, and readers who do not read go.
+"""Small uploads that are expensive to read do not exhaust the memory; clients that do not read are disconnected.
 
-Measured is the peak of the cell's own process, with a wide margin. The attacks need a few hundred kilobytes each.
+The tests measure the peak memory of the cell's process, with a wide margin. An attack sends a few hundred kilobytes.
 """
 
 import base64
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 
 READERS = 8
 MARGIN_BYTES = 350 * 1024 * 1024
-"""What a cell may grow by under one attack. The attacks took one to six gigabytes."""
+"""How much a cell may grow under one attack. Without limits the attacks took one to six gigabytes."""
 JUNIT = "?artifact_type=junit&artifact_format=gzip"
 PIPELINE = "build: {script: [make], artifacts: {paths: [out], reports: {junit: '*.xml'}}}"
 
@@ -40,13 +40,13 @@ def cell(tmp_path: Path) -> Iterator[CellProcess]:
 
 @pytest.fixture
 def impatient_cell(tmp_path: Path) -> Iterator[CellProcess]:
-    """A cell that cuts off readers after two seconds without progress."""
+    """A cell that disconnects readers after two seconds without progress."""
     with CellProcess(tmp_path / "cell", reader_silent_seconds=2) as served:
         yield served
 
 
-def with_upload(cell: CellProcess, content: bytes, query: str = "") -> tuple[int, dict[str, Any]]:
-    """A project with a job that has uploaded this; the project's id, and the job."""
+def upload_artifact(cell: CellProcess, content: bytes, query: str = "") -> tuple[int, dict[str, Any]]:
+    """Create a project and a job that uploaded this content; return the project's id and the job."""
     project = cell.new_project("app", PIPELINE)
     runner = cell.new_runner()
     job = runner.take()
@@ -54,13 +54,13 @@ def with_upload(cell: CellProcess, content: bytes, query: str = "") -> tuple[int
     return project, job
 
 
-def at_once(ask: Callable[[], Answer]) -> list[Answer]:
+def call_concurrently(call: Callable[[], Answer]) -> list[Answer]:
     with ThreadPoolExecutor(READERS) as threads:
-        return [asked.result() for asked in [threads.submit(ask) for _ in range(READERS)]]
+        return [future.result() for future in [threads.submit(call) for _ in range(READERS)]]
 
 
-def nested() -> bytes:
-    """Suites in suites, about 60 MB unpacked."""
+def nested_suites() -> bytes:
+    """Test suites inside of test suites, about 60 MB unpacked."""
     return b"<testsuite>" * 2_700_000 + b"</testsuite>" * 2_700_000
 
 
@@ -70,7 +70,7 @@ def many_cases() -> bytes:
     return b"<testsuite>" + case * 5000 + b"</testsuite>"
 
 
-def one_tag() -> bytes:
+def one_large_tag() -> bytes:
     return b'<testsuite><testcase name="' + b"x" * 60_000_000 + b'"/></testsuite>'
 
 
@@ -81,15 +81,15 @@ def many_attributes() -> bytes:
 
 @pytest.mark.parametrize(
     ("make", "reason"),
-    [(nested, "levels"), (many_cases, None), (one_tag, "larger than"), (many_attributes, "larger than")],
+    [(nested_suites, "levels"), (many_cases, None), (one_large_tag, "larger than"), (many_attributes, "larger than")],
 )
-def test_a_junit_report_cannot_take_the_memory(
+def test_a_junit_report_cannot_exhaust_the_memory(
     cell: CellProcess, make: Callable[[], bytes], reason: str | None
 ) -> None:
-    project, _ = with_upload(cell, gzip.compress(make(), mtime=0), JUNIT)
+    project, _ = upload_artifact(cell, gzip.compress(make(), mtime=0), JUNIT)
     [pipeline] = cell.until_pipelines(1)
     before = cell.peak_bytes()
-    answers = at_once(lambda: cell.api("GET", f"/projects/{project}/pipelines/{pipeline['id']}/test_report"))
+    answers = call_concurrently(lambda: cell.api("GET", f"/projects/{project}/pipelines/{pipeline['id']}/test_report"))
     assert [answer.status for answer in answers] == [200] * READERS
     assert len({answer.body for answer in answers}) == 1
     [suite] = answers[0].json()["test_suites"]
@@ -98,16 +98,16 @@ def test_a_junit_report_cannot_take_the_memory(
 
 
 def archive(count: int, large: bytes) -> bytes:
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as made:
-        made.writestr("large", large, zipfile.ZIP_DEFLATED)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr("large", large, zipfile.ZIP_DEFLATED)
         for number in range(count):
-            made.writestr(f"f{number}", b"")
-    return whole.getvalue()
+            file.writestr(f"f{number}", b"")
+    return buffer.getvalue()
 
 
-def slow_reader(cell: CellProcess, path: str) -> socket.socket:
-    """Asks and does not read."""
+def connect_slow_reader(cell: CellProcess, path: str) -> socket.socket:
+    """Send a request, and read nothing of the response."""
     caller = socket.socket()
     caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     host, port = cell.url.removeprefix("http://").split(":")
@@ -117,15 +117,15 @@ def slow_reader(cell: CellProcess, path: str) -> socket.socket:
 
 
 def test_slow_readers_of_an_archive_hold_no_directory(impatient_cell: CellProcess) -> None:
-    project, job = with_upload(impatient_cell, archive(150_000, bytes(50_000_000)))
+    project, job = upload_artifact(impatient_cell, archive(150_000, bytes(50_000_000)))
     before = impatient_cell.peak_bytes()
     with ExitStack() as callers:
         for _ in range(READERS):
             callers.enter_context(
-                slow_reader(impatient_cell, f"/api/v4/projects/{project}/jobs/{job['id']}/artifacts/large")
+                connect_slow_reader(impatient_cell, f"/api/v4/projects/{project}/jobs/{job['id']}/artifacts/large")
             )
-        wait_until(lambda: impatient_cell.open_files("/blobs/kept/") == READERS, "all of them read")
-        wait_until(lambda: impatient_cell.open_files("/blobs/kept/") == 0, "those who do not read are cut off", 60)
+        wait_until(lambda: impatient_cell.open_files("/blobs/kept/") == READERS, "all readers have begun")
+        wait_until(lambda: impatient_cell.open_files("/blobs/kept/") == 0, "slow readers are disconnected", 60)
     listed = impatient_cell.send(
         "GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files?page=1501&per_page=100", PRIVATE_TOKEN=ADMIN_TOKEN
     )
@@ -134,24 +134,24 @@ def test_slow_readers_of_an_archive_hold_no_directory(impatient_cell: CellProces
     assert impatient_cell.peak_bytes() - before < 120 * 1024 * 1024
 
 
-def test_a_reader_who_does_not_read_a_whole_answer_goes(impatient_cell: CellProcess) -> None:
+def test_a_client_that_does_not_read_a_whole_response_is_disconnected(impatient_cell: CellProcess) -> None:
     project = impatient_cell.new_project("app", notes="x" * 8_000_000)
-    caller = slow_reader(impatient_cell, f"/api/v4/projects/{project}/repository/files/notes?ref=main")
+    caller = connect_slow_reader(impatient_cell, f"/api/v4/projects/{project}/repository/files/notes?ref=main")
     with caller:
         connections = f"tcp connections of {caller.getsockname()}"
         port = caller.getsockname()[1]
-        wait_until(lambda: port in established(impatient_cell), f"{connections} begin")
-        wait_until(lambda: port not in established(impatient_cell), f"{connections} end", 60)
+        wait_until(lambda: port in connected_ports(impatient_cell), f"{connections} begin")
+        wait_until(lambda: port not in connected_ports(impatient_cell), f"{connections} end", 60)
 
 
-def test_a_stop_of_the_cell_is_not_taken_for_silence_of_its_readers(impatient_cell: CellProcess) -> None:
+def test_a_frozen_cell_does_not_disconnect_its_readers(impatient_cell: CellProcess) -> None:
     project = impatient_cell.new_project("app", notes="x" * 8_000_000)
     path = f"/api/v4/projects/{project}/repository/files/notes?ref=main"
-    with slow_reader(impatient_cell, path) as caller:
-        assert caller.recv(1), "the answer has begun"
-        for _ in range(2):  # in the first two seconds the kernel takes enough to count as progress
+    with connect_slow_reader(impatient_cell, path) as caller:
+        assert caller.recv(1), "the response has begun"
+        for _ in range(2):  # in the first two seconds the kernel buffers enough to count as progress
             impatient_cell.freeze(3)
-            threading.Event().wait(0.2)  # the cell looks at its timers before anything is read
+            threading.Event().wait(0.2)  # the cell checks its timers before anything is read
         caller.settimeout(60)
         size = 0
         while size < 10_000_000 and (piece := caller.recv(1_000_000)):
@@ -159,15 +159,15 @@ def test_a_stop_of_the_cell_is_not_taken_for_silence_of_its_readers(impatient_ce
     assert size > 10_000_000
 
 
-def established(cell: CellProcess) -> set[int]:
-    """The ports of the callers that have a connection to the cell."""
+def connected_ports(cell: CellProcess) -> set[int]:
+    """Return the ports of the clients that are connected to the cell."""
     own = f"{int(cell.url.rpartition(':')[2]):04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {int(row[2].partition(":")[2], 16) for row in rows if row[1].endswith(f":{own}") and row[3] == "01"}
 
 
-def test_a_reader_who_reads_slowly_but_steadily_gets_all(impatient_cell: CellProcess) -> None:
-    project, job = with_upload(impatient_cell, archive(10, bytes(8_000_000)))
+def test_a_client_that_reads_slowly_but_steadily_gets_everything(impatient_cell: CellProcess) -> None:
+    project, job = upload_artifact(impatient_cell, archive(10, bytes(8_000_000)))
     host, port = impatient_cell.url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=60)
     connection.request(
@@ -184,7 +184,7 @@ def test_a_reader_who_reads_slowly_but_steadily_gets_all(impatient_cell: CellPro
 
 
 def test_whole_files_are_read_and_written_one_after_the_other(cell: CellProcess) -> None:
-    """Each of these alone takes a few hundred megabytes."""
+    """Each of these requests alone needs a few hundred megabytes."""
     size = 20_000_000
     project = cell.new_project("app", notes="first")
     content = base64.b64encode(bytes(size)).decode()
@@ -192,9 +192,9 @@ def test_whole_files_are_read_and_written_one_after_the_other(cell: CellProcess)
     body = json.dumps(change).encode()
     path = f"/projects/{project}/repository/files/notes"
     before = cell.peak_bytes()
-    written = at_once(lambda: cell.api("PUT", path, body, Content_Type="application/json"))
+    written = call_concurrently(lambda: cell.api("PUT", path, body, Content_Type="application/json"))
     assert {answer.status for answer in written} <= {200, 400, 409}
     assert 200 in {answer.status for answer in written}
-    read = at_once(lambda: cell.api("GET", f"{path}?ref=main"))
+    read = call_concurrently(lambda: cell.api("GET", f"{path}?ref=main"))
     assert [(answer.status, answer.json()["size"]) for answer in read] == [(200, size)] * READERS
     assert cell.peak_bytes() - before < 600 * 1024 * 1024

@@ -1,8 +1,8 @@
-"""The OpenAPI document holds: schemathesis makes requests of it, and the cell answers each as it says, never with 5xx.
+"""Fuzzes the API with schemathesis: every response conforms to the OpenAPI document, and none is 5xx.
 
-Every identity makes requests of every operation: an administrator, a developer, a runner, a job, nobody. What stands in
-paths and in some parameters is mostly what there is, so that the requests get beyond 404. The examples are the same in
-every run; `REMUDA_FUZZ_EXAMPLES` asks for more of them, from another beginning each time.
+Every operation is called as administrator, developer, runner and job, and without a token. Path parameters and some
+other values are mostly those of existing objects, so that requests get beyond 404. The examples are the same in every
+run; `REMUDA_FUZZ_EXAMPLES` asks for more of them, with another seed each time.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ hand:
   when: manual
 """
 LAST = ("PUT /api/v4/jobs/{job_id}", "POST /api/v4/runners/reset_authentication_token", "DELETE /api/v4/runners")
-"""What ends the identity that makes the request."""
+"""Operations after which the token of the caller is not valid any more."""
 
 
 def settings(examples: int) -> hypothesis.settings:
@@ -67,17 +67,17 @@ def settings(examples: int) -> hypothesis.settings:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """A cell with one of everything."""
+    """A cell with at least one object of every kind."""
 
     cell: ServedCell
     paths: Mapping[str, Any]
-    """What stands in a path, by the words before it."""
+    """Values of path parameters, by the path segment before them."""
     spare: Mapping[str, Any]
-    """The same for requests that remove something."""
+    """The same for requests that delete something."""
     identities: Mapping[str, Mapping[str, str]]
     runner_token: str
     running: int
-    """The job whose token the identity has."""
+    """The id of the job whose token the identity `job` has."""
 
 
 def an_archive() -> bytes:
@@ -89,7 +89,7 @@ def an_archive() -> bytes:
 
 @pytest.fixture(scope="module")
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """On the store that the test names."""
+    """A world on the store that the test names."""
     settings: dict[str, Any] = {"poll_hold_seconds": 0.05, "body_silent_seconds": 5}
     with contextlib.ExitStack() as stack:
         if request.param == "postgres":
@@ -99,34 +99,34 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def a_world(cell: ServedCell) -> World:
-    def made(path: str, body: object, **headers: str) -> Any:
+    def create(path: str, body: object, **headers: str) -> Any:
         answer = cell.api("POST", path, body, **headers)
         assert answer.status == 201, (path, answer)
         return answer.json()
 
-    group, spare_group = (made("/groups", {"name": name, "path": name}) for name in ("group", "spare-group"))
-    user = made("/users", {"username": "dev", "name": "Dev", "email": "dev@example.com"})
-    made("/admin/ci/variables", {"key": "KEY", "value": "value"})
-    for one in (group, spare_group):
-        made(f"/groups/{one['id']}/variables", {"key": "KEY", "value": "value"})
-        made(f"/groups/{one['id']}/members", {"user_id": user["id"], "access_level": 50})
+    group, spare_group = (create("/groups", {"name": name, "path": name}) for name in ("group", "spare-group"))
+    user = create("/users", {"username": "dev", "name": "Dev", "email": "dev@example.com"})
+    create("/admin/ci/variables", {"key": "KEY", "value": "value"})
+    for parent in (group, spare_group):
+        create(f"/groups/{parent['id']}/variables", {"key": "KEY", "value": "value"})
+        create(f"/groups/{parent['id']}/members", {"user_id": user["id"], "access_level": 50})
     tokens = [
-        made(f"/users/{user['id']}/personal_access_tokens", {"name": name, "scopes": ["api"]}) for name in ("a", "b")
+        create(f"/users/{user['id']}/personal_access_tokens", {"name": name, "scopes": ["api"]}) for name in ("a", "b")
     ]
-    runner = made("/user/runners", {"runner_type": "instance_type"})
+    runner = create("/user/runners", {"runner_type": "instance_type"})
     places = []
     for name in ("app", "spare"):
         project = cell.new_project(name, PIPELINE)
         root = f"/projects/{project}"
-        made(f"{root}/members", {"user_id": user["id"], "access_level": 40})
-        made(f"{root}/variables", {"key": "KEY", "value": "value"})
-        schedule = made(f"{root}/pipeline_schedules", {"description": "x", "ref": "main", "cron": "@daily"})
-        made(f"{root}/pipeline_schedules/{schedule['id']}/variables", {"key": "KEY", "value": "value"})
-        trigger = made(f"{root}/triggers", {"description": "x"})
-        made(f"{root}/releases", {"tag_name": "v1", "ref": "main"})
-        made(f"{root}/repository/branches", {"branch": "side", "ref": "main"})
-        own = made("/user/runners", {"runner_type": "project_type", "project_id": project})
-        [pipeline] = [one for one in cell.until_pipelines(3, f"root/{name}") if one["ref"] == "main"]
+        create(f"{root}/members", {"user_id": user["id"], "access_level": 40})
+        create(f"{root}/variables", {"key": "KEY", "value": "value"})
+        schedule = create(f"{root}/pipeline_schedules", {"description": "x", "ref": "main", "cron": "@daily"})
+        create(f"{root}/pipeline_schedules/{schedule['id']}/variables", {"key": "KEY", "value": "value"})
+        trigger = create(f"{root}/triggers", {"description": "x"})
+        create(f"{root}/releases", {"tag_name": "v1", "ref": "main"})
+        create(f"{root}/repository/branches", {"branch": "side", "ref": "main"})
+        own = create("/user/runners", {"runner_type": "project_type", "project_id": project})
+        [pipeline] = [row for row in cell.until_pipelines(3, f"root/{name}") if row["ref"] == "main"]
         places.append((project, schedule["id"], trigger["id"], own["id"], pipeline["id"]))
     scripted = ScriptedRunner(cell, runner["token"])
     done, running = scripted.take(), scripted.take()
@@ -134,9 +134,9 @@ def a_world(cell: ServedCell) -> World:
     scripted.upload(done, an_archive())
     scripted.put(done, "success")
     scripted.put(running, "running")
-    made(f"/projects/{places[0][0]}/pipeline", {"ref": "main"})
+    create(f"/projects/{places[0][0]}/pipeline", {"ref": "main"})
 
-    def named(place: tuple[int, ...], of_group: Any, token: Any) -> dict[str, Any]:
+    def path_values(place: tuple[int, ...], of_group: Any, token: Any) -> dict[str, Any]:
         project, schedule, trigger, own, pipeline = place
         return {
             "projects": project,
@@ -170,8 +170,8 @@ def a_world(cell: ServedCell) -> World:
 
     return World(
         cell=cell,
-        paths=named(places[0], group, tokens[0]),
-        spare=named(places[1], spare_group, tokens[0]),
+        paths=path_values(places[0], group, tokens[0]),
+        spare=path_values(places[1], spare_group, tokens[0]),
         identities={
             "nobody": {},
             "runner": {"RUNNER-TOKEN": runner["token"]},
@@ -184,19 +184,19 @@ def a_world(cell: ServedCell) -> World:
     )
 
 
-def mark(value: object) -> int:
-    """A number that is the same for the same value, in every run."""
+def stable_hash(value: object) -> int:
+    """Return a number that is the same for equal values in every run."""
     return zlib.crc32(repr(value).encode(errors="replace"))
 
 
-def often(value: object) -> bool:
-    """Three times in four."""
-    return mark(value) % 4 != 0
+def is_replaced(value: object) -> bool:
+    """True for three out of four values."""
+    return stable_hash(value) % 4 != 0
 
 
 def plausible(world: World, name: str, value: object) -> object:
-    """What a person might have given instead."""
-    known: dict[str, object] = {
+    """Return a value that the cell is likely to accept for a field of this name."""
+    values: dict[str, object] = {
         "ref": "main",
         "branch": "main",
         "job": "make",
@@ -217,48 +217,48 @@ def plausible(world: World, name: str, value: object) -> object:
         "expires_at": "2999-01-31",
         "environment_scope": "*",
         "email": "somebody@example.com",
-        "priority": mark(value) % 100,
-        "name": f"name {mark(value)}",
-        "path": f"path-{mark(value)}",
-        "username": f"user-{mark(value)}",
-        "key": f"KEY_{mark(value)}",
-        "tag_name": f"tag-{mark(value)}",
+        "priority": stable_hash(value) % 100,
+        "name": f"name {stable_hash(value)}",
+        "path": f"path-{stable_hash(value)}",
+        "username": f"user-{stable_hash(value)}",
+        "key": f"KEY_{stable_hash(value)}",
+        "tag_name": f"tag-{stable_hash(value)}",
     }
     if name == "access_level" and isinstance(value, int):
         return 30
-    return known.get(name, value)
+    return values.get(name, value)
 
 
-def with_what_there_is(world: World, case: Case[Any]) -> None:
-    """Let the request be about something that is there, mostly, and what it gives be taken."""
+def use_existing_objects(world: World, case: Case[Any]) -> None:
+    """Replace most generated values by those of existing objects and by values that are likely accepted."""
     words = case.operation.path.split("/")
     table = world.spare if case.operation.method.upper() == "DELETE" else world.paths
     places: Any = case.path_parameters or {}
     for name, value in places.items():
-        before = words[next(at for at, word in enumerate(words) if f"{{{name}}}" in word) - 1]
+        before = words[next(index for index, word in enumerate(words) if f"{{{name}}}" in word) - 1]
         before = str(places.get("scope", before)) if before == "{scope}" else before
-        if before in table and often(value):
+        if before in table and is_replaced(value):
             places[name] = table[before]
     body: Any = case.body
     if isinstance(body, dict) and case.operation.path.startswith(("/api/v4/runners", "/api/v4/jobs/request")):
         body.setdefault("token", "")
-    for given in (case.query, body):
-        for name in [name for name in given if often(given[name])] if isinstance(given, dict) else []:
-            given[name] = plausible(world, name, given[name])
+    for fields in (case.query, body):
+        for name in [name for name in fields if is_replaced(fields[name])] if isinstance(fields, dict) else []:
+            fields[name] = plausible(world, name, fields[name])
 
 
-def in_turn(operation: APIOperation[Any, Any, Any, Any]) -> tuple[bool, bool, int]:
-    """Removals come last, of what is inside before what it is in; then what ends the identity that asks."""
+def call_order(operation: APIOperation[Any, Any, Any, Any]) -> tuple[bool, bool, int]:
+    """Sort deletions to the end, inner objects before outer ones; operations in `LAST` come after them."""
     is_removal = operation.method.upper() == "DELETE"
     return operation.label in LAST, is_removal, -len(operation.path) if is_removal else 0
 
 
 def explore(world: World) -> tuple[list[str], Counter[str]]:
-    """What was not answered as the document says, and how often each operation was answered with success."""
+    """Call all operations; return the responses that do not conform, and the number of successes by operation."""
     schema = schemathesis.openapi.from_url(f"{world.cell.url}/api/remuda/v1/openapi.json")
-    found = [one.ok() for one in schema.get_all_operations() if isinstance(one, Ok)]
-    assert len(found) == schema.statistic.operations.total
-    operations = [one for one in found if not one.path.endswith("/events")]  # such a stream does not end
+    documented = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
+    assert len(documented) == schema.statistic.operations.total
+    operations = [each for each in documented if not each.path.endswith("/events")]  # such a stream does not end
     wrong: list[str] = []
     good: Counter[str] = Counter()
     with requests.Session() as session:
@@ -267,28 +267,28 @@ def explore(world: World) -> tuple[list[str], Counter[str]]:
             make(case, world.identities)
 
         def attempt_more(case: Case[Any]) -> None:
-            # Only who may do it is asked about what is wrong with it.
+            # Only a caller with all rights gets beyond 403 with an invalid request.
             make(case, ["administrator"])
 
         def make(case: Case[Any], identities: Iterable[str]) -> None:
-            with_what_there_is(world, case)
+            use_existing_objects(world, case)
             for identity in identities:
                 places: Any = case.path_parameters or {}
                 if identity == "job" and "job_id" in places:
                     places["job_id"] = world.running
                 answer = case.call(session=session, headers=dict(world.identities[identity]), timeout=30)
                 good[case.operation.label] += answer.status_code < 400
-                # Where the document says so, 501 is an answer: there is no job router, and runners know that word.
+                # The document contains 501 responses, which tell runners that there is no job router.
                 checks = CHECKS[1:] if answer.status_code == HTTPStatus.NOT_IMPLEMENTED else CHECKS
                 try:
                     case.validate_response(answer, checks=checks)
                 except FailureGroup as failures:
                     wrong.append(f"{case.operation.label}, {identity}: {failures}")
 
-        for operation in sorted(operations, key=in_turn):
+        for operation in sorted(operations, key=call_order):
             valid, invalid = (operation.as_strategy(mode) for mode in GenerationMode)
             settings(EXAMPLES or 2)(hypothesis.given(case=valid)(attempt))()
-            with contextlib.suppress(hypothesis.errors.Unsatisfiable):  # where nothing is taken nothing is invalid
+            with contextlib.suppress(hypothesis.errors.Unsatisfiable):  # without parameters no request is invalid
                 settings(EXAMPLES or 1)(hypothesis.given(case=invalid)(attempt_more))()
             if EXAMPLES:
                 modes, config = list(GenerationMode), schema.config.generation_for(operation=operation)
@@ -303,7 +303,7 @@ def explore(world: World) -> tuple[list[str], Counter[str]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.timeout(3600 if EXAMPLES else 240)
 @pytest.mark.long
-def test_every_answer_is_as_the_document_says(world: World) -> None:
+def test_every_response_conforms_to_the_document(world: World) -> None:
     wrong, good = explore(world)
     assert not wrong, f"{len(wrong)} answers:\n" + "\n\n".join(wrong)
     never = sorted(label for label, count in good.items() if not count)
@@ -325,7 +325,7 @@ HOSTILE: Mapping[str, Sequence[object]] = {
 @pytest.mark.timeout(240)
 @pytest.mark.long
 def test_no_single_value_breaks_the_cell(world: World) -> None:
-    """Each field of each body, and each parameter of each query, with what is at the edge of its type and beyond."""
+    """Sends boundary values and invalid values in each field of each body, and in each query parameter."""
     document = world.cell.send("GET", "/api/remuda/v1/openapi.json").json()
     schemas = document["components"]["schemas"]
     broken = []
@@ -336,11 +336,15 @@ def test_no_single_value_breaks_the_cell(world: World) -> None:
             content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
             schema = schemas[content["schema"]["$ref"].rpartition("/")[2]] if content else {}
             start = {name: plausible(world, name, "x") for name in schema.get("required", ())}
-            queried = {one["name"]: one["schema"] for one in operation["parameters"] if one["in"] == "query"}
+            queried = {
+                parameter["name"]: parameter["schema"]
+                for parameter in operation["parameters"]
+                if parameter["in"] == "query"
+            }
             words = path.split("/")
             address = "/".join(
-                quote(str(world.paths.get(words[at - 1], "x")), safe="") if word.startswith("{") else word
-                for at, word in enumerate(words)
+                quote(str(world.paths.get(words[index - 1], "x")), safe="") if word.startswith("{") else word
+                for index, word in enumerate(words)
             )
             attempts: list[tuple[str, object]] = [
                 (address, {**start, name: value})
@@ -360,7 +364,7 @@ def test_no_single_value_breaks_the_cell(world: World) -> None:
 
 
 def values_for(schema: Mapping[str, Any]) -> Iterator[object]:
-    """What may be hard to bear where a schema is asked for."""
+    """Yield values that may be hard to handle where a value of this schema is expected."""
     for kind in (schema, *schema.get("anyOf", ())):
         types = kind.get("type", [])
         for name in [types] if isinstance(types, str) else types:

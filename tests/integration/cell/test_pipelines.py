@@ -1,4 +1,4 @@
-"""Pipelines of every origin through python-gitlab, and Remuda's own call that can say everything."""
+"""Pipelines of every source with python-gitlab, and Remuda's own endpoint, which takes more parameters."""
 
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def cancel_all(project: Project) -> None:
 
 
 class TestCreation:
-    def test_with_everything_that_gitlab_takes(self, project: Project, runner: ScriptedRunner) -> None:
+    def test_with_all_parameters_of_gitlab(self, project: Project, runner: ScriptedRunner) -> None:
         cancel_all(project)
         pipeline = project.pipelines.create(
             {
@@ -73,14 +73,16 @@ class TestCreation:
         )
         assert (pipeline.source, pipeline.ref, pipeline.tag, pipeline.name) == ("api", "main", False, "Build of main")
         assert pipeline.detailed_status["group"] == pipeline.status
-        assert [(one.key, one.value, one.variable_type) for one in pipeline.variables.list(get_all=True)] == [
+        assert [
+            (variable.key, variable.value, variable.variable_type) for variable in pipeline.variables.list(get_all=True)
+        ] == [
             ("COLOUR", "red", "env_var"),
             ("NOTES", "long", "file"),
             ("COUNT", "3", "env_var"),
         ]
         job = runner.take()
         assert job["steps"][0]["script"] == ["echo large"]
-        sent = {one["key"]: one for one in job["variables"]}
+        sent = {variable["key"]: variable for variable in job["variables"]}
         assert (sent["COLOUR"]["value"], sent["NOTES"]["file"]) == ("red", True)
 
     @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ class TestCreation:
             ({"ref": "main", "inputs": {"siez": "large"}}, "size"),
         ],
     )
-    def test_what_cannot_be(self, cell: ServedCell, project: Project, body: dict[str, Any], reason: str) -> None:
+    def test_invalid_requests(self, cell: ServedCell, project: Project, body: dict[str, Any], reason: str) -> None:
         answer = cell.api("POST", f"/projects/{project.id}/pipeline", body)
         assert answer.status == 400
         assert reason in answer.body.decode()
@@ -109,9 +111,9 @@ class TestCreation:
         clone.run("init", "--quiet", "-b", "topic")
         sha = clone.commit(**{".gitlab-ci.yml": "a:\n  script: [x]\n  rules: [{if: $CI_MERGE_REQUEST_IID == '7'}]\n"})
         clone.run("push", f"{url}/root/app.git", "topic:refs/merge-requests/7/head")
-        made = request.pipelines.create({})
-        assert (made.source, made.sha, made.ref) == ("merge_request_event", sha, "refs/merge-requests/7/head")
-        assert made.id in [one.id for one in request.pipelines.list(get_all=True)]
+        created = request.pipelines.create({})
+        assert (created.source, created.sha, created.ref) == ("merge_request_event", sha, "refs/merge-requests/7/head")
+        assert created.id in [pipeline.id for pipeline in request.pipelines.list(get_all=True)]
 
 
 class TestLists:
@@ -121,8 +123,8 @@ class TestLists:
         nightly = project.pipelineschedules.create({"description": "n", "ref": "main", "cron": "@daily"})
         nightly.play()
 
-        def ids(**wanted: Any) -> list[int]:
-            return [one.id for one in project.pipelines.list(get_all=True, **wanted)]
+        def ids(**filters: Any) -> list[int]:
+            return [pipeline.id for pipeline in project.pipelines.list(get_all=True, **filters)]
 
         assert ids() == [4, 3, 2, 1]
         assert ids(sort="asc") == [1, 2, 3, 4]
@@ -158,11 +160,11 @@ class TestJobs:
         body = {"job_variables_attributes": [{"key": "TARGET", "value": "moon"}]}
         assert cell.api("POST", f"/projects/{project.id}/jobs/{jobs['deploy']}/play", body).status == 200
         taken = runner.take()
-        assert {one["key"]: one["value"] for one in taken["variables"]}["TARGET"] == "moon"
+        assert {variable["key"]: variable["value"] for variable in taken["variables"]}["TARGET"] == "moon"
         wrong = {"job_variables_attributes": [{"key": "A-B", "value": "x"}]}
         assert cell.api("POST", f"/projects/{project.id}/jobs/{jobs['later']}/play", wrong).status == 400
 
-    def test_a_delayed_job_waits_for_a_person_instead(self, cell: ServedCell, project: Project) -> None:
+    def test_an_unscheduled_job_becomes_manual(self, cell: ServedCell, project: Project) -> None:
         jobs = {job.name: job for job in project.pipelines.get(1).jobs.list(get_all=True)}
         assert jobs["later"].status == "scheduled"
         path = f"/projects/{project.id}/jobs/{jobs['later'].id}"
@@ -181,26 +183,28 @@ class TestJobs:
         child = project.pipelines.get(bridge.downstream_pipeline["id"])
         assert (bridge.name, child.source) == ("go", "parent_pipeline")
         assert [job.name for job in project.jobs.list(get_all=True)] == ["c", "plain"]
-        assert [one.id for one in project.pipelines.list(get_all=True)] == [parent.id]
-        assert [one.id for one in project.pipelines.list(get_all=True, source="parent_pipeline")] == [child.id]
+        assert [pipeline.id for pipeline in project.pipelines.list(get_all=True)] == [parent.id]
+        assert [pipeline.id for pipeline in project.pipelines.list(get_all=True, source="parent_pipeline")] == [
+            child.id
+        ]
 
-    def test_jobs_are_counted_before_their_turn(self, cell: ServedCell, project: Project) -> None:
+    def test_metrics_count_unfinished_jobs(self, cell: ServedCell, project: Project) -> None:
         lines = cell.send("GET", "/-/metrics").body.decode().splitlines()
         for state, count in (("created", 2.0), ("scheduled", 1.0), ("pending", 1.0), ("waiting_for_resource", 0.0)):
             assert f'remuda_cell_jobs{{state="{state}"}} {count}' in lines
         assert 'remuda_cell_pipelines{status="running"} 1.0' in lines
 
 
-class TestChosen:
+class TestRemudaEndpoint:
     """POST /api/remuda/v1/projects/:id/pipelines."""
 
-    def create(self, cell: ServedCell, project: Project, **given: Any) -> Answer:
+    def create(self, cell: ServedCell, project: Project, **fields: Any) -> Answer:
         path = f"/api/remuda/v1/projects/{project.id}/pipelines"
-        return cell.send("POST", path, given, PRIVATE_TOKEN=cell.token)
+        return cell.send("POST", path, fields, PRIVATE_TOKEN=cell.token)
 
-    def names(self, project: Project, made: Answer) -> list[str]:
-        assert made.status == 201, made
-        return sorted(job.name for job in project.pipelines.get(made.json()["id"]).jobs.list(get_all=True))
+    def names(self, project: Project, created: Answer) -> list[str]:
+        assert created.status == 201, created
+        return sorted(job.name for job in project.pipelines.get(created.json()["id"]).jobs.list(get_all=True))
 
     def test_some_jobs(self, cell: ServedCell, project: Project) -> None:
         assert self.names(project, self.create(cell, project, ref="main")) == ["build", "deploy", "later", "test"]
@@ -214,7 +218,7 @@ class TestChosen:
 
     def test_another_file_and_another_source(self, cell: ServedCell, project: Project, runner: ScriptedRunner) -> None:
         cancel_all(project)
-        made = self.create(
+        created = self.create(
             cell,
             project,
             ref="main",
@@ -224,25 +228,25 @@ class TestChosen:
             file_variables=["B"],
             predefined={"C": "d"},
         )
-        assert self.names(project, made) == ["a"]
-        assert made.json()["source"] == "web"
-        sent = {one["key"]: one for one in runner.take()["variables"]}
+        assert self.names(project, created) == ["a"]
+        assert created.json()["source"] == "web"
+        sent = {variable["key"]: variable for variable in runner.take()["variables"]}
         assert (sent["B"]["file"], sent["C"]["value"]) == (True, "d")
         commit(project, "topic", **{"ci/other.yml": "b:\n  script: [x]\n"})
         assert self.names(project, self.create(cell, project, ref="topic", file="ci/other.yml")) == ["b"]
 
-    def test_a_commit_that_no_branch_leads_to(self, cell: ServedCell, project: Project) -> None:
+    def test_a_commit_that_is_not_in_the_branch(self, cell: ServedCell, project: Project) -> None:
         sha = commit(project, "topic", **{"a.txt": "a"})
         text = (
             "a:\n  script: [x]\n  rules:\n    - changes: [a.txt]\nb:\n  script: [x]\n  rules:\n    - changes: [b.txt]\n"
         )
         base = project.commits.get(sha).parent_ids[0]
-        made = self.create(cell, project, ref="refs/heads/main", sha=sha, text=text, changes_since=base)
-        assert self.names(project, made) == ["a"]
-        assert (made.json()["ref"], made.json()["sha"]) == ("main", sha)
+        created = self.create(cell, project, ref="refs/heads/main", sha=sha, text=text, changes_since=base)
+        assert self.names(project, created) == ["a"]
+        assert (created.json()["ref"], created.json()["sha"]) == ("main", sha)
 
     @pytest.mark.parametrize(
-        ("given", "reason"),
+        ("fields", "reason"),
         [
             ({}, "ref is missing"),
             ({"ref": "nowhere"}, "there is no branch or tag 'nowhere'"),
@@ -256,18 +260,21 @@ class TestChosen:
             ({"ref": "main", "jobs": "test"}, "jobs is invalid"),
         ],
     )
-    def test_what_cannot_be(self, cell: ServedCell, project: Project, given: dict[str, Any], reason: str) -> None:
-        refused = self.create(cell, project, **given)
+    def test_invalid_requests(self, cell: ServedCell, project: Project, fields: dict[str, Any], reason: str) -> None:
+        refused = self.create(cell, project, **fields)
         assert refused.status == 400
         assert reason in refused.body.decode()
 
-    def test_mistakes_come_as_fields(self, cell: ServedCell, project: Project) -> None:
+    def test_mistakes_are_listed_in_the_response(self, cell: ServedCell, project: Project) -> None:
         refused = self.create(cell, project, ref="main", text="a:\n  scrip: x\n  tags: {}\n")
         assert refused.status == 400
-        assert {(one["line"], one["key"]) for one in refused.json()["mistakes"]} >= {(2, "a:scrip"), (3, "a:tags")}
+        assert {(mistake["line"], mistake["key"]) for mistake in refused.json()["mistakes"]} >= {
+            (2, "a:scrip"),
+            (3, "a:tags"),
+        }
         assert "a:scrip" in refused.json()["message"]
 
-    def test_only_a_user_may(self, cell: ServedCell, project: Project, runner: ScriptedRunner) -> None:
+    def test_only_users_may_create_pipelines(self, cell: ServedCell, project: Project, runner: ScriptedRunner) -> None:
         path = f"/api/remuda/v1/projects/{project.id}/pipelines"
         assert cell.send("POST", path, {"ref": "main"}).status == 401
         job = runner.take()

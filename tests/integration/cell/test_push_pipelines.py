@@ -1,4 +1,4 @@
-"""Pipelines that pushes start: which refs, which options, which files, and what they replace."""
+"""Pipelines that pushes start: refs, push options, changed files, and which older pipelines they replace."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.pipelines.creation import COMPILATIONS
 from remuda.testing.waiting import wait_until
 
-ONE = "only:\n  script: [echo hello]\n"
+PIPELINE = "only:\n  script: [echo hello]\n"
 RULES = """
 for-branches:
   script: [echo]
@@ -31,7 +31,7 @@ without-rules:
 
 
 class Shop:
-    """The project `root/app`, a clone of it, and what the cell made of its pushes."""
+    """The project `root/app`, a clone of it, and its pipelines."""
 
     def __init__(self, cell: ServedCell, folder: Path) -> None:
         self.cell = cell
@@ -43,23 +43,23 @@ class Shop:
 
     def pipelines(self, **fields: str) -> list[dict[str, Any]]:
         query = "&".join(f"{key}={value}" for key, value in fields.items())
-        found: list[dict[str, Any]] = self.cell.api("GET", f"/projects/{self.id}/pipelines?{query}").json()
-        return found
+        rows: list[dict[str, Any]] = self.cell.api("GET", f"/projects/{self.id}/pipelines?{query}").json()
+        return rows
 
     def pipeline(self, ref: str = "main") -> dict[str, Any]:
-        """The newest of a ref, whole."""
-        newest = next(one for one in self.pipelines() if one["ref"] == ref)
-        found: dict[str, Any] = self.cell.api("GET", f"/projects/{self.id}/pipelines/{newest['id']}").json()
-        return found
+        """Return the newest pipeline of a ref, with all details."""
+        newest = next(row for row in self.pipelines() if row["ref"] == ref)
+        details: dict[str, Any] = self.cell.api("GET", f"/projects/{self.id}/pipelines/{newest['id']}").json()
+        return details
 
     def jobs(self, ref: str = "main") -> list[str]:
-        number = self.pipeline(ref)["id"]
-        found = self.cell.api("GET", f"/projects/{self.id}/pipelines/{number}/jobs?per_page=100").json()
-        return sorted(job["name"] for job in found)
+        pipeline_id = self.pipeline(ref)["id"]
+        rows = self.cell.api("GET", f"/projects/{self.id}/pipelines/{pipeline_id}/jobs?per_page=100").json()
+        return sorted(job["name"] for job in rows)
 
     def variables(self, runner: ScriptedRunner) -> dict[str, str]:
-        """What the next job gets."""
-        return {each["key"]: each["value"] for each in runner.take()["variables"]}
+        """Return the variables of the next job."""
+        return {variable["key"]: variable["value"] for variable in runner.take()["variables"]}
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_other_refs_start_nothing(shop: Shop) -> None:
     assert shop.pipelines() == []
 
 
-def test_what_a_job_of_a_merge_request_is_told(shop: Shop, runner: ScriptedRunner) -> None:
+def test_variables_of_a_merge_request_job(shop: Shop, runner: ScriptedRunner) -> None:
     base = shop.clone.commit(**{".gitlab-ci.yml": RULES})
     shop.clone.push("main", "main:refs/heads/stable", "-o", "ci.skip")
     shop.clone.run("checkout", "--quiet", "-b", "feature/x")
@@ -95,7 +95,7 @@ def test_what_a_job_of_a_merge_request_is_told(shop: Shop, runner: ScriptedRunne
     options = ("-o", "merge_request.target=stable", "-o", "merge_request.title=Draft: say it")
     shop.clone.push(*options, "HEAD:refs/merge-requests/12/head")
     job = runner.take()
-    variables = {each["key"]: each for each in job["variables"]}
+    variables = {variable["key"]: variable for variable in job["variables"]}
     expected = {
         "CI_PIPELINE_SOURCE": "merge_request_event",
         "CI_COMMIT_REF_NAME": "feature/x",
@@ -118,14 +118,14 @@ def test_what_a_job_of_a_merge_request_is_told(shop: Shop, runner: ScriptedRunne
         "CI_DEFAULT_BRANCH": "main",
     }
     assert {key: variables[key]["value"] for key in expected} == expected
-    assert variables["CI_COMMIT_MESSAGE"]["raw"], "a message is no place for references"
+    assert variables["CI_COMMIT_MESSAGE"]["raw"], "variables in a message are not expanded"
     assert "CI_COMMIT_BRANCH" not in variables
-    number = shop.pipeline("refs/merge-requests/12/head")["id"]
-    assert job["git_info"]["refspecs"] == [f"+refs/pipelines/{number}:refs/pipelines/{number}"]
+    pipeline_id = shop.pipeline("refs/merge-requests/12/head")["id"]
+    assert job["git_info"]["refspecs"] == [f"+refs/pipelines/{pipeline_id}:refs/pipelines/{pipeline_id}"]
     shop.clone.run("fetch", "--quiet", job["git_info"]["repo_url"], *job["git_info"]["refspecs"])
 
 
-def test_a_merge_request_remembers_its_target(shop: Shop, runner: ScriptedRunner) -> None:
+def test_a_merge_request_keeps_its_target(shop: Shop, runner: ScriptedRunner) -> None:
     shop.clone.commit(**{".gitlab-ci.yml": RULES})
     shop.clone.push("main", "-o", "ci.skip")
     shop.clone.commit()
@@ -140,15 +140,15 @@ def test_a_merge_request_remembers_its_target(shop: Shop, runner: ScriptedRunner
     assert again["CI_COMMIT_REF_NAME"] == "mine"
 
 
-def test_a_branch_knows_of_its_merge_request(shop: Shop) -> None:
+def test_rules_of_a_branch_see_its_open_merge_request(shop: Shop) -> None:
     rules = "workflow: {rules: [{if: $CI_COMMIT_BRANCH && $CI_OPEN_MERGE_REQUESTS, when: never}, {when: always}]}\n"
-    shop.clone.commit(**{".gitlab-ci.yml": rules + ONE})
+    shop.clone.commit(**{".gitlab-ci.yml": rules + PIPELINE})
     shop.clone.push("main", "main:refs/merge-requests/3/head")
-    assert [one["ref"] for one in shop.pipelines()] == ["refs/merge-requests/3/head", "main"]
+    assert [pipeline["ref"] for pipeline in shop.pipelines()] == ["refs/merge-requests/3/head", "main"]
     shop.clone.run("checkout", "--quiet", "-b", "feature")
     shop.clone.commit()
     shop.clone.push("feature", "feature:refs/merge-requests/4/head")
-    assert shop.pipelines()[0]["ref"] == "refs/merge-requests/4/head", "the branch has none of its own"
+    assert shop.pipelines()[0]["ref"] == "refs/merge-requests/4/head", "the branch gets no pipeline"
     assert len(shop.pipelines()) == 3
 
 
@@ -163,12 +163,12 @@ def test_push_options(shop: Shop, runner: ScriptedRunner, tmp_path: Path) -> Non
         *("main", "v1"),
     )
     for ref in ("main", "v1"):
-        number = shop.pipeline(ref)["id"]
-        given = shop.cell.api("GET", f"/projects/{shop.id}/pipelines/{number}/variables").json()
-        assert {each["key"]: each["value"] for each in given} == {"NASTY": nasty, "EMPTY": ""}
+        pipeline_id = shop.pipeline(ref)["id"]
+        variables = shop.cell.api("GET", f"/projects/{shop.id}/pipelines/{pipeline_id}/variables").json()
+        assert {variable["key"]: variable["value"] for variable in variables} == {"NASTY": nasty, "EMPTY": ""}
     job = runner.take()
     assert job["steps"][0]["script"] == ["echo 3"]
-    assert {each["key"]: each["value"] for each in job["variables"]}["NASTY"] == nasty
+    assert {variable["key"]: variable["value"] for variable in job["variables"]}["NASTY"] == nasty
     assert not (tmp_path / "evil").exists()
     [repo] = (shop.cell.settings.data / "repos").glob("*/*.git")
     assert not (repo / "push-notes").exists()
@@ -176,13 +176,13 @@ def test_push_options(shop: Shop, runner: ScriptedRunner, tmp_path: Path) -> Non
 
 def test_a_hostile_ref_name_writes_nothing_outside(shop: Shop) -> None:
     """git runs the hook before it checks the names of refs."""
-    sha = shop.clone.commit(**{".gitlab-ci.yml": ONE})
+    sha = shop.clone.commit(**{".gitlab-ci.yml": PIPELINE})
     shop.clone.push("main")
     [repo] = (shop.cell.settings.data / "repos").glob("*/*.git")
     before = sorted(path for path in shop.cell.settings.data.rglob("*") if "objects" not in path.parts)
     command = f"{'0' * 40} {sha} refs/heads/../../../../evil\0 report-status push-options"
     lines = f"{len(command) + 4:04x}{command}0000000bci.skip0000".encode()
-    # An empty pack: everything is there.
+    # An empty pack, because the cell has all objects.
     pack = bytes.fromhex("5041434b0000000200000000029d08823bd8a8eab510ad6ac75c823cfd3ed31e")
     answer = shop.cell.send(
         "POST",
@@ -196,11 +196,11 @@ def test_a_hostile_ref_name_writes_nothing_outside(shop: Shop) -> None:
     assert {path for path in after if path not in before} <= {repo / "push-notes", *(repo / "push-notes").glob("*")}
 
 
-def test_wishes_survive_the_death_of_the_cell(tmp_path: Path) -> None:
-    """The hook notes them; whoever acts on the refs later reads the note."""
+def test_push_options_survive_a_stop_of_the_cell(tmp_path: Path) -> None:
+    """The hook stores them in a note, which is read when the cell handles the refs later."""
     with ServedCell(tmp_path / "cell") as cell:
         shop = Shop(cell, tmp_path / "work")
-        shop.clone.commit(**{".gitlab-ci.yml": ONE})
+        shop.clone.commit(**{".gitlab-ci.yml": PIPELINE})
         hooks = next((tmp_path / "cell").rglob("pre-receive")).parent
     [repo] = (tmp_path / "cell" / "repos").glob("*/*.git")
     bare = Clone(tmp_path / "bare")
@@ -208,9 +208,9 @@ def test_wishes_survive_the_death_of_the_cell(tmp_path: Path) -> None:
         bare.run("--git-dir", str(repo), "config", key, value)
     shop.clone.run("push", "--quiet", "-o", "ci.variable=A=1", str(repo), "HEAD:refs/heads/main")
     with ServedCell(tmp_path / "cell") as cell:
-        [found] = cell.until_pipelines(1)
-        given = cell.api("GET", f"/projects/{found['project_id']}/pipelines/{found['id']}/variables").json()
-        assert [(each["key"], each["value"]) for each in given] == [("A", "1")]
+        [pipeline] = cell.until_pipelines(1)
+        variables = cell.api("GET", f"/projects/{pipeline['project_id']}/pipelines/{pipeline['id']}/variables").json()
+        assert [(variable["key"], variable["value"]) for variable in variables] == [("A", "1")]
 
 
 def test_changes_and_exists_on_real_commits(shop: Shop) -> None:
@@ -224,7 +224,7 @@ def test_changes_and_exists_on_real_commits(shop: Shop) -> None:
     )
     shop.clone.commit(**{".gitlab-ci.yml": file, "docs/a.md": "a", "src/a.c": "a"})
     shop.clone.push("main")
-    assert shop.jobs() == ["always", "docs"], "of a new branch everything has changed"
+    assert shop.jobs() == ["always", "docs"], "in a new branch all files count as changed"
     shop.clone.commit(**{"src/a.c": "b", "src/Dockerfile": "FROM x"})
     shop.clone.push("main")
     assert shop.jobs() == ["always", "has-docker"]
@@ -255,8 +255,8 @@ def test_changes_of_a_merge_request(shop: Shop) -> None:
     assert shop.jobs("refs/merge-requests/1/head") == ["a"], "what changed on main meanwhile does not count"
 
 
-def test_files_that_workflow_leaves_out(shop: Shop) -> None:
-    never = "workflow: {rules: [{if: $GO}]}\n" + ONE
+def test_pipelines_that_rules_filter_out(shop: Shop) -> None:
+    never = "workflow: {rules: [{if: $GO}]}\n" + PIPELINE
     shop.clone.commit(**{".gitlab-ci.yml": never})
     shop.clone.push("main")
     assert shop.pipelines() == []
@@ -267,18 +267,20 @@ def test_files_that_workflow_leaves_out(shop: Shop) -> None:
     assert shop.pipelines() == []
     refused = shop.cell.api("POST", f"/projects/{shop.id}/pipeline", {"ref": "main"})
     assert (refused.status, "will not run for the selected trigger" in str(refused.json())) == (400, True)
-    given = {"ref": "main", "variables": [{"key": "GO", "value": "1"}]}
-    assert shop.cell.api("POST", f"/projects/{shop.id}/pipeline", given).status == 201
+    body = {"ref": "main", "variables": [{"key": "GO", "value": "1"}]}
+    assert shop.cell.api("POST", f"/projects/{shop.id}/pipeline", body).status == 201
 
 
-def test_the_number_of_pipelines_of_one_push(tmp_path: Path) -> None:
+def test_the_number_of_pipelines_per_push_is_limited(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell", pipelines_per_push=3) as cell:
         shop = Shop(cell, tmp_path / "work")
-        shop.clone.commit(**{".gitlab-ci.yml": ONE})
+        shop.clone.commit(**{".gitlab-ci.yml": PIPELINE})
         shop.clone.push("main:a", "main:b", "main:c", "main:d", "main:main")
-        assert sorted(one["ref"] for one in shop.pipelines()) == ["a", "b", "main"]
+        assert sorted(pipeline["ref"] for pipeline in shop.pipelines()) == ["a", "b", "main"]
         shop.clone.push("main:e")
-        assert sorted(one["ref"] for one in shop.pipelines()) == ["a", "b", "e", "main"], "the rest was seen"
+        assert sorted(pipeline["ref"] for pipeline in shop.pipelines()) == ["a", "b", "e", "main"], (
+            "the other refs are not handled later"
+        )
 
 
 @pytest.mark.parametrize(
@@ -297,18 +299,20 @@ def test_a_newer_commit_replaces_a_pipeline(
     shop.clone.push("main", "main:other")
     for _ in range(started):
         runner.put(runner.take(), "running")
-    old = next(one["id"] for one in reversed(shop.pipelines()))
-    assert next(one["ref"] for one in shop.pipelines() if one["id"] == old) == "main"
+    old = next(pipeline["id"] for pipeline in reversed(shop.pipelines()))
+    assert next(pipeline["ref"] for pipeline in shop.pipelines() if pipeline["id"] == old) == "main"
     shop.clone.push("main:third")
-    assert {one["status"] for one in shop.pipelines()} <= {"pending", "running"}, "the same commit replaces nothing"
+    assert {pipeline["status"] for pipeline in shop.pipelines()} <= {"pending", "running"}, (
+        "the same commit replaces nothing"
+    )
     shop.clone.commit()
     shop.clone.push("main")
-    statuses = {one["id"]: one["status"] for one in shop.pipelines()}
+    statuses = {pipeline["id"]: pipeline["status"] for pipeline in shop.pipelines()}
     assert statuses.pop(old) == expected
-    assert set(statuses.values()) == {"pending"}, "neither the newest nor those of other branches"
+    assert set(statuses.values()) == {"pending"}, "neither the newest nor those of other branches are canceled"
 
 
-def test_interruptible_jobs_alone(shop: Shop, runner: ScriptedRunner) -> None:
+def test_only_interruptible_jobs_are_canceled(shop: Shop, runner: ScriptedRunner) -> None:
     head = "workflow: {auto_cancel: {on_new_commit: interruptible}}"
     jobs = "a: {script: [x]}\nb: {script: [x], interruptible: true}\n"
     shop.clone.commit(**{".gitlab-ci.yml": f"{head}\n{jobs}"})
@@ -317,13 +321,13 @@ def test_interruptible_jobs_alone(shop: Shop, runner: ScriptedRunner) -> None:
     runner.put(runner.take(), "running")
     shop.clone.commit()
     shop.clone.push("main")
-    found = shop.cell.api("GET", f"/projects/{shop.id}/pipelines/{old}/jobs").json()
-    assert {job["name"]: job["status"] for job in found} == {"a": "running", "b": "canceled"}
+    rows = shop.cell.api("GET", f"/projects/{shop.id}/pipelines/{old}/jobs").json()
+    assert {job["name"]: job["status"] for job in rows} == {"a": "running", "b": "canceled"}
 
 
 def test_child_pipelines_are_replaced_with_their_parents(shop: Shop) -> None:
     child = "child: {trigger: {include: child.yml, strategy: depend}}\n"
-    shop.clone.commit(**{".gitlab-ci.yml": child, "child.yml": ONE})
+    shop.clone.commit(**{".gitlab-ci.yml": child, "child.yml": PIPELINE})
     shop.clone.push("main")
     wait_until(lambda: bool(shop.pipelines(source="parent_pipeline")), "the child")
     old = [shop.pipeline()["id"], shop.pipelines(source="parent_pipeline")[0]["id"]]
@@ -333,25 +337,25 @@ def test_child_pipelines_are_replaced_with_their_parents(shop: Shop) -> None:
 
     def statuses() -> dict[int, str]:
         both = shop.pipelines() + shop.pipelines(source="parent_pipeline")
-        return {one["id"]: one["status"] for one in both}
+        return {pipeline["id"]: pipeline["status"] for pipeline in both}
 
     wait_until(lambda: [statuses()[number] for number in old] == ["canceled"] * 2, "the end of the older ones")
     assert {status for number, status in statuses().items() if number not in old} <= {"pending", "running"}
 
 
-def test_what_is_in_the_way_of_a_pipeline_file(shop: Shop) -> None:
-    def pushed(change: Callable[[Path], object]) -> dict[str, Any]:
+def test_unreadable_pipeline_files(shop: Shop) -> None:
+    def push_change(change: Callable[[Path], object]) -> dict[str, Any]:
         change(shop.clone.folder / ".gitlab-ci.yml")
         shop.clone.commit()
         shop.clone.push("main")
         return shop.pipeline()
 
-    assert "not UTF-8 (byte 0)" in pushed(lambda file: file.write_bytes(b"\xff\xfe"))["yaml_errors"]
-    assert "larger than 1048576 bytes" in pushed(lambda file: file.write_text("#" * 1_100_000))["yaml_errors"]
-    assert ".gitlab-ci.yml:1:" in pushed(lambda file: file.write_text("a: {scripts: [x]}\n"))["yaml_errors"]
+    assert "not UTF-8 (byte 0)" in push_change(lambda file: file.write_bytes(b"\xff\xfe"))["yaml_errors"]
+    assert "larger than 1048576 bytes" in push_change(lambda file: file.write_text("#" * 1_100_000))["yaml_errors"]
+    assert ".gitlab-ci.yml:1:" in push_change(lambda file: file.write_text("a: {scripts: [x]}\n"))["yaml_errors"]
 
 
-def test_a_few_objects_that_stand_for_billions_of_files(shop: Shop) -> None:
+def test_few_objects_that_list_billions_of_files_are_refused(shop: Shop) -> None:
     shop.clone.commit(**{".gitlab-ci.yml": "a: {script: [x], rules: [{exists: ['none/*.x']}]}\n", "small": "x"})
     blob = shop.clone.run("rev-parse", "HEAD:small").stdout.strip()
     file = shop.clone.run("rev-parse", "HEAD:.gitlab-ci.yml").stdout.strip()
@@ -368,11 +372,11 @@ def test_a_few_objects_that_stand_for_billions_of_files(shop: Shop) -> None:
     assert shop.cell.api("POST", f"/projects/{shop.id}/repository/commits", added).status == 413
 
 
-def test_a_file_that_the_cell_itself_fails_on(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_reported_in_the_pipeline(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("odd")
 
-    shop.clone.commit(**{".gitlab-ci.yml": ONE})
+    shop.clone.commit(**{".gitlab-ci.yml": PIPELINE})
     with monkeypatch.context() as patched:
         patched.setattr("remuda.cell.pipelines.compilation.compile_pipeline", fail)
         shop.clone.push("main")
@@ -381,7 +385,7 @@ def test_a_file_that_the_cell_itself_fails_on(shop: Shop, monkeypatch: pytest.Mo
     assert shop.pipeline("other")["yaml_errors"] is None
 
 
-def test_a_skip_counts_more_than_the_mistakes_of_the_file(shop: Shop) -> None:
+def test_skip_ci_takes_precedence_over_mistakes_in_the_file(shop: Shop) -> None:
     shop.clone.commit("Half done [skip ci]", **{".gitlab-ci.yml": "a: {scripts: [x]}\n"})
     shop.clone.push("main")
     assert (shop.pipeline()["status"], shop.pipeline()["yaml_errors"]) == ("skipped", None)
@@ -396,8 +400,10 @@ def test_a_file_whose_name_is_not_utf_8(shop: Shop) -> None:
     assert shop.cell.api("GET", f"/projects/{shop.id}/ci/lint").json()["valid"] is False
 
 
-def test_slow_files_hold_up_no_jobs(shop: Shop, runner: ScriptedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.clone.commit(**{".gitlab-ci.yml": ONE})
+def test_slow_compilations_do_not_block_jobs(
+    shop: Shop, runner: ScriptedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": PIPELINE})
     shop.clone.push("main")
     job = runner.take()
     begun, go_on = threading.Semaphore(0), threading.Event()
@@ -413,7 +419,7 @@ def test_slow_files_hold_up_no_jobs(shop: Shop, runner: ScriptedRunner, monkeypa
         try:
             for _ in range(COMPILATIONS):
                 assert begun.acquire(timeout=30)
-            assert runner.put(job, "success").status == 200, "its log was written by a thread"
+            assert runner.put(job, "success").status == 200, "the end of a job uses a thread, too"
         finally:
             go_on.set()
         assert {call.result().status for call in calls} == {400}

@@ -1,4 +1,4 @@
-"""An ordinary client, python-gitlab, drives a cell; a scripted runner does the work in between."""
+"""python-gitlab as the client of a cell, with a scripted runner that runs the jobs."""
 
 import io
 import zipfile
@@ -51,8 +51,8 @@ def test_from_a_commit_to_artifacts(cell: ServedCell, client: gitlab.Gitlab) -> 
             "actions": [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}],
         }
     )
-    made = client.user.runners.create({"runner_type": "instance_type", "tag_list": ["linux"], "run_untagged": True})
-    runner = ScriptedRunner(cell, made.token)
+    created = client.user.runners.create({"runner_type": "instance_type", "tag_list": ["linux"], "run_untagged": True})
+    runner = ScriptedRunner(cell, created.token)
 
     [pipeline] = project.pipelines.list(get_all=True)
     assert (pipeline.status, pipeline.sha, pipeline.source) == ("pending", commit.id, "push")
@@ -64,7 +64,7 @@ def test_from_a_commit_to_artifacts(cell: ServedCell, client: gitlab.Gitlab) -> 
     assert runner.put(first, "success", exit_code=0).status == 200
 
     second = runner.take()
-    assert [one["id"] for one in second["dependencies"]] == [first["id"]]
+    assert [dependency["id"] for dependency in second["dependencies"]] == [first["id"]]
     fetched = runner.download(second, of=first["id"])
     assert (fetched.status, fetched.body) == (200, archive)
     runner.patch(second, 0, b"made\n")
@@ -84,7 +84,7 @@ def test_from_a_commit_to_artifacts(cell: ServedCell, client: gitlab.Gitlab) -> 
     assert make.artifacts_file == {"filename": "artifacts.zip", "size": len(archive)}
     assert make.commit["title"] == "Add a pipeline"
     assert make.pipeline["id"] == pipeline.id
-    assert make.runner["id"] == made.id
+    assert make.runner["id"] == created.id
     assert make.duration >= 0
     assert make.queued_duration >= 0
 
@@ -129,7 +129,7 @@ def test_cancel_retry_and_further_pipelines(cell: ServedCell, client: gitlab.Git
 
     second = project.pipelines.create({"ref": "main", "variables": [{"key": "COLOUR", "value": "red"}]})
     assert (second.status, second.source) == ("pending", "api")
-    assert [(one.key, one.value) for one in second.variables.list(get_all=True)] == [("COLOUR", "red")]
+    assert [(variable.key, variable.value) for variable in second.variables.list(get_all=True)] == [("COLOUR", "red")]
     assert project.pipelines.latest().id == second.id
     for body in ({"ref": "nowhere"}, {"ref": "--all"}, {"ref": "refs/pipelines/1"}):
         with pytest.raises(gitlab.GitlabCreateError, match="Reference not found"):
@@ -190,7 +190,7 @@ def test_file_actions(cell: ServedCell, client: gitlab.Gitlab) -> None:
     assert read("a.txt") == b"\x00\x01\x02"
     assert sorted(branch.name for branch in project.branches.list(get_all=True)) == ["feature", "main"]
     assert project.branches.get("main").default is True
-    assert [one.title for one in project.commits.list(get_all=True)] == ["Change files", "First commit"]
+    assert [row.title for row in project.commits.list(get_all=True)] == ["Change files", "First commit"]
     assert project.commits.get("feature").parent_ids == [project.commits.get("main").id]
     for wrong in (
         {"action": "create", "file_path": "a.txt", "content": ""},
@@ -238,7 +238,7 @@ def test_variables(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunn
     project.variables.update("PLAIN", {"value": "y", "variable_type": "file"})
     assert project.variables.get("PLAIN").variable_type == "file"
     project.variables.delete("RAW")
-    assert [one.key for one in project.variables.list(get_all=True)] == ["PLAIN", "SECRET"]
+    assert [variable.key for variable in project.variables.list(get_all=True)] == ["PLAIN", "SECRET"]
     with pytest.raises(gitlab.GitlabGetError):
         project.variables.get("RAW")
     project.commits.create(
@@ -248,7 +248,7 @@ def test_variables(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunn
             "actions": [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "a:\n  script: [env]\n"}],
         }
     )
-    sent = {one["key"]: one for one in runner.take()["variables"]}
+    sent = {variable["key"]: variable for variable in runner.take()["variables"]}
     assert sent["SECRET"]["masked"] is True
     assert sent["PLAIN"]["file"] is True
 
@@ -256,13 +256,15 @@ def test_variables(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunn
 def test_runners(cell: ServedCell, client: gitlab.Gitlab) -> None:
     project_id = cell.new_project("own", PIPELINE)
     shared = cell.new_runner(description="shared", paused=True)
-    made = cell.api("POST", "/user/runners", {"runner_type": "project_type", "project_id": project_id, "tag_list": "a"})
-    assert made.status == 201
-    assert [one.description for one in client.runners_all.list(get_all=True)] == ["", "shared"]
-    runner = client.runners.get(made.json()["id"])
+    created = cell.api(
+        "POST", "/user/runners", {"runner_type": "project_type", "project_id": project_id, "tag_list": "a"}
+    )
+    assert created.status == 201
+    assert [row.description for row in client.runners_all.list(get_all=True)] == ["", "shared"]
+    runner = client.runners.get(created.json()["id"])
     assert (runner.runner_type, runner.tag_list) == ("project_type", ["a"])
     assert shared.ask().status == 204
-    [listed] = [one for one in client.runners.list(get_all=True) if one.description == "shared"]
+    [listed] = [row for row in client.runners.list(get_all=True) if row.description == "shared"]
     client.runners.update(listed.id, {"paused": False, "tag_list": ["x"]})
     assert shared.ask().status == 201
     client.runners.delete(listed.id)
@@ -281,8 +283,8 @@ def test_pages(cell: ServedCell, client: gitlab.Gitlab) -> None:
         cell.new_project(f"p{number}")
     first = cell.api("GET", "/projects?per_page=10&search=p")
     assert [project["path"] for project in first.json()[:2]] == ["p24", "p23"]
-    shown = {name: first.headers[f"X-{name}"] for name in ("Total", "Total-Pages", "Page", "Next-Page", "Prev-Page")}
-    assert shown == {"Total": "25", "Total-Pages": "3", "Page": "1", "Next-Page": "2", "Prev-Page": ""}
+    paging = {name: first.headers[f"X-{name}"] for name in ("Total", "Total-Pages", "Page", "Next-Page", "Prev-Page")}
+    assert paging == {"Total": "25", "Total-Pages": "3", "Page": "1", "Next-Page": "2", "Prev-Page": ""}
     assert 'rel="next"' in first.headers["Link"]
     assert len(client.projects.list(get_all=True, per_page=10)) == 25
     assert len(list(client.projects.list(iterator=True, per_page=7))) == 25
@@ -292,7 +294,7 @@ def test_pages(cell: ServedCell, client: gitlab.Gitlab) -> None:
         assert cell.api("GET", f"/projects?{wrong}").status == 400
 
 
-def test_who_asks(cell: ServedCell) -> None:
+def test_authentication(cell: ServedCell) -> None:
     assert cell.send("GET", "/api/v4/user").status == 401
     assert cell.send("GET", "/api/v4/user", PRIVATE_TOKEN="wrong").json() == {"message": "401 Unauthorized"}
     assert cell.send("GET", "/api/v4/user", PRIVATE_TOKEN=cell.token[:-1]).status == 401

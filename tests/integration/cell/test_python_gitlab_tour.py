@@ -1,4 +1,4 @@
-"""The tour with python-gitlab that users find among the examples, against a real cell with a real runner manager."""
+"""Runs the python-gitlab tour of the examples against a real cell with a real runner manager."""
 
 import functools
 import runpy
@@ -11,27 +11,27 @@ from typing import Any
 from remuda.testing.lab import ADMIN_TOKEN, Lab
 
 TOUR = Path(__file__).parents[3] / "examples" / "python-gitlab" / "tour.py"
-ENOUGH = 125
-"""Different calls of the library; GitLab's clients are held to work, so a tour that shrinks is a mistake."""
+MINIMUM_CALLS = 125
+"""Number of different library calls. Clients of GitLab must keep working, so the tour must not shrink."""
 
 
 def library_calls(seen: set[str]) -> Callable[[FrameType, str, Any], None]:
-    """A profiler that notes which methods of which classes of the library the tour calls itself."""
+    """Create a profiler that records which methods of the library the tour itself calls."""
 
-    def note(frame: FrameType, event: str, _: Any) -> None:
+    def record(frame: FrameType, event: str, _: Any) -> None:
         caller = frame.f_back
         if event != "call" or caller is None or caller.f_code.co_filename != str(TOUR):
             return
         if "/gitlab/" not in frame.f_code.co_filename or frame.f_code.co_name.startswith("__"):
             return
-        found = frame.f_locals
-        owner = found.get("self") or next(iter(found.get("args", ())), None)
-        # Most methods are wrapped, to turn errors into the library's own; the wrapper knows what it wraps as `f`.
-        name = getattr(found.get("f"), "__name__", frame.f_code.co_name)
+        variables = frame.f_locals
+        owner = variables.get("self") or next(iter(variables.get("args", ())), None)
+        # Most methods are wrapped to convert errors; in the wrapper the method is the variable `f`.
+        name = getattr(variables.get("f"), "__name__", frame.f_code.co_name)
         if callable(getattr(type(owner), name, None)):
             seen.add(f"{type(owner).__name__}.{name}")
 
-    return note
+    return record
 
 
 def test_the_tour(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_the_tour(tmp_path: Path) -> None:
         finally:
             sys.setprofile(None)
     print(f"{len(seen)} different calls: {', '.join(sorted(seen))}")
-    assert len(seen) >= ENOUGH
+    assert len(seen) >= MINIMUM_CALLS
     for call in (
         "ProjectManager.create",
         "ProjectPipelineManager.create",

@@ -1,7 +1,8 @@
-"""A whole runner that others wrote, gitlab-python-runner, against a cell.
+"""gitlab-python-runner, an independent implementation of a runner, against a cell.
 
-It asks without a cursor, sends `tag_list` as a form, an end in Content-Range that is one too high, no acknowledgement,
-no state `running`, no reason and no checksum. `make test` installs it into an environment of its own.
+It polls without a cursor, sends `tag_list` as a form, sends an end in Content-Range that is one too high, and sends no
+acknowledgement, no state `running`, no failure reason and no checksum. `make test` installs it into an environment of
+its own.
 """
 
 import io
@@ -43,7 +44,7 @@ broken:
 
 
 class PythonRunner:
-    """The program in a folder of its own."""
+    """The program in its own folder."""
 
     def __init__(self, folder: Path, cell: ServedCell) -> None:
         if not PROGRAM.exists():
@@ -71,7 +72,7 @@ class PythonRunner:
         assert done.returncode == 0, done.stdout
 
     def run_one(self) -> int:
-        """Take one job, which must be there, and run it; the program's own verdict."""
+        """Run one job, which must be waiting; return the exit code of the program."""
         return self.call("--start", "gitlab-runner.yml", "--once").returncode
 
 
@@ -88,12 +89,12 @@ def jobs_of(cell: ServedCell, project: int) -> Mapping[str, Mapping[str, Any]]:
 
 def test_a_pipeline_with_artifacts_and_a_failure(cell: ServedCell, peer: PythonRunner) -> None:
     [runner] = cell.api("GET", "/runners/all").json()
-    shown = cell.api("GET", f"/runners/{runner['id']}").json()
-    assert (shown["description"], shown["tag_list"], shown["run_untagged"]) == ("peer", ["python"], False)
+    details = cell.api("GET", f"/runners/{runner['id']}").json()
+    assert (details["description"], details["tag_list"], details["run_untagged"]) == ("peer", ["python"], False)
     project = cell.new_project("peer", PIPELINE)
     cell.api("POST", f"/projects/{project}/variables", {"key": "SECRET", "value": "known"})
 
-    ends = [peer.run_one() for _ in range(3)]
+    exit_codes = [peer.run_one() for _ in range(3)]
 
     jobs = jobs_of(cell, project)
     assert {name: job["status"] for name, job in jobs.items()} == {
@@ -101,8 +102,8 @@ def test_a_pipeline_with_artifacts_and_a_failure(cell: ServedCell, peer: PythonR
         "test": "success",
         "broken": "failed",
     }
-    assert sorted(ends) == [0, 0, 1]
-    assert jobs["broken"]["failure_reason"] == "unknown_failure", "it gives no reason"
+    assert sorted(exit_codes) == [0, 0, 1]
+    assert jobs["broken"]["failure_reason"] == "unknown_failure", "the program sends no reason"
     assert cell.until_pipelines(1, "root/peer")[0]["status"] == "success"
     logs = {
         name: cell.api("GET", f"/projects/{project}/jobs/{job['id']}/trace").body.decode() for name, job in jobs.items()
@@ -110,7 +111,7 @@ def test_a_pipeline_with_artifacts_and_a_failure(cell: ServedCell, peer: PythonR
     assert "made by build of root/peer" in logs["test"]
     assert "First commit" in logs["test"]
     assert "before" in logs["broken"]
-    assert "Job complete success=True" in logs["build"], "to the last line"
+    assert "Job complete success=True" in logs["build"], "the log is complete"
     archive = cell.api("GET", f"/projects/{project}/jobs/{jobs['build']['id']}/artifacts").body
     with zipfile.ZipFile(io.BytesIO(archive)) as files:
         assert files.read("out/given.txt") == b"known\n"
@@ -118,22 +119,22 @@ def test_a_pipeline_with_artifacts_and_a_failure(cell: ServedCell, peer: PythonR
     assert (manager["system_id"], manager["version"], manager["executor"]) == ("<legacy>", "14.3.20", "shell")
 
 
-def test_it_leaves(cell: ServedCell, peer: PythonRunner) -> None:
+def test_unregister(cell: ServedCell, peer: PythonRunner) -> None:
     assert peer.call("--unregister").returncode == 0
     assert cell.api("GET", "/runners/all").json() == []
 
 
-def test_what_it_cannot_do_is_not_given_to_it_quietly(cell: ServedCell, peer: PythonRunner) -> None:
-    """It knows no exit codes, so a rule about them would never hold."""
+def test_a_job_that_needs_exit_codes_fails_with_a_reason(cell: ServedCell, peer: PythonRunner) -> None:
+    """The program reports no exit codes, so a rule about them could never apply."""
     project = cell.new_project("codes", "a: {tags: [python], script: [exit 3], allow_failure: {exit_codes: 3}}\n")
     with subprocess.Popen(
         [PROGRAM, "--start", "gitlab-runner.yml", "--once"],
         cwd=peer.folder,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-    ) as asking:
+    ) as process:
         wait_until(lambda: jobs_of(cell, project)["a"]["status"] == "failed", "the job fails")
-        asking.kill()
+        process.kill()
     job = jobs_of(cell, project)["a"]
     assert job["failure_reason"] == "runner_unsupported"
     why = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/why", PRIVATE_TOKEN=cell.token).json()

@@ -1,4 +1,4 @@
-"""Images in a real Docker registry that takes the cell's tokens: who may push and pull, and for how long."""
+"""Images in a real Docker registry that accepts tokens of the cell: who may push and pull, and for how long."""
 
 from base64 import b64encode
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tests.support.cells.people import a_group, a_member, a_person, a_project_in
+from tests.support.cells.people import add_member, create_group, create_group_project, create_person
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.servers.registry_server import RegistryClient, RegistryServer
 
@@ -25,7 +25,7 @@ LAYER = b"a layer of an image" * 1000
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[RegistryServer]:
-    if not RegistryServer.is_there():
+    if not RegistryServer.is_installed():
         pytest.skip("docker-registry is not installed: make packages")
     with RegistryServer(tmp_path / "registry") as server:
         yield server
@@ -41,7 +41,7 @@ def cell(tmp_path: Path, registry: RegistryServer) -> Iterator[ServedCell]:
         yield served
 
 
-def basic(name: str, password: str) -> str:
+def basic_auth(name: str, password: str) -> str:
     return f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}"
 
 
@@ -57,11 +57,11 @@ def an_rsa_key() -> RegistryKey:
     return RegistryKey(private=private, certificate=certificate)
 
 
-def of_job(registry: RegistryServer, job: dict[str, Any]) -> RegistryClient:
-    """A client with what the payload says."""
-    [given] = job["credentials"]
-    assert (given["type"], given["url"]) == ("registry", registry.host)
-    return RegistryClient(registry, given["username"], given["password"])
+def client_of_job(registry: RegistryServer, job: dict[str, Any]) -> RegistryClient:
+    """Create a client with the credentials of the job's payload."""
+    [credentials] = job["credentials"]
+    assert (credentials["type"], credentials["url"]) == ("registry", registry.host)
+    return RegistryClient(registry, credentials["username"], credentials["password"])
 
 
 def test_a_job_pushes_and_pulls_images_of_its_project(
@@ -70,8 +70,8 @@ def test_a_job_pushes_and_pulls_images_of_its_project(
     cell.new_project("App", PIPELINE)
     cell.new_project("other", PIPELINE)
     first, second = runner.take(), runner.take()
-    own, foreign = (of_job(registry, job) for job in (first, second))
-    variables = {one["key"]: one["value"] for one in first["variables"]}
+    own, foreign = (client_of_job(registry, job) for job in (first, second))
+    variables = {variable["key"]: variable["value"] for variable in first["variables"]}
     assert variables["CI_REGISTRY"] == registry.host
     assert variables["CI_REGISTRY_IMAGE"] == f"{registry.host}/root/app"
     assert (variables["CI_REGISTRY_USER"], variables["CI_REGISTRY_PASSWORD"]) == ("gitlab-ci-token", first["token"])
@@ -89,13 +89,13 @@ def test_a_job_pushes_and_pulls_images_of_its_project(
     assert foreign.push("root/other", LAYER) == 201
 
 
-def test_people_use_images_by_their_level_and_scopes(cell: ServedCell, registry: RegistryServer) -> None:
-    acme = a_group(cell, "acme")
-    a_project_in(cell, acme, "shop", PIPELINE)
-    people = {level: a_person(cell, f"p{level}") for level in (10, 20, 30)}
-    for level, one in people.items():
-        a_member(cell, f"groups/{acme}", one, level)
-    people[0] = a_person(cell, "stranger")
+def test_users_access_images_by_level_and_scopes(cell: ServedCell, registry: RegistryServer) -> None:
+    acme = create_group(cell, "acme")
+    create_group_project(cell, acme, "shop", PIPELINE)
+    people = {level: create_person(cell, f"p{level}") for level in (10, 20, 30)}
+    for level, member in people.items():
+        add_member(cell, f"groups/{acme}", member, level)
+    people[0] = create_person(cell, "stranger")
 
     def client(level: int, *scopes: str) -> RegistryClient:
         person = people[level].with_scopes(*scopes)
@@ -121,23 +121,23 @@ def test_people_use_images_by_their_level_and_scopes(cell: ServedCell, registry:
     assert RegistryClient(registry, "p20", "glpat-nonsense").pull("acme/shop") == 401
 
 
-def test_a_token_is_for_nothing_but_what_was_asked_for(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_a_token_grants_only_the_requested_access(cell: ServedCell, runner: ScriptedRunner) -> None:
     cell.new_project("app", PIPELINE)
     job = runner.take()
-    shown = basic("gitlab-ci-token", job["token"])
+    authorization = basic_auth("gitlab-ci-token", job["token"])
     certificate = x509.load_pem_x509_certificate(cell.send("GET", "/jwt/certificate").body)
 
     def access(*scopes: str) -> list[dict[str, Any]]:
         query = urlencode([("service", "container_registry"), *(("scope", scope) for scope in scopes)])
-        answer = cell.send("GET", f"/jwt/auth?{query}", Authorization=shown)
+        answer = cell.send("GET", f"/jwt/auth?{query}", Authorization=authorization)
         assert answer.status == 200, answer
         token = answer.json()["token"]
         public: Any = certificate.public_key()
         claims = jwt.decode(token, public, algorithms=["ES256"], audience="container_registry")
         assert (claims["iss"], claims["sub"]) == (cell.url, "gitlab-ci-token")
         assert claims["exp"] - claims["iat"] == answer.json()["expires_in"] == 300
-        found: list[dict[str, Any]] = claims["access"]
-        return found
+        entries: list[dict[str, Any]] = claims["access"]
+        return entries
 
     assert access() == []
     assert access("repository:root/app:pull") == [{"type": "repository", "name": "root/app", "actions": ["pull"]}]
@@ -145,34 +145,34 @@ def test_a_token_is_for_nothing_but_what_was_asked_for(cell: ServedCell, runner:
         {"type": "repository", "name": "root/app", "actions": ["push"]}
     ]
     two = access("repository:root/app/a:pull repository:root/app/b:pull", "repository:root/other:pull")
-    assert [one["name"] for one in two] == ["root/app/a", "root/app/b"]
-    for odd in (
+    assert [entry["name"] for entry in two] == ["root/app/a", "root/app/b"]
+    for invalid in (
         "registry:catalog:*",
         "repository:root:pull",
         "repository:../root/app:pull",
         "repository",
         ":::",
     ):
-        assert access(odd) == []
-    assert cell.send("GET", "/jwt/auth?service=other", Authorization=shown).status == 404
+        assert access(invalid) == []
+    assert cell.send("GET", "/jwt/auth?service=other", Authorization=authorization).status == 404
     assert cell.send("GET", "/jwt/auth?service=container_registry").status == 401
-    # A registry token opens nothing in the cell.
-    token = cell.send("GET", "/jwt/auth?service=container_registry", Authorization=shown).json()["token"]
+    # The cell does not accept a registry token.
+    token = cell.send("GET", "/jwt/auth?service=container_registry", Authorization=authorization).json()["token"]
     for forged in (token, f"glcbt-{token}"):
         assert runner.put({"id": job["id"], "token": forged}, "success").status == 403
 
 
-def test_a_key_of_ones_own(tmp_path: Path, registry: RegistryServer) -> None:
+def test_a_configured_key(tmp_path: Path, registry: RegistryServer) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = an_rsa_key()
-    certificate.write_bytes(made.certificate_pem())
-    key.write_bytes(made.pem().removesuffix(made.certificate_pem()))
+    generated = an_rsa_key()
+    certificate.write_bytes(generated.certificate_pem())
+    key.write_bytes(generated.pem().removesuffix(generated.certificate_pem()))
     both = tmp_path / "both.pem"
     both.write_bytes(key.read_bytes() + certificate.read_bytes())
     with ServedCell(tmp_path / "cell", registry=registry.url, registry_key=both) as cell:
         registry.serve(cell=cell.url, certificate=certificate.read_bytes())
         cell.new_project("app", PIPELINE)
-        client = of_job(registry, cell.new_runner().take())
+        client = client_of_job(registry, cell.new_runner().take())
         assert client.push("root/app", LAYER) == 201
         assert client.pull("root/app") == LAYER
     for wrong in (key, certificate, tmp_path / "none.pem"):
@@ -183,11 +183,11 @@ def test_a_key_of_ones_own(tmp_path: Path, registry: RegistryServer) -> None:
             pass
 
 
-def test_a_cell_without_a_registry_says_so(tmp_path: Path) -> None:
+def test_a_cell_without_a_registry(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell") as cell:
         cell.new_project("app", PIPELINE)
         job = cell.new_runner().take()
         assert job["credentials"] == []
-        assert not [one for one in job["variables"] if one["key"].startswith("CI_REGISTRY")]
+        assert not [variable for variable in job["variables"] if variable["key"].startswith("CI_REGISTRY")]
         for path in ("/jwt/auth?service=container_registry", "/jwt/certificate"):
-            assert cell.send("GET", path, Authorization=basic("gitlab-ci-token", job["token"])).status == 404
+            assert cell.send("GET", path, Authorization=basic_auth("gitlab-ci-token", job["token"])).status == 404

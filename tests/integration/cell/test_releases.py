@@ -1,4 +1,4 @@
-"""Releases: those of jobs, and those that people and tools make."""
+"""Releases that jobs, users and tools create."""
 
 import gzip
 import io
@@ -7,7 +7,7 @@ from typing import Any
 
 import gitlab
 import pytest
-from tests.support.cells.people import a_member, a_person
+from tests.support.cells.people import add_member, create_person
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
 
 PIPELINE = """
@@ -30,14 +30,14 @@ publish:
 
 
 def archive(name: str, content: str) -> bytes:
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w") as made:
-        made.writestr(name, content)
-    return whole.getvalue()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr(name, content)
+    return buffer.getvalue()
 
 
-def prepared(cell: ServedCell, runner: ScriptedRunner, description: str = "First one") -> dict[str, Any]:
-    """The job with the release, taken, after the other one left it a version and notes."""
+def take_release_job(cell: ServedCell, runner: ScriptedRunner, description: str = "First one") -> dict[str, Any]:
+    """Run the first job, which provides a version and notes, and take the job with the release."""
     cell.new_project("app", PIPELINE.replace("DESCRIPTION", description), **{"README.md": "Read me"})
     prepare = runner.take()
     runner.upload(prepare, archive("notes.md", "Notes of the job"))
@@ -47,29 +47,29 @@ def prepared(cell: ServedCell, runner: ScriptedRunner, description: str = "First
     return runner.take()
 
 
-def release(cell: ServedCell, tag: str = "v1.0") -> Answer:
+def get_release(cell: ServedCell, tag: str = "v1.0") -> Answer:
     return cell.api("GET", f"/projects/1/releases/{tag}")
 
 
-def test_a_job_releases_by_its_success(cell: ServedCell, runner: ScriptedRunner) -> None:
-    publish = prepared(cell, runner)
+def test_a_successful_job_creates_its_release(cell: ServedCell, runner: ScriptedRunner) -> None:
+    publish = take_release_job(cell, runner)
     assert [step["name"] for step in publish["steps"]] == ["script"]
-    assert release(cell).status == 404
+    assert get_release(cell).status == 404
     for _ in range(2):
         done = runner.put(publish, "success")
         assert (done.status, done.headers["Job-Status"]) == (200, "success")
-    made = release(cell).json()
-    assert {key: made[key] for key in ("tag_name", "name", "description", "upcoming_release")} == {
+    release = get_release(cell).json()
+    assert {key: release[key] for key in ("tag_name", "name", "description", "upcoming_release")} == {
         "tag_name": "v1.0",
         "name": "Release 1.0",
         "description": "First one",
         "upcoming_release": False,
     }
-    assert made["commit"]["id"] == publish["git_info"]["sha"]
-    assert [(link["name"], link["url"], link["link_type"]) for link in made["assets"]["links"]] == [
+    assert release["commit"]["id"] == publish["git_info"]["sha"]
+    assert [(link["name"], link["url"], link["link_type"]) for link in release["assets"]["links"]] == [
         ("shop 1.0", "https://example.com/1.0.zip", "package")
     ]
-    # The tag starts a pipeline of its own, in which the release is left out.
+    # The tag starts its own pipeline, which has no job with a release.
     newest = cell.until_pipelines(2)[0]
     assert (newest["ref"], newest["source"]) == ("v1.0", "push")
     assert runner.take()["job_info"]["name"] == "prepare"
@@ -80,25 +80,25 @@ def test_a_job_releases_by_its_success(cell: ServedCell, runner: ScriptedRunner)
     [("./notes.md", "Notes of the job"), ("README.md", "Read me"), ("missing.md", "missing.md"), ("v$VERSION", "v1.0")],
 )
 def test_a_description_may_be_a_file(cell: ServedCell, runner: ScriptedRunner, description: str, expected: str) -> None:
-    runner.put(prepared(cell, runner, description), "success")
-    assert release(cell).json()["description"] == expected
+    runner.put(take_release_job(cell, runner, description), "success")
+    assert get_release(cell).json()["description"] == expected
 
 
-def test_a_failed_job_releases_nothing(cell: ServedCell, runner: ScriptedRunner) -> None:
-    runner.put(prepared(cell, runner), "failed", failure_reason="script_failure")
-    assert release(cell).status == 404
+def test_a_failed_job_creates_no_release(cell: ServedCell, runner: ScriptedRunner) -> None:
+    runner.put(take_release_job(cell, runner), "failed", failure_reason="script_failure")
+    assert get_release(cell).status == 404
 
 
-def test_a_release_that_cannot_be_made_fails_its_job(cell: ServedCell, runner: ScriptedRunner) -> None:
-    publish = prepared(cell, runner)
-    taken = {"tag_name": "v1.0", "ref": "main"}
-    assert cell.api("POST", "/projects/1/releases", taken).status == 201
+def test_a_release_that_cannot_be_created_fails_its_job(cell: ServedCell, runner: ScriptedRunner) -> None:
+    publish = take_release_job(cell, runner)
+    existing = {"tag_name": "v1.0", "ref": "main"}
+    assert cell.api("POST", "/projects/1/releases", existing).status == 201
     for _ in range(2):
         done = runner.put(publish, "success")
         assert (done.status, done.headers["Job-Status"]) == (200, "failed")
     job = cell.api("GET", f"/projects/1/jobs/{publish['id']}").json()
     assert (job["status"], job["failure_reason"]) == ("failed", "script_failure")
-    assert "the release could not be made: Release already exists: v1.0" in job["failure_message"]
+    assert "the release could not be created: Release already exists: v1.0" in job["failure_message"]
 
 
 ENDLESS = """
@@ -108,7 +108,7 @@ publish:
 """
 
 
-def test_releases_do_not_go_on_for_ever(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_releases_do_not_start_pipelines_endlessly(cell: ServedCell, runner: ScriptedRunner) -> None:
     cell.new_project("app", ENDLESS)
     runner.put(runner.take(), "success")
     cell.until_pipelines(2)
@@ -116,27 +116,27 @@ def test_releases_do_not_go_on_for_ever(cell: ServedCell, runner: ScriptedRunner
     assert second["git_info"]["ref"] == "v1"
     assert runner.put(second, "success").headers["Job-Status"] == "failed"
     job = cell.api("GET", f"/projects/1/jobs/{second['id']}").json()
-    assert "would go on for ever" in job["failure_message"]
-    assert [made["tag_name"] for made in cell.api("GET", "/projects/1/releases").json()] == ["v1"]
+    assert "would start pipelines without end" in job["failure_message"]
+    assert [release["tag_name"] for release in cell.api("GET", "/projects/1/releases").json()] == ["v1"]
 
 
-def test_a_tag_that_people_pushed_is_released(cell: ServedCell, runner: ScriptedRunner) -> None:
-    """The usual way: a pipeline of a tag releases that tag."""
+def test_a_pipeline_of_a_tag_releases_that_tag(cell: ServedCell, runner: ScriptedRunner) -> None:
+    """This is the usual way to create a release."""
     cell.new_project("app", ENDLESS.replace("v$CI_PIPELINE_IID", "$CI_COMMIT_TAG"))
     first = runner.take()
     assert runner.put(first, "success").headers["Job-Status"] == "failed"
     message = cell.api("GET", f"/projects/1/jobs/{first['id']}").json()["failure_message"]
     assert "tag_name '$CI_COMMIT_TAG' expands to nothing" in message
-    made = cell.api("POST", "/projects/1/releases", {"tag_name": "v2", "ref": "main", "tag_message": "Two"})
-    assert made.status == 201
+    created = cell.api("POST", "/projects/1/releases", {"tag_name": "v2", "ref": "main", "tag_message": "Two"})
+    assert created.status == 201
     assert cell.api("DELETE", "/projects/1/releases/v2").status == 200
-    of_tag = runner.take()
-    assert of_tag["git_info"]["ref_type"] == "tag"
-    assert runner.put(of_tag, "success").headers["Job-Status"] == "success"
-    assert release(cell, "v2").json()["description"] == "again"
+    tag_job = runner.take()
+    assert tag_job["git_info"]["ref_type"] == "tag"
+    assert runner.put(tag_job, "success").headers["Job-Status"] == "success"
+    assert get_release(cell, "v2").json()["description"] == "again"
 
 
-def test_people_make_change_and_remove_releases(cell: ServedCell) -> None:
+def test_create_change_and_delete_releases(cell: ServedCell) -> None:
     cell.new_project("app", "", file="content")
     path = "/projects/1/releases"
     links = [{"name": "a", "url": "https://example.com/a"}]
@@ -146,7 +146,7 @@ def test_people_make_change_and_remove_releases(cell: ServedCell) -> None:
     upcoming = {"tag_name": "v2", "ref": "main", "released_at": "2999-01-01T00:00:00Z", "milestones": ["m"]}
     assert cell.api("POST", path, upcoming).json()["upcoming_release"] is True
     listed = cell.api("GET", path)
-    assert [one["tag_name"] for one in listed.json()] == ["v2", "v1"]
+    assert [row["tag_name"] for row in listed.json()] == ["v2", "v1"]
     assert listed.headers["X-Total"] == "2"
     assert cell.api("GET", f"{path}/permalink/latest").json()["tag_name"] == "v1"
     changed = cell.api("PUT", f"{path}/v1", {"description": "changed"}).json()
@@ -156,13 +156,13 @@ def test_people_make_change_and_remove_releases(cell: ServedCell) -> None:
     assert cell.api("GET", "/projects/1/releases/v9").status == 404
 
 
-def test_the_author_of_a_release_is_who_made_it(cell: ServedCell) -> None:
+def test_the_author_of_a_release_is_its_creator(cell: ServedCell) -> None:
     project = cell.new_project("app", "", file="content")
-    ada = a_person(cell, "ada")
-    a_member(cell, f"projects/{project}", ada, 30)
-    made = ada.api("POST", f"/projects/{project}/releases", {"tag_name": "v1", "ref": "main"}).json()
-    assert made["author"]["username"] == "ada"
-    assert release(cell, "v1").json()["author"] == made["author"]
+    ada = create_person(cell, "ada")
+    add_member(cell, f"projects/{project}", ada, 30)
+    created = ada.api("POST", f"/projects/{project}/releases", {"tag_name": "v1", "ref": "main"}).json()
+    assert created["author"]["username"] == "ada"
+    assert get_release(cell, "v1").json()["author"] == created["author"]
     first = cell.api("POST", f"/projects/{project}/releases", {"tag_name": "v2", "ref": "main"}).json()
     assert first["author"]["username"] == "root"
 
@@ -179,7 +179,7 @@ def test_the_author_of_a_release_is_who_made_it(cell: ServedCell) -> None:
         ({"tag_name": "v1", "ref": "main", "assets": {"links": [{"name": "x"}]}}, 422),
     ],
 )
-def test_releases_that_cannot_be(cell: ServedCell, body: dict[str, Any], status: int) -> None:
+def test_invalid_releases(cell: ServedCell, body: dict[str, Any], status: int) -> None:
     cell.new_project("app", "", file="content")
     assert cell.api("POST", "/projects/1/releases", body).status == status
     assert cell.api("GET", "/projects/1/releases").json() == []
@@ -204,6 +204,6 @@ def test_with_python_gitlab(cell: ServedCell) -> None:
         assert (release.name, release.commit["title"]) == ("One", "First commit")
         release.description = "changed"
         release.save()
-        assert [one.description for one in project.releases.list(get_all=True)] == ["changed"]
+        assert [row.description for row in project.releases.list(get_all=True)] == ["changed"]
         project.releases.delete("v1")
         assert project.releases.list(get_all=True) == []

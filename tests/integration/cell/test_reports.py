@@ -1,4 +1,4 @@
-"""Reports and single files of artifacts, dotenv variables, and needs that reach into other projects, over sockets."""
+"""Reports and single files of artifacts, dotenv variables, and needs of other projects, over HTTP."""
 
 import gzip
 import io
@@ -26,22 +26,22 @@ JUNIT = "?artifact_type=junit&artifact_format=gzip"
 
 
 def archive(**files: str) -> bytes:
-    whole = io.BytesIO()
-    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as made:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in files.items():
-            made.writestr(name.replace("__", "/"), content)
-    return whole.getvalue()
+            file.writestr(name.replace("__", "/"), content)
+    return buffer.getvalue()
 
 
 @pytest.fixture
 def build(cell: ServedCell, runner: ScriptedRunner) -> dict[str, Any]:
-    """The job of the first stage, taken."""
+    """The job of the first stage, which a runner has taken."""
     cell.new_project("app", PIPELINE)
     return runner.take()
 
 
 def test_the_payload_asks_for_each_report(build: dict[str, Any]) -> None:
-    assert [(each["artifact_type"], each["artifact_format"]) for each in build["artifacts"]] == [
+    assert [(artifact["artifact_type"], artifact["artifact_format"]) for artifact in build["artifacts"]] == [
         ("archive", "zip"),
         ("dotenv", "gzip"),
         ("junit", "gzip"),
@@ -53,8 +53,8 @@ def test_variables_go_to_later_jobs(cell: ServedCell, runner: ScriptedRunner, bu
     assert runner.upload(build, packed, filename=".env.gz", query=DOTENV).status == 201
     assert runner.upload(build, packed, filename=".env.gz", query=DOTENV).status == 201
     runner.put(build, "success")
-    given = {each["key"]: each for each in runner.take()["variables"]}
-    assert (given["VERSION"]["value"], given["GREETING"]["value"]) == ("1.2", "hello world")
+    variables = {variable["key"]: variable for variable in runner.take()["variables"]}
+    assert (variables["VERSION"]["value"], variables["GREETING"]["value"]) == ("1.2", "hello world")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_bad_dotenv_report_is_refused(
     assert runner.upload(build, gzip.compress(b"A=1\n", mtime=0), query=DOTENV).status == 201
 
 
-def test_reports_and_single_files_come_down(cell: ServedCell, runner: ScriptedRunner, build: dict[str, Any]) -> None:
+def test_download_of_reports_and_single_files(cell: ServedCell, runner: ScriptedRunner, build: dict[str, Any]) -> None:
     content = archive(out__hello="hi", **{"out__with space": "there"})
     runner.upload(build, content)
     runner.upload(build, b"report", filename="junit.xml.gz", query=JUNIT)
@@ -88,14 +88,14 @@ def test_reports_and_single_files_come_down(cell: ServedCell, runner: ScriptedRu
     report = cell.api("GET", f"{job}/artifacts?file_type=junit")
     assert (report.body, report.headers["Content-Type"]) == (b"report", "application/gzip")
     assert cell.api("GET", f"{job}/artifacts?file_type=dotenv").status == 404
-    one = cell.api("GET", f"{job}/artifacts/out/hello")
-    assert (one.status, one.body, one.headers["Content-Length"]) == (200, b"hi", "2")
+    file = cell.api("GET", f"{job}/artifacts/out/hello")
+    assert (file.status, file.body, file.headers["Content-Length"]) == (200, b"hi", "2")
     assert cell.api("GET", f"{job}/artifacts/out/with%20space").body == b"there"
     assert cell.api("GET", f"{job}/artifacts/out/missing").status == 404
     assert cell.api("GET", f"{job}/artifacts/..%2f..%2fcell.sqlite").status == 404
     assert cell.send("GET", f"/api/v4{job}/artifacts/out/hello").status == 401
-    shown = cell.api("GET", job).json()["artifacts"]
-    assert [(each["file_type"], each["filename"]) for each in shown] == [
+    artifacts = cell.api("GET", job).json()["artifacts"]
+    assert [(artifact["file_type"], artifact["filename"]) for artifact in artifacts] == [
         ("archive", "artifacts.zip"),
         ("junit", "junit.xml.gz"),
     ]
@@ -132,18 +132,18 @@ def test_a_need_of_another_project(cell: ServedCell, runner: ScriptedRunner, bui
     runner.upload(build, content)
     runner.put(build, "success")
     runner.put(runner.take(), "success")
-    cell.let_in_all_jobs("root/app")
+    cell.disable_job_token_allowlist("root/app")
     cell.new_project("elsewhere", ELSEWHERE)
     taken = {job["job_info"]["name"]: job for job in (runner.take(), runner.take())}
     use, other = taken["use"], taken["other"]
-    assert [(each["id"], each["name"]) for each in use["dependencies"]] == [(build["id"], "build")]
+    assert [(dependency["id"], dependency["name"]) for dependency in use["dependencies"]] == [(build["id"], "build")]
     assert runner.download(use, of=build["id"]).body == content
     assert runner.download(other, of=build["id"]).status == 403
     shop = "/api/v4/projects/root%2Fapp/jobs/artifacts/main/download?job=build"
     assert cell.send("GET", shop, JOB_TOKEN=other["token"]).status == 404
 
 
-def test_a_need_of_another_project_that_is_not_there(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_a_need_of_a_missing_project(cell: ServedCell, runner: ScriptedRunner) -> None:
     project = cell.new_project("elsewhere", ELSEWHERE)
     assert runner.ask().status == 204
     assert runner.take()["job_info"]["name"] == "other"

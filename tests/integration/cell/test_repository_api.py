@@ -1,4 +1,4 @@
-"""Files, folders, branches and tags over the API: what is refused, and how, beside what the tour shows to work."""
+"""Files, folders, branches and tags over the API, mainly what is refused; the python-gitlab tour covers the rest."""
 
 import subprocess
 from typing import Any
@@ -15,7 +15,7 @@ def client(cell: ServedCell) -> gitlab.Gitlab:
     return gitlab.Gitlab(cell.url, private_token=cell.token)
 
 
-def test_a_file_by_itself(cell: ServedCell, client: gitlab.Gitlab) -> None:
+def test_single_files(cell: ServedCell, client: gitlab.Gitlab) -> None:
     project = client.projects.get(cell.new_project("files", **{"dir/a b.txt": "one"}))
     file = project.files.get(file_path="dir/a b.txt", ref="main")
     assert (file.file_name, file.size, file.decode()) == ("a b.txt", 3, b"one")
@@ -77,22 +77,22 @@ def test_branches_and_tags(cell: ServedCell, client: gitlab.Gitlab) -> None:
             project.branches.create(wrong)
         assert refused.value.response_code == 400
     project.branches.create({"branch": "side", "ref": "main"})
-    assert [one["ref"] for one in cell.until_pipelines(2, "root/refs")] == ["side", "main"]
-    with pytest.raises(gitlab.GitlabDeleteError) as kept:
+    assert [row["ref"] for row in cell.until_pipelines(2, "root/refs")] == ["side", "main"]
+    with pytest.raises(gitlab.GitlabDeleteError) as protected:
         project.branches.delete("main")
-    assert kept.value.response_code == 403
+    assert protected.value.response_code == 403
     project.branches.delete("side")
-    with pytest.raises(gitlab.GitlabDeleteError) as gone:
+    with pytest.raises(gitlab.GitlabDeleteError) as missing:
         project.branches.delete("side")
-    assert gone.value.response_code == 404
+    assert missing.value.response_code == 404
 
-    plain = project.tags.create({"tag_name": "v1", "ref": "main"})
-    told = project.tags.create({"tag_name": "v2", "ref": "v1", "message": "Two\n\nlines"})
-    assert (plain.message, plain.target) == (None, plain.commit["id"])
-    assert (told.message, told.commit["id"]) == ("Two\n\nlines", plain.commit["id"])
-    assert told.target != told.commit["id"]
-    assert [one.name for one in project.tags.list(get_all=True)] == ["v2", "v1"]
-    assert [one.name for one in project.tags.list(search="1", get_all=True)] == ["v1"]
+    lightweight = project.tags.create({"tag_name": "v1", "ref": "main"})
+    annotated = project.tags.create({"tag_name": "v2", "ref": "v1", "message": "Two\n\nlines"})
+    assert (lightweight.message, lightweight.target) == (None, lightweight.commit["id"])
+    assert (annotated.message, annotated.commit["id"]) == ("Two\n\nlines", lightweight.commit["id"])
+    assert annotated.target != annotated.commit["id"]
+    assert [row.name for row in project.tags.list(get_all=True)] == ["v2", "v1"]
+    assert [row.name for row in project.tags.list(search="1", get_all=True)] == ["v1"]
     with pytest.raises(gitlab.GitlabCreateError, match="already exists"):
         project.tags.create({"tag_name": "v1", "ref": "main"})
     project.releases.create({"tag_name": "v2", "description": "out"})
@@ -100,7 +100,9 @@ def test_branches_and_tags(cell: ServedCell, client: gitlab.Gitlab) -> None:
     assert project.releases.list(get_all=True) == []
 
 
-def test_a_pipeline_is_removed_with_all_it_has(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunner) -> None:
+def test_deleting_a_pipeline_deletes_everything_in_it(
+    cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunner
+) -> None:
     project = client.projects.get(cell.new_project("gone", PIPELINE))
     job = runner.take()
     runner.patch(job, 0, b"a line\n")
@@ -120,7 +122,7 @@ def test_a_pipeline_is_removed_with_all_it_has(cell: ServedCell, client: gitlab.
     assert project.pipelines.list(get_all=True) == []
     assert project.jobs.list(get_all=True) == []
     assert cell.api("GET", f"/projects/{project.id}/jobs/{job['id']}").status == 404
-    # The runner that still has it is told that there is no such job any more.
+    # For the runner that still has the job it does not exist any more.
     assert runner.put(job, "success").status == 403
     assert runner.patch(job, 7, b"more\n").status == 403
     assert runner.ask().status == 204
@@ -129,13 +131,13 @@ def test_a_pipeline_is_removed_with_all_it_has(cell: ServedCell, client: gitlab.
     assert runner.take()["id"] > job["id"]
 
 
-def test_long_lists_are_walked_by_ids(cell: ServedCell, client: gitlab.Gitlab) -> None:
+def test_keyset_pagination(cell: ServedCell, client: gitlab.Gitlab) -> None:
     for number in range(7):
         cell.new_project(f"p{number}")
 
     def walk(**query: object) -> list[int]:
-        found = client.projects.list(iterator=True, pagination="keyset", order_by="id", per_page=3, **query)
-        return [project.id for project in found]
+        projects = client.projects.list(iterator=True, pagination="keyset", order_by="id", per_page=3, **query)
+        return [project.id for project in projects]
 
     ids = [project.id for project in client.projects.list(get_all=True)]
     assert walk() == ids
@@ -151,14 +153,14 @@ def test_long_lists_are_walked_by_ids(cell: ServedCell, client: gitlab.Gitlab) -
     assert refused.json() == {"error": "Keyset pagination is not yet available for this type of request"}
 
 
-def test_names_that_git_cannot_store_are_refused_in_plain_words(cell: ServedCell) -> None:
+def test_names_that_git_cannot_store_are_refused_with_clear_messages(cell: ServedCell) -> None:
     cell.new_project("app", PIPELINE)
     assert cell.api("POST", "/projects/1/repository/branches", {"branch": "a/b", "ref": "main"}).status == 201
     assert cell.api("POST", "/projects/1/repository/tags", {"tag_name": "v1", "ref": "main"}).status == 201
     sha = cell.api("GET", "/projects/1/repository/branches/main").json()["commit"]["id"]
     action = {"action": "create", "file_path": "file", "content": "x"}
 
-    def ask(kind: str, name: str) -> Answer:
+    def create(kind: str, name: str) -> Answer:
         match kind:
             case "branch":
                 return cell.api("POST", "/projects/1/repository/branches", {"branch": name, "ref": "main"})
@@ -177,7 +179,7 @@ def test_names_that_git_cannot_store_are_refused_in_plain_words(cell: ServedCell
                 url = "/api/remuda/v1/projects/1/refs"
                 return cell.send("PUT", url, {"refs": refs}, PRIVATE_TOKEN=cell.token)
 
-    for kind, name, words in [
+    for kind, name, message in [
         ("branch", "main/x", "Failed to create branch 'main/x': Branch name conflicts with existing branch hierarchy."),
         ("branch", "a", "Failed to create branch 'a': Branch name conflicts with existing branch hierarchy."),
         ("branch", "x" * 255, "Branch name is invalid"),
@@ -195,19 +197,19 @@ def test_names_that_git_cannot_store_are_refused_in_plain_words(cell: ServedCell
         ("tags", "v1/x", "Tag name conflicts with existing tag hierarchy."),
         ("heads", "x" * 255, "refs is invalid"),
     ]:
-        answer = ask(kind, name)
+        answer = create(kind, name)
         text = answer.body.decode()
         assert answer.status == (422 if kind == "release" else 400), (kind, name, answer)
-        assert words in text, (kind, name, text)
+        assert message in text, (kind, name, text)
         assert "git " not in text, (kind, name, text)
         assert str(cell.settings.data) not in text, (kind, name, text)
-    assert ask("branch", "x" * 250).status == 201
+    assert create("branch", "x" * 250).status == 201
     refs = {"refs/heads/new": sha, "refs/heads/new/x": sha}
     both = cell.send("PUT", "/api/remuda/v1/projects/1/refs", {"refs": refs}, PRIVATE_TOKEN=cell.token)
     assert (both.status, "conflicts with existing branch hierarchy" in both.body.decode()) == (400, True), both
 
 
-def test_git_does_not_tell_where_the_cell_keeps_its_repositories(cell: ServedCell) -> None:
+def test_errors_of_git_do_not_reveal_the_path_of_the_repository(cell: ServedCell) -> None:
     cell.new_project("app", PIPELINE)
     [heads] = (cell.settings.data / "repos").glob("*/*.git/refs/heads")
     (heads / "side.lock").touch()

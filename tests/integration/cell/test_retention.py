@@ -1,4 +1,4 @@
-"""What stays of a job, over real sockets: archived traces, artifacts that expire, what people keep and erase."""
+"""What remains of a finished job: archived traces, artifacts that expire, and what users keep and erase."""
 
 import gzip
 import io
@@ -42,7 +42,7 @@ def cell(tmp_path: Path) -> Iterator[ServedCell]:
 
 @pytest.fixture
 def job(cell: ServedCell, runner: ScriptedRunner) -> dict[str, Any]:
-    """A job that logged, left an archive and a report, and succeeded."""
+    """A successful job that wrote a log and uploaded an archive and a report."""
     cell.new_project("app", PIPELINE)
     job = runner.take()
     assert runner.patch(job, 0, b"hello\nworld\n").status == 202
@@ -53,18 +53,16 @@ def job(cell: ServedCell, runner: ScriptedRunner) -> dict[str, Any]:
     return job
 
 
-def kept_files(cell: ServedCell, folder: str) -> list[str]:
+def list_files(cell: ServedCell, folder: str) -> list[str]:
     return sorted(path.name for path in (cell.settings.data / folder).rglob("*") if path.is_file())
 
 
 def until_archived(cell: ServedCell, job: dict[str, Any]) -> None:
-    wait_until(lambda: kept_files(cell, "traces") == [], "the trace is archived")
-    assert f"{job['id']}.log" in kept_files(cell, "blobs/kept/traces")
+    wait_until(lambda: list_files(cell, "traces") == [], "the trace is archived")
+    assert f"{job['id']}.log" in list_files(cell, "blobs/kept/traces")
 
 
-def test_a_trace_is_read_from_the_archive_as_before(
-    cell: ServedCell, runner: ScriptedRunner, job: dict[str, Any]
-) -> None:
+def test_an_archived_trace_is_served_like_before(cell: ServedCell, runner: ScriptedRunner, job: dict[str, Any]) -> None:
     path = f"/projects/1/jobs/{job['id']}/trace"
     until_archived(cell, job)
     whole = cell.api("GET", path)
@@ -86,7 +84,7 @@ def test_a_trace_is_read_from_the_archive_as_before(
     assert runner.put(job, "success").status == 200
 
 
-def test_a_growing_trace_has_another_tag_each_time(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_the_etag_of_a_growing_trace_changes(cell: ServedCell, runner: ScriptedRunner) -> None:
     cell.new_project("app", PIPELINE)
     job = runner.take()
     path = f"/projects/1/jobs/{job['id']}/trace"
@@ -101,26 +99,24 @@ def test_a_growing_trace_has_another_tag_each_time(cell: ServedCell, runner: Scr
     assert (more.status, more.body) == (206, b"world\n")
 
 
-def test_artifacts_say_when_they_expire_and_can_be_kept(cell: ServedCell, job: dict[str, Any]) -> None:
+def test_artifacts_have_an_expiry_time_and_can_be_kept(cell: ServedCell, job: dict[str, Any]) -> None:
     path = f"/projects/1/jobs/{job['id']}"
     before = cell.api("GET", path).json()
     assert before["artifacts_expire_at"] > before["created_at"]
-    kept = cell.api("POST", f"{path}/artifacts/keep")
-    assert (kept.status, kept.json()["artifacts_expire_at"]) == (200, None)
+    response = cell.api("POST", f"{path}/artifacts/keep")
+    assert (response.status, response.json()["artifacts_expire_at"]) == (200, None)
     assert cell.api("GET", path).json()["artifacts_expire_at"] is None
     assert cell.api("POST", f"/projects/1/jobs/{job['id'] + 1}/artifacts/keep").status == 404
 
 
-def test_deleted_artifacts_are_missed_by_the_jobs_that_need_them(
-    cell: ServedCell, runner: ScriptedRunner, job: dict[str, Any]
-) -> None:
+def test_jobs_that_need_deleted_artifacts_fail(cell: ServedCell, runner: ScriptedRunner, job: dict[str, Any]) -> None:
     path = f"/projects/1/jobs/{job['id']}"
     assert cell.api("DELETE", f"{path}/artifacts").status == 204
     assert cell.api("DELETE", f"{path}/artifacts").status == 204
     assert cell.api("GET", f"{path}/artifacts").status == 404
     assert cell.api("GET", f"{path}/trace").body == b"hello\nworld\n"
-    assert kept_files(cell, "blobs/kept/artifacts") == []
-    use = next(one for one in cell.api("GET", "/projects/1/jobs").json() if one["name"] == "use")
+    assert list_files(cell, "blobs/kept/artifacts") == []
+    use = next(row for row in cell.api("GET", "/projects/1/jobs").json() if row["name"] == "use")
     assert cell.api("POST", f"/projects/1/jobs/{use['id']}/play").status == 200
     assert runner.ask().status == 204
     assert cell.api("GET", f"/projects/1/jobs/{use['id']}").json()["failure_reason"] == "missing_dependency_failure"
@@ -137,30 +133,30 @@ def test_an_erased_job_has_no_trace_and_no_artifacts(cell: ServedCell, job: dict
     assert erased.json()["artifacts"] == []
     assert (cell.api("GET", f"{path}/trace").status, cell.api("GET", f"{path}/trace").body) == (200, b"")
     assert cell.api("GET", f"{path}/artifacts").status == 404
-    assert kept_files(cell, "blobs") == []
+    assert list_files(cell, "blobs") == []
     again = cell.api("POST", f"{path}/erase")
     assert (again.status, again.json()["message"]) == (403, "403 Forbidden - Job is not erasable!")
     assert cell.api("POST", f"/projects/1/jobs/{job['id'] + 1}/erase").status == 403
 
 
 def test_the_files_of_an_archive_are_listed(cell: ServedCell, job: dict[str, Any]) -> None:
-    def listed(query: str = "") -> Any:
+    def get_files(query: str = "") -> Any:
         return cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files{query}", PRIVATE_TOKEN=cell.token)
 
-    answer = listed()
+    answer = get_files()
     assert answer.headers["X-Total"] == "3"
-    assert [(one["path"], one["size"], one["is_folder"]) for one in answer.json()] == [
+    assert [(file["path"], file["size"], file["is_folder"]) for file in answer.json()] == [
         ("out/", 0, True),
         ("out/a.txt", 5, False),
         ("out/b.txt", 6, False),
     ]
-    assert [one["path"] for one in listed("?per_page=1&page=3").json()] == ["out/b.txt"]
+    assert [file["path"] for file in get_files("?per_page=1&page=3").json()] == ["out/b.txt"]
     assert cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/artifacts/files").status == 401
     other = cell.send("GET", f"/api/remuda/v1/jobs/{job['id'] + 1}/artifacts/files", PRIVATE_TOKEN=cell.token)
     assert other.status == 404
 
 
-def test_python_gitlab_does_all_of_it(cell: ServedCell, job: dict[str, Any]) -> None:
+def test_with_python_gitlab(cell: ServedCell, job: dict[str, Any]) -> None:
     project = gitlab.Gitlab(cell.url, private_token=cell.token).projects.get(1)
     pipeline = project.pipelines.list(get_all=True)[0]
     report = pipeline.test_report.get()
@@ -189,17 +185,17 @@ def test_python_gitlab_does_all_of_it(cell: ServedCell, job: dict[str, Any]) -> 
         "suite_error": None,
     }
     assert summary.test_suites[0]["build_ids"] == [job["id"]]
-    one = project.jobs.get(job["id"])
-    assert one.artifact("out/a.txt") == b"first"
-    one.keep_artifacts()
-    one.delete_artifacts()
-    one.erase()
+    finished_job = project.jobs.get(job["id"])
+    assert finished_job.artifact("out/a.txt") == b"first"
+    finished_job.keep_artifacts()
+    finished_job.delete_artifacts()
+    finished_job.erase()
     assert project.jobs.get(job["id"]).attributes["artifacts"] == []
-    assert one.trace() == b""
+    assert finished_job.trace() == b""
     assert pipeline.test_report.get().test_suites == []
 
 
-def test_a_report_that_nobody_can_read_spoils_nothing(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_an_unreadable_report_does_not_affect_others(cell: ServedCell, runner: ScriptedRunner) -> None:
     cell.new_project("app", "unit 1/2: {script: [a]}\nunit 2/2: {script: [a]}\nlint: {script: [a]}\n")
     report = "?artifact_type=junit&artifact_format=gzip"
     contents = {"unit 1/2": gzip.compress(REPORT), "unit 2/2": gzip.compress(REPORT), "lint": b"rubbish"}
@@ -207,9 +203,9 @@ def test_a_report_that_nobody_can_read_spoils_nothing(cell: ServedCell, runner: 
         job = runner.take()
         runner.upload(job, contents[job["job_info"]["name"]], filename="junit.xml.gz", query=report)
         runner.put(job, "success")
-    found = cell.api("GET", "/projects/1/pipelines/1/test_report_summary").json()
-    suites = {suite["name"]: suite for suite in found["test_suites"]}
+    summary = cell.api("GET", "/projects/1/pipelines/1/test_report_summary").json()
+    suites = {suite["name"]: suite for suite in summary["test_suites"]}
     assert (suites["unit"]["total_count"], len(suites["unit"]["build_ids"])) == (8, 2)
     assert suites["lint"]["total_count"] == 0
     assert suites["lint"]["suite_error"].startswith("JUnit XML parsing failed: it is damaged")
-    assert found["total"]["count"] == 8
+    assert summary["total"]["count"] == 8

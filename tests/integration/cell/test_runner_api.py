@@ -1,4 +1,4 @@
-"""The Runner API over real sockets: what a runner sends, twice, out of order, with wrong tokens, and what it gets."""
+"""The runner API over HTTP: valid, repeated and out-of-order requests, and requests with wrong tokens."""
 
 import socket
 import threading
@@ -20,21 +20,21 @@ def status_of(cell: ServedCell, project: int, job: int) -> str:
 
 
 class TestRunners:
-    def test_a_registration_token_makes_a_runner(self, cell: ServedCell) -> None:
-        shown = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token)
-        body = {"token": shown.json()["token"], "tag_list": "linux, docker", "run_untagged": False, "info": {"x": 1}}
-        made = cell.send("POST", "/api/v4/runners", body)
-        assert made.status == 201
-        assert made.headers["Content-Type"] == "application/json"
-        assert made.json()["id"] > 0
-        assert made.json()["token_expires_at"] is None
-        token = made.json()["token"]
+    def test_a_registration_token_creates_a_runner(self, cell: ServedCell) -> None:
+        response = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token)
+        body = {"token": response.json()["token"], "tag_list": "linux, docker", "run_untagged": False, "info": {"x": 1}}
+        created = cell.send("POST", "/api/v4/runners", body)
+        assert created.status == 201
+        assert created.headers["Content-Type"] == "application/json"
+        assert created.json()["id"] > 0
+        assert created.json()["token_expires_at"] is None
+        token = created.json()["token"]
         assert token.startswith("glrtr-")
         assert decode(token).cell_id == 1
-        found = cell.api("GET", f"/runners/{made.json()['id']}").json()
-        assert found["tag_list"] == ["linux", "docker"]
-        assert found["run_untagged"] is False
-        assert found["status"] == "never_contacted"
+        details = cell.api("GET", f"/runners/{created.json()['id']}").json()
+        assert details["tag_list"] == ["linux", "docker"]
+        assert details["run_untagged"] is False
+        assert details["status"] == "never_contacted"
 
     @pytest.mark.parametrize(
         ("change", "status"),
@@ -48,7 +48,7 @@ class TestRunners:
             ({"maximum_timeout": "soon"}, 400),
         ],
     )
-    def test_a_runner_that_cannot_be(self, cell: ServedCell, change: dict[str, object], status: int) -> None:
+    def test_invalid_registrations(self, cell: ServedCell, change: dict[str, object], status: int) -> None:
         token = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
         refused = cell.send("POST", "/api/v4/runners", {"token": token, **change})
         assert refused.status == status, refused
@@ -64,9 +64,9 @@ class TestRunners:
         [manager] = cell.api("GET", f"/runners/{runner_id}/managers").json()
         assert (manager["system_id"], manager["version"], manager["status"]) == ("s_abc", "17.9", "online")
         assert cell.send("DELETE", "/api/v4/runners/managers", {"token": runner.token}).status == 400
-        gone = {"token": runner.token, "system_id": "s_abc"}
-        assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 204
-        assert cell.send("DELETE", "/api/v4/runners/managers", gone).status == 404
+        manager_body = {"token": runner.token, "system_id": "s_abc"}
+        assert cell.send("DELETE", "/api/v4/runners/managers", manager_body).status == 204
+        assert cell.send("DELETE", "/api/v4/runners/managers", manager_body).status == 404
         assert cell.send("DELETE", "/api/v4/runners", {"token": runner.token}).status == 204
         assert cell.send("POST", "/api/v4/runners/verify", body).status == 403
         assert runner.ask().status == 403
@@ -133,8 +133,8 @@ class TestRequest:
 
     def test_wrong_tokens_get_no_job_and_change_nothing(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         project = cell.new_project("hello", ONE_JOB)
-        taken_apart = decode(runner.token)
-        foreign = encode(prefix="glrt-", routing={**taken_apart.routing, "c": 2}, random=taken_apart.random)
+        decoded = decode(runner.token)
+        foreign = encode(prefix="glrt-", routing={**decoded.routing, "c": 2}, random=decoded.random)
         for wrong in (runner.token[:-1], runner.token + "x", runner.token.upper(), foreign, cell.token):
             assert ScriptedRunner(cell, wrong).ask().status == 403
         [job] = cell.api("GET", f"/projects/{project}/jobs").json()
@@ -143,38 +143,36 @@ class TestRequest:
     def test_a_held_request_is_woken_by_a_push(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         runner.ask()
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(runner.ask, hold=True)
+            poll = pool.submit(runner.ask, hold=True)
             cell.until_metric("remuda_cell_held_polls 1.0")
             cell.new_project("hello", ONE_JOB)
-            assert asked.result(30).status == 201
+            assert poll.result(30).status == 201
 
     def test_a_request_without_cursor_is_not_held(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         assert runner.ask().status == 204
 
-    def test_a_manager_that_does_not_say_that_it_can_wait_is_answered_at_once(
-        self, cell: ServedCell, runner: ScriptedRunner
-    ) -> None:
-        """As gitlab-runner, of which a held request occupies one of the workers of all its runners."""
+    def test_a_manager_without_hold_seconds_is_answered_at_once(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        """gitlab-runner is such a manager: a held request occupies a worker that all its runners share."""
         runner.ask()
         for _ in range(3):
-            # It would be held for longer than the client waits.
+            # If the request were held, that would last longer than the client waits.
             assert runner.ask(hold=True, hold_seconds=None).status == 204
 
-    def test_a_runner_whose_requests_are_held_whoever_makes_them(
+    def test_requests_of_a_runner_with_poll_hold_seconds_are_held(
         self, cell: ServedCell, runner: ScriptedRunner
     ) -> None:
-        [found] = cell.api("GET", "/runners/all").json()
-        path = f"/runners/{found['id']}"
+        [row] = cell.api("GET", "/runners/all").json()
+        path = f"/runners/{row['id']}"
         assert cell.api("GET", path).json()["poll_hold_seconds"] is None
         for wrong in (-1, 3601, "long"):
             assert cell.api("PUT", path, {"poll_hold_seconds": wrong}).status == 400
         assert cell.api("PUT", path, {"poll_hold_seconds": 100}).json()["poll_hold_seconds"] == 100
         assert cell.api("PUT", path, {"description": "other"}).json()["poll_hold_seconds"] == 100
         with ThreadPoolExecutor(1) as pool:
-            asked = pool.submit(runner.ask, hold=True, hold_seconds=None)
+            poll = pool.submit(runner.ask, hold=True, hold_seconds=None)
             cell.until_metric("remuda_cell_held_polls 1.0")
             cell.new_project("hello", ONE_JOB)
-            assert asked.result(30).status == 201
+            assert poll.result(30).status == 201
         assert cell.api("PUT", path, {"poll_hold_seconds": 0}).json()["poll_hold_seconds"] == 0
         assert runner.ask(hold=True).status == 204
         assert cell.api("PUT", path, {"poll_hold_seconds": None}).json()["poll_hold_seconds"] is None
@@ -188,7 +186,7 @@ class TestRequest:
         assert runner.put(second, "running").status == 200
         assert runner.take(request_id="another")["id"] != first["id"]
 
-    def test_a_caller_that_hung_up_leaves_the_job_to_others(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+    def test_a_client_that_disconnects_gets_no_job(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         runner.ask()
         address = urlsplit(cell.url)
         body = b'{"token":"%s","last_update":"%s","hold_seconds":50}' % (
@@ -223,37 +221,37 @@ class TestUpdate:
             ended = runner.put(job, "failed", failure_reason="script_failure", exit_code=7)
             assert (ended.status, ended.headers["Job-Status"]) == (200, "failed")
         assert runner.put(job, "success").status == 403
-        found = cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()
-        assert (found["status"], found["failure_reason"], found["exit_code"]) == ("failed", "script_failure", 7)
+        details = cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()
+        assert (details["status"], details["failure_reason"], details["exit_code"]) == ("failed", "script_failure", 7)
 
-    def test_a_token_opens_its_own_job_only(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+    def test_a_job_token_is_valid_for_its_own_job_only(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         project = cell.new_project("hello", TWO_JOBS)
-        one, two = runner.take(), runner.take()
-        mixed = {"id": one["id"], "token": two["token"]}
+        first, second = runner.take(), runner.take()
+        mixed = {"id": first["id"], "token": second["token"]}
         assert runner.put(mixed, "success").status == 403
         assert runner.patch(mixed, 0, b"x").status == 403
         assert runner.upload(mixed, b"x").status == 403
-        for wrong in (one["token"][:-2], one["token"] + "A", "glcbt-", "", runner.token, "glcbt-a.b.c"):
-            broken = {"id": one["id"], "token": wrong}
+        for wrong in (first["token"][:-2], first["token"] + "A", "glcbt-", "", runner.token, "glcbt-a.b.c"):
+            broken = {"id": first["id"], "token": wrong}
             assert runner.put(broken, "success").status in (400, 403)
             assert runner.patch(broken, 0, b"x").status == 403
-        assert status_of(cell, project, one["id"]) == "running"
-        assert cell.api("GET", f"/projects/{project}/jobs/{one['id']}").json()["started_at"] is None
+        assert status_of(cell, project, first["id"]) == "running"
+        assert cell.api("GET", f"/projects/{project}/jobs/{first['id']}").json()["started_at"] is None
 
-    def test_a_token_of_another_cell_opens_nothing(
+    def test_a_job_token_of_another_cell_is_refused(
         self, cell: ServedCell, runner: ScriptedRunner, tmp_path: Path
     ) -> None:
         cell.new_project("hello", ONE_JOB)
         job = runner.take()
         with ServedCell(tmp_path / "second", cell_id=1) as other:
             other.new_project("hello", ONE_JOB)
-            there = other.new_runner()
-            theirs = there.take()
-            assert theirs["id"] == job["id"]
-            assert there.put(job, "success").status == 403
-            assert there.put(theirs, "success").status == 200
+            other_runner = other.new_runner()
+            other_job = other_runner.take()
+            assert other_job["id"] == job["id"]
+            assert other_runner.put(job, "success").status == 403
+            assert other_runner.put(other_job, "success").status == 200
 
-    def test_a_canceled_job_is_told_so(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+    def test_responses_for_a_canceled_job(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         project = cell.new_project("hello", TWO_JOBS)
         features = {"info": {"features": {"cancel_gracefully": True}}}
         graceful, blunt = runner.take(**features), runner.take()
@@ -261,11 +259,11 @@ class TestUpdate:
             runner.put(job, "running")
             canceled = cell.api("POST", f"/projects/{project}/jobs/{job['id']}/cancel")
             assert canceled.status == 201
-        asked = runner.patch(graceful, 0, b"still here\n")
-        assert (asked.status, asked.headers["Job-Status"]) == (202, "canceling")
+        accepted = runner.patch(graceful, 0, b"still here\n")
+        assert (accepted.status, accepted.headers["Job-Status"]) == (202, "canceling")
         assert runner.put(graceful, "failed").headers["Job-Status"] == "canceled"
-        told = runner.patch(blunt, 0, b"too late\n")
-        assert (told.status, told.headers["Job-Status"]) == (403, "canceled")
+        refused = runner.patch(blunt, 0, b"too late\n")
+        assert (refused.status, refused.headers["Job-Status"]) == (403, "canceled")
 
 
 class TestTrace:
@@ -280,31 +278,33 @@ class TestTrace:
     def test_pieces_twice_with_a_gap_and_out_of_order(
         self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]
     ) -> None:
-        def shown(answer: Answer) -> tuple[int, str, str]:
+        def summarize(answer: Answer) -> tuple[int, str, str]:
             return answer.status, answer.headers["Range"], answer.headers["Job-Status"]
 
-        assert shown(runner.patch(job, 0, b"hello ")) == (202, "0-6", "running")
-        assert shown(runner.patch(job, 0, b"hello ")) == (202, "0-6", "running"), "twice"
-        assert shown(runner.patch(job, 9, b"late")) == (416, "0-6", "running"), "a gap"
-        assert shown(runner.patch(job, 3, b"lo world")) == (202, "0-11", "running"), "an overlap"
-        assert shown(runner.patch(job, 0, b"HELLO")) == (416, "0-11", "running"), "other bytes"
-        assert shown(runner.patch(job, 11, b"!\n")) == (202, "0-13", "running")
+        assert summarize(runner.patch(job, 0, b"hello ")) == (202, "0-6", "running")
+        assert summarize(runner.patch(job, 0, b"hello ")) == (202, "0-6", "running"), "twice"
+        assert summarize(runner.patch(job, 9, b"late")) == (416, "0-6", "running"), "a gap"
+        assert summarize(runner.patch(job, 3, b"lo world")) == (202, "0-11", "running"), "an overlap"
+        assert summarize(runner.patch(job, 0, b"HELLO")) == (416, "0-11", "running"), "other bytes"
+        assert summarize(runner.patch(job, 11, b"!\n")) == (202, "0-13", "running")
         assert self.trace(cell, job) == b"hello world!\n"
         assert runner.put(job, "success").status == 200
-        assert runner.patch(job, 11, b"!\n").status == 202, "what is there already"
+        assert runner.patch(job, 11, b"!\n").status == 202, "bytes that are stored already"
         assert runner.patch(job, 13, b"more").status == 403
         assert self.trace(cell, job) == b"hello world!\n"
 
-    def test_a_trace_alone_acknowledges(self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]) -> None:
+    def test_a_trace_update_acknowledges_the_job(
+        self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]
+    ) -> None:
         runner.patch(job, 0, b"x")
         assert cell.api("GET", f"/projects/1/jobs/{job['id']}").json()["started_at"]
 
-    @pytest.mark.parametrize("given", ["", "bytes 0-3", "-3", "x-y", "1" * 30 + "-2", "0"])
-    def test_without_a_range_nothing_is_taken(
-        self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str], given: str
+    @pytest.mark.parametrize("content_range", ["", "bytes 0-3", "-3", "x-y", "1" * 30 + "-2", "0"])
+    def test_a_valid_content_range_is_required(
+        self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str], content_range: str
     ) -> None:
         path = f"/api/v4/jobs/{job['id']}/trace"
-        answer = cell.send("PATCH", path, b"data", JOB_TOKEN=job["token"], Content_Range=given)
+        answer = cell.send("PATCH", path, b"data", JOB_TOKEN=job["token"], Content_Range=content_range)
         assert answer.status == 400
         assert cell.send("PATCH", path, b"data", JOB_TOKEN=job["token"]).status == 400
         assert self.trace(cell, job) == b""
@@ -320,7 +320,7 @@ class TestTrace:
         path = f"/projects/1/jobs/{job['id']}/trace"
         part = cell.api("GET", path, Range="bytes=4-")
         assert (part.status, part.body, part.headers["Content-Range"]) == (206, b"456789", "bytes 4-9/10")
-        for wanted, status, body in (
+        for requested, status, body in (
             ("bytes=2-4", 206, b"234"),
             ("bytes=0-0", 206, b"0"),
             ("bytes=8-99", 206, b"89"),
@@ -331,8 +331,8 @@ class TestTrace:
             ("bytes=-", 200, b"0123456789"),
             ("lines=1-2", 200, b"0123456789"),
         ):
-            part = cell.api("GET", path, Range=wanted)
-            assert (part.status, part.body) == (status, body), wanted
+            part = cell.api("GET", path, Range=requested)
+            assert (part.status, part.body) == (status, body), requested
         for beyond in ("bytes=10-", "bytes=10-12", "bytes=-0"):
             assert cell.api("GET", path, Range=beyond).status == 416
         follow = f"/api/remuda/v1/jobs/{job['id']}/trace?offset="
@@ -351,8 +351,8 @@ class TestTrace:
             assert runner.patch(job, 0, b"x" * 900).status == 202
             refused = runner.patch(job, 900, b"x" * 101)
             assert (refused.status, refused.headers["Job-Status"]) == (403, "failed")
-            found = cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()
-            assert (found["status"], found["failure_reason"]) == ("failed", "trace_size_exceeded")
+            details = cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()
+            assert (details["status"], details["failure_reason"]) == ("failed", "trace_size_exceeded")
 
     def test_followers_see_every_byte_while_it_grows(
         self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]
@@ -403,9 +403,9 @@ class TestResults:
         assert cell.send("POST", path, {"results": [finished]}, JOB_TOKEN=job["token"]).status == 200
         assert cell.send("POST", path, {"results": [{"seq": "x"}]}, JOB_TOKEN=job["token"]).status == 400
         assert cell.send("POST", path, {"results": [finished]}, JOB_TOKEN=cell.token).status == 403
-        shown = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/steps", PRIVATE_TOKEN=cell.token).json()
-        assert [result["seq"] for result in shown["results"]] == [1, 2, 3, 4]
-        assert shown["results"][3] == finished
+        steps = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/steps", PRIVATE_TOKEN=cell.token).json()
+        assert [result["seq"] for result in steps["results"]] == [1, 2, 3, 4]
+        assert steps["results"][3] == finished
         detail = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}", PRIVATE_TOKEN=cell.token).json()
         assert detail["times"]["steps"] == [{"path": None, "name": "script", "status": "success", "seconds": 1.5}]
         assert detail["times"]["waiting_seconds"] >= 0

@@ -1,4 +1,4 @@
-"""Starting and stopping a cell: folders and ports that cannot be used, tokens, health, and a quick stop."""
+"""Start and stop of a cell: unusable folders and ports, tokens, health and metrics, and a quick stop."""
 
 import os
 import socket
@@ -56,7 +56,7 @@ def test_a_folder_of_something_else(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "bin").stat().st_mode) == 0o755
 
 
-def test_a_folder_that_a_start_died_in(tmp_path: Path) -> None:
+def test_a_folder_in_which_a_start_died(tmp_path: Path) -> None:
     (tmp_path / "cell" / "lost+found").mkdir(parents=True)
     (tmp_path / "cell" / "lock").write_text("1\n")
     (tmp_path / "cell" / ".version.1.new").touch()
@@ -82,16 +82,16 @@ def test_a_port_in_use(tmp_path: Path) -> None:
         assert cell.url == f"http://127.0.0.1:{port}"
 
 
-def test_an_address_that_is_not_ours(tmp_path: Path) -> None:
+def test_an_address_of_another_host(tmp_path: Path) -> None:
     with pytest.raises(CellError, match="no such address"):
         ServedCell(tmp_path / "cell", host="192.0.2.1").__enter__()
 
 
-def test_nobody_else_may_read_the_folder(cell: ServedCell, tmp_path: Path) -> None:
+def test_the_folder_is_private(cell: ServedCell, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "cell").stat().st_mode) == 0o700
 
 
-def test_the_first_start_makes_a_token_and_keeps_its_hash_only(tmp_path: Path) -> None:
+def test_the_first_start_creates_a_token_and_stores_only_its_hash(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell", admin_token=None) as cell:
         token = cell.service.admin_token_generated
         assert token
@@ -117,7 +117,7 @@ def test_a_stop_does_not_wait_for_held_polls(tmp_path: Path) -> None:
         assert [poll.result(30).status for poll in polls] == [204] * 5
 
 
-def test_what_was_stored_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_a_running_job_continues_after_a_restart(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell") as cell:
         cell.new_project("app", "one:\n  script: [echo]\n")
         runner = cell.new_runner()
@@ -152,9 +152,11 @@ def test_health_readiness_and_metrics(cell: ServedCell) -> None:
     assert runner.put(job, "success").status == 200
     cell.new_project("broken", "one: [")
     for _ in range(2):
-        over = cell.send("GET", "/-/metrics").body.decode().splitlines()
-        assert 'remuda_cell_jobs_ended_total{state="success"} 1.0' in over
-        assert 'remuda_cell_pipelines_ended_total{status="success"} 1.0' in over
-        assert 'remuda_cell_pipelines_ended_total{status="failed"} 1.0' in over
-        assert 'remuda_cell_jobs{state="running"} 0.0' in over
-        assert not any(line.startswith('remuda_cell_jobs{state="success"}') for line in over), "only what is not over"
+        metrics = cell.send("GET", "/-/metrics").body.decode().splitlines()
+        assert 'remuda_cell_jobs_ended_total{state="success"} 1.0' in metrics
+        assert 'remuda_cell_pipelines_ended_total{status="success"} 1.0' in metrics
+        assert 'remuda_cell_pipelines_ended_total{status="failed"} 1.0' in metrics
+        assert 'remuda_cell_jobs{state="running"} 0.0' in metrics
+        assert not any(line.startswith('remuda_cell_jobs{state="success"}') for line in metrics), (
+            "only unfinished jobs are counted"
+        )

@@ -1,4 +1,4 @@
-"""Several processes serve one cell: what one stores the others hand out, and whatever happens, it happens once."""
+"""Several processes serve one cell: each can handle every request, and every effect happens once."""
 
 import subprocess
 from collections.abc import Iterator
@@ -22,24 +22,24 @@ TWO_STAGES = "stages: [a, b]\nfirst:\n  stage: a\n  script: make\nthen:\n  stage
 @pytest.fixture
 def cells(tmp_path: Path, database: str) -> Iterator[list[ServedCell]]:
     with ExitStack() as stack:
-        found = [
+        served = [
             stack.enter_context(ServedCell(tmp_path / "cell", database=database, public_url="http://cell.example"))
             for _ in range(3)
         ]
-        for cell in found:
-            # The public address is one that nobody serves here: each is asked directly.
+        for cell in served:
+            # Nothing listens on the public URL here: each process is called directly.
             cell.url = f"http://127.0.0.1:{cell.service.settings.port}"
-        yield found
+        yield served
 
 
 @pytest.fixture
 def runners(cells: list[ServedCell]) -> list[ScriptedRunner]:
-    """One runner as it finds each of the processes."""
+    """One runner, as a client of each of the processes."""
     token = cells[0].new_runner().token
     return [ScriptedRunner(cell, token) for cell in cells]
 
 
-def test_a_job_goes_through_all_of_them(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
+def test_a_job_is_served_by_all_processes(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
     project = cells[0].new_project("app", TWO_STAGES)
     first = runners[1].take(hold=True)
     assert runners[2].put(first, "running").status == 200
@@ -78,29 +78,29 @@ def test_every_job_is_handed_out_once(cells: list[ServedCell], runners: list[Scr
             taken.append(answer.json()["id"])
             assert runner.put(answer.json(), "success").status == 200
 
-    workers = [Thread(target=work, args=(ScriptedRunner(one.cell, one.token),)) for one in runners * 2]
+    workers = [Thread(target=work, args=(ScriptedRunner(runner.cell, runner.token),)) for runner in runners * 2]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join(60)
-    # One that asked before the news of the jobs had come found nothing; its share is left.
+    # A worker whose process did not know of the jobs yet has ended early; its share is done here.
     work(runners[0])
     assert sorted(taken) == sorted(set(taken))
     assert len(taken) == jobs
 
 
-def test_a_push_starts_one_pipeline_whoever_looks(cells: list[ServedCell], tmp_path: Path) -> None:
+def test_a_push_starts_one_pipeline_although_all_processes_see_it(cells: list[ServedCell], tmp_path: Path) -> None:
     project = cells[0].new_project("app", ONE_JOB)
     repo = next((tmp_path / "cell" / "repos").glob("*/*.git"))
     head = subprocess.run(["git", "-C", repo, "rev-parse", "main"], capture_output=True, text=True, check=True)
     for number in range(5):
         branch = f"refs/heads/topic{number}"
         subprocess.run(["git", "-C", repo, "update-ref", branch, head.stdout.strip()], check=True)
-        # Each commit makes its process look at all refs of the repository.
+        # Each commit makes its process read all refs of the repository.
         file = {"action": "create", "file_path": "a", "content": "a"}
         bodies = [
-            {"branch": f"b{number}-{at}", "start_branch": "main", "commit_message": "x", "actions": [file]}
-            for at in range(len(cells))
+            {"branch": f"b{number}-{index}", "start_branch": "main", "commit_message": "x", "actions": [file]}
+            for index in range(len(cells))
         ]
         threads = [
             Thread(target=cell.api, args=("POST", f"/projects/{project}/repository/commits", body))
@@ -110,11 +110,11 @@ def test_a_push_starts_one_pipeline_whoever_looks(cells: list[ServedCell], tmp_p
             thread.start()
         for thread in threads:
             thread.join(30)
-    found = cells[0].api("GET", f"/projects/{project}/pipelines?per_page=100").json()
-    refs = sorted(pipeline["ref"] for pipeline in found)
+    pipelines = cells[0].api("GET", f"/projects/{project}/pipelines?per_page=100").json()
+    refs = sorted(pipeline["ref"] for pipeline in pipelines)
     assert refs == sorted(set(refs))
     assert len(refs) == 1 + 5 * 4
-    assert sorted(pipeline["iid"] for pipeline in found) == list(range(1, len(found) + 1))
+    assert sorted(pipeline["iid"] for pipeline in pipelines) == list(range(1, len(pipelines) + 1))
 
 
 def test_a_sqlite_cell_is_not_shared(tmp_path: Path, database: str) -> None:
@@ -128,7 +128,7 @@ def test_a_sqlite_cell_is_not_shared(tmp_path: Path, database: str) -> None:
         pass
 
 
-def test_a_push_whose_process_died_is_acted_on_by_another(
+def test_a_push_whose_process_died_is_handled_by_another(
     cells: list[ServedCell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(projects, "ABANDONED_SECONDS", 0.0)
@@ -136,19 +136,19 @@ def test_a_push_whose_process_died_is_acted_on_by_another(
     folder = tmp_path / "cell" / "repos"
     repo = next(folder.glob("*/*.git"))
     head = subprocess.run(["git", "-C", repo, "rev-parse", "main"], capture_output=True, text=True, check=True)
-    # What is left of a push that moved a ref and died: its file, which nobody holds any more.
+    # A push that updated a ref and died leaves its file, which is not locked any more.
     (folder / "pushes" / f"{project}-left").touch()
     subprocess.run(["git", "-C", repo, "update-ref", "refs/heads/topic", head.stdout.strip()], check=True)
 
     def refs() -> list[str]:
-        return [one["ref"] for one in cells[1].api("GET", f"/projects/{project}/pipelines").json()]
+        return [pipeline["ref"] for pipeline in cells[1].api("GET", f"/projects/{project}/pipelines").json()]
 
-    wait_until(lambda: "topic" in refs(), "the push is acted on")
-    wait_until(lambda: not list((folder / "pushes").iterdir()), "the file is gone")
+    wait_until(lambda: "topic" in refs(), "the push is handled")
+    wait_until(lambda: not list((folder / "pushes").iterdir()), "the file is removed")
     assert refs().count("topic") == 1
 
 
-def test_a_commit_is_its_authors_whichever_process_acts_on_it(
+def test_a_commit_keeps_its_author_whichever_process_handles_it(
     cells: list[ServedCell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = cells[0].new_project("app", ONE_JOB)
@@ -158,31 +158,31 @@ def test_a_commit_is_its_authors_whichever_process_acts_on_it(
     assert cells[0].api("POST", f"/projects/{project}/members", member).status == 201
     token = cells[0].api("POST", f"/users/{user}/personal_access_tokens", {"name": "t", "scopes": ["api"]}).json()
 
-    async def dies(*_: object) -> None:
-        """What follows a commit does not come any more."""
+    async def do_nothing(*_: object) -> None:
+        """Stands for a process that dies after the commit."""
 
     file = {"action": "create", "file_path": "a", "content": "a"}
     body = {"branch": "topic", "start_branch": "main", "commit_message": "x", "actions": [file]}
     with monkeypatch.context() as patched:
-        patched.setattr(projects.Projects, "act_on_refs", dies)
+        patched.setattr(projects.Projects, "act_on_refs", do_nothing)
         path = f"/projects/{project}/repository/commits"
         assert cells[0].send("POST", f"/api/v4{path}", body, PRIVATE_TOKEN=token["token"]).status == 201
     other = {"branch": "other", "start_branch": "main", "commit_message": "y", "actions": [file]}
     assert cells[1].api("POST", path, other).status == 201
-    found = {one["ref"]: one for one in cells[2].api("GET", f"/projects/{project}/pipelines").json()}
-    shown = cells[2].api("GET", f"/projects/{project}/pipelines/{found['topic']['id']}").json()
-    assert shown["user"]["username"] == "ann"
+    pipelines = {pipeline["ref"]: pipeline for pipeline in cells[2].api("GET", f"/projects/{project}/pipelines").json()}
+    details = cells[2].api("GET", f"/projects/{project}/pipelines/{pipelines['topic']['id']}").json()
+    assert details["user"]["username"] == "ann"
 
 
 def test_the_preferred_runner_gets_the_job_wherever_it_waits(
     cells: list[ServedCell], runners: list[ScriptedRunner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(priority_delay, "DELAY_SECONDS", 3.0)  # however slow the machine
-    monkeypatch.setattr(handout, "OFFERS_SECONDS", 0.0)  # the preferred runner is newer than what was read at the start
+    monkeypatch.setattr(priority_delay, "DELAY_SECONDS", 3.0)  # long enough for a slow machine
+    monkeypatch.setattr(handout, "OFFERS_SECONDS", 0.0)  # the preferred runner is created after the start
     project = cells[0].new_project("app")
     preferred = cells[1].new_runner()
-    found = cells[0].api("GET", "/runners/all").json()
-    assert cells[0].api("PUT", f"/runners/{max(one['id'] for one in found)}", {"priority": 5}).status == 200
+    rows = cells[0].api("GET", "/runners/all").json()
+    assert cells[0].api("PUT", f"/runners/{max(row['id'] for row in rows)}", {"priority": 5}).status == 200
     answers: dict[str, Answer] = {}
 
     def hold(name: str, runner: ScriptedRunner) -> Thread:

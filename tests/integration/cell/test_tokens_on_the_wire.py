@@ -1,14 +1,14 @@
-"""Where runner and job tokens may stand, and that a cell which cannot look refuses nobody for good."""
+"""Where runner and job tokens may be sent, and that a failing store is not reported as a wrong token."""
 
 import sqlite3
 
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
-ONE = "only: {script: [echo hello]}\n"
+PIPELINE = "only: {script: [echo hello]}\n"
 
 
 def test_a_parameter_wins_over_the_header(cell: ServedCell, runner: ScriptedRunner) -> None:
-    cell.new_project("hello", ONE)
+    cell.new_project("hello", PIPELINE)
     job = runner.take()
     path = f"/api/v4/jobs/{job['id']}/trace"
 
@@ -21,8 +21,8 @@ def test_a_parameter_wins_over_the_header(cell: ServedCell, runner: ScriptedRunn
 
 
 def test_a_job_token_may_be_long(cell: ServedCell, runner: ScriptedRunner) -> None:
-    """Those of other servers have more than 1 KB; a header of that size gets an answer and not a broken connection."""
-    cell.new_project("hello", ONE)
+    """Tokens of other servers exceed 1 KB; such a header gets a response, not a closed connection."""
+    cell.new_project("hello", PIPELINE)
     job = runner.take()
     long = "glcbt-" + "x" * 6000
     assert (
@@ -31,9 +31,9 @@ def test_a_job_token_may_be_long(cell: ServedCell, runner: ScriptedRunner) -> No
     assert cell.send("GET", "/api/v4/job", JOB_TOKEN=long).status == 403
 
 
-def test_a_store_that_cannot_be_asked_is_no_wrong_token(cell: ServedCell, runner: ScriptedRunner) -> None:
-    """403 silences a runner for an hour, so trouble of the cell's own is 503, which it comes back after."""
-    cell.new_project("hello", ONE)
+def test_a_failing_store_gets_503_and_not_403(cell: ServedCell, runner: ScriptedRunner) -> None:
+    """403 stops a runner for an hour, so errors of the cell itself are 503, after which it retries."""
+    cell.new_project("hello", PIPELINE)
     job = runner.take()
     with sqlite3.connect(cell.settings.data / "cell.sqlite", isolation_level=None) as other:
         other.execute("ALTER TABLE runners RENAME TO hidden_runners")

@@ -1,4 +1,4 @@
-"""Trigger jobs in a real cell: a monorepo with children, one of them generated, and another project behind it."""
+"""Trigger jobs in a real cell: a monorepo with child pipelines, one of them generated, and another project."""
 
 import io
 import zipfile
@@ -71,34 +71,34 @@ class Monorepo:
         assert runner.put(job, "success").status == 200
 
     def statuses(self, pipeline: int = 0, project: int = 0) -> dict[str, str]:
-        """Jobs of all kinds, by name."""
+        """Return the status of all jobs and trigger jobs, by name."""
         path = f"/projects/{project or self.project}/pipelines/{pipeline or self.pipeline}"
         rows = [*self.cell.api("GET", f"{path}/jobs").json(), *self.cell.api("GET", f"{path}/bridges").json()]
         return {row["name"]: row["status"] for row in rows}
 
     def downstream(self, name: str) -> dict[str, Any]:
-        """The pipeline that a trigger job started."""
-        found: dict[str, Any] = {}
+        """Wait for the pipeline that a trigger job starts, and return it."""
+        pipeline: dict[str, Any] = {}
 
         def is_there() -> bool:
             bridges = self.cell.api("GET", f"/projects/{self.project}/pipelines/{self.pipeline}/bridges").json()
-            found.update(next(row for row in bridges if row["name"] == name)["downstream_pipeline"] or {})
-            return bool(found)
+            pipeline.update(next(row for row in bridges if row["name"] == name)["downstream_pipeline"] or {})
+            return bool(pipeline)
 
         wait_until(is_there, f"the pipeline of {name}")
-        return found
+        return pipeline
 
     def until(self, **expected: str) -> None:
         wait_until(lambda: expected.items() <= self.statuses().items(), str(expected))
 
     def take(self, name: str) -> dict[str, Any]:
-        """A job that comes by itself, perhaps in a moment."""
+        """Take a job that is or becomes ready."""
         job = self.runner.take(hold=True)
         assert job["job_info"]["name"] == name
         return job
 
     def run_all(self, failing: str = "") -> list[str]:
-        """Run what waits for a runner; the names, in order of arrival."""
+        """Run the jobs that wait for a runner; return their names in order."""
         names = []
         while (answer := self.runner.ask()).status == 201:
             job = answer.json()
@@ -130,7 +130,7 @@ def test_a_monorepo_with_children_and_another_project(cell: ServedCell, runner: 
     assert children["shop"]["id"] not in [row["id"] for row in listed]
 
 
-def test_a_failure_goes_up_and_a_retry_too(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_failures_and_retries_reach_the_parent(cell: ServedCell, runner: ScriptedRunner) -> None:
     repo = Monorepo(cell, runner)
     child = repo.downstream("shop")
     repo.downstream("generated")
@@ -143,7 +143,7 @@ def test_a_failure_goes_up_and_a_retry_too(cell: ServedCell, runner: ScriptedRun
     repo.until(shop="success", deploy="pending")
 
 
-def test_a_cancel_goes_down_to_children_and_not_to_other_projects(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_a_cancel_reaches_children_but_not_other_projects(cell: ServedCell, runner: ScriptedRunner) -> None:
     repo = Monorepo(cell, runner)
     children = {name: repo.downstream(name) for name in ("shop", "generated", "docs")}
     repo.until(shop="running", generated="running", docs="success")
@@ -153,7 +153,7 @@ def test_a_cancel_goes_down_to_children_and_not_to_other_projects(cell: ServedCe
     assert repo.run_all() == ["build-docs"]
 
 
-def test_a_generated_file_with_mistakes_fails_its_job_and_says_where(cell: ServedCell, runner: ScriptedRunner) -> None:
+def test_a_generated_file_with_mistakes_fails_its_trigger_job(cell: ServedCell, runner: ScriptedRunner) -> None:
     repo = Monorepo(cell, runner, b"a: {skript: x}\n")
     repo.until(generated="failed")
     bridges = cell.api("GET", f"/projects/{repo.project}/pipelines/{repo.pipeline}/bridges").json()
@@ -167,5 +167,8 @@ def test_another_project_whose_default_branch_came_with_its_first_push(cell: Ser
     first = {"branch": "trunk", "commit_message": "First commit", "actions": actions}
     assert cell.api("POST", f"/projects/{docs}/repository/commits", first).status == 201
     cell.new_project("app", "go: {trigger: root/docs}\n")
-    found = cell.until_pipelines(2, "root/docs")
-    assert [(one["ref"], one["source"]) for one in found] == [("trunk", "pipeline"), ("trunk", "push")]
+    pipelines = cell.until_pipelines(2, "root/docs")
+    assert [(pipeline["ref"], pipeline["source"]) for pipeline in pipelines] == [
+        ("trunk", "pipeline"),
+        ("trunk", "push"),
+    ]

@@ -1,4 +1,4 @@
-"""Pipelines by trigger tokens and by the tokens of jobs: who may, what the pipeline learns, what is refused."""
+"""Pipelines started by trigger tokens and by job tokens: access, variables, and refused requests."""
 
 import json
 from typing import Any
@@ -33,34 +33,34 @@ def token(project: Project) -> str:
     return str(project.triggers.create({"description": "deploys"}).token)
 
 
-def call(cell: ServedCell, project: int | str, **given: Any) -> Answer:
-    """What curl does with --data."""
-    form = urlencode(given).encode()
+def call(cell: ServedCell, project: int | str, **fields: Any) -> Answer:
+    """Send a form, as curl does with --data."""
+    form = urlencode(fields).encode()
     path = f"/api/v4/projects/{quote(str(project), safe='')}/trigger/pipeline"
     return cell.send("POST", path, form, Content_Type="application/x-www-form-urlencoded")
 
 
 def variables_of(job: dict[str, Any]) -> dict[str, str]:
-    return {one["key"]: one["value"] for one in job["variables"]}
+    return {variable["key"]: variable["value"] for variable in job["variables"]}
 
 
 def test_tokens_are_shown_once(cell: ServedCell, project: Project) -> None:
-    made = project.triggers.create({"description": "deploys"})
-    token = made.token
+    trigger = project.triggers.create({"description": "deploys"})
+    token = trigger.token
     assert token.startswith("glptt-")
     assert decode(token).routing["p"] == project.id
     [listed] = project.triggers.list(get_all=True)
     assert listed.token == token.removeprefix("glptt-")[:4]
     assert (listed.owner["username"], listed.last_used) == ("root", None)
-    made.description = "nightly deploys"
-    made.save()
-    assert project.triggers.get(made.id).description == "nightly deploys"
+    trigger.description = "nightly deploys"
+    trigger.save()
+    assert project.triggers.get(trigger.id).description == "nightly deploys"
     assert call(cell, project.id, token=token, ref="main").status == 201
-    assert project.triggers.get(made.id).last_used is not None
-    project.triggers.delete(made.id)
+    assert project.triggers.get(trigger.id).last_used is not None
+    project.triggers.delete(trigger.id)
     assert call(cell, project.id, token=token, ref="main").status == 404
     with pytest.raises(gitlab.GitlabGetError, match="404 Trigger Not Found"):
-        project.triggers.get(made.id)
+        project.triggers.get(trigger.id)
     with pytest.raises(gitlab.GitlabCreateError, match="description"):
         project.triggers.create({"description": " "})
 
@@ -73,7 +73,7 @@ def test_a_pipeline_by_python_gitlab(cell: ServedCell, project: Project, token: 
     sent = variables_of(job)
     assert (sent["COLOUR"], sent["CI_PIPELINE_SOURCE"]) == ("red", "trigger")
     assert (sent["CI_PIPELINE_TRIGGERED"], sent["CI_TRIGGER_SHORT_TOKEN"]) == ("true", token[6:10])
-    payload = next(one for one in job["variables"] if one["key"] == "TRIGGER_PAYLOAD")
+    payload = next(variable for variable in job["variables"] if variable["key"] == "TRIGGER_PAYLOAD")
     assert payload["file"] is True
     assert json.loads(payload["value"]) == {"ref": "main", "variables": {"COLOUR": "red"}, "inputs": {}}
     assert token not in json.dumps(job)
@@ -84,14 +84,14 @@ def cancel_all(project: Project) -> None:
         pipeline.cancel()
 
 
-@pytest.mark.parametrize("form", ["json", "urlencoded", "multipart", "query"])
-def test_every_form_of_parameters(
-    cell: ServedCell, project: Project, token: str, runner: ScriptedRunner, form: str
+@pytest.mark.parametrize("encoding", ["json", "urlencoded", "multipart", "query"])
+def test_every_encoding_of_parameters(
+    cell: ServedCell, project: Project, token: str, runner: ScriptedRunner, encoding: str
 ) -> None:
     cancel_all(project)
     fields = {"token": token, "ref": "refs/heads/main", "variables[A]": "1 & 2", "inputs[size]": "large"}
     path = f"/api/v4/projects/{project.id}/trigger/pipeline"
-    match form:
+    match encoding:
         case "json":
             body = {"token": token, "ref": "main", "variables": {"A": "1 & 2"}, "inputs": {"size": "large"}}
             answer = cell.send("POST", path, body)
@@ -112,7 +112,7 @@ def test_every_form_of_parameters(
     assert job["steps"][0]["script"] == ["echo large"]
 
 
-def test_the_address_for_webhooks(cell: ServedCell, project: Project, token: str, runner: ScriptedRunner) -> None:
+def test_the_url_for_webhooks(cell: ServedCell, project: Project, token: str, runner: ScriptedRunner) -> None:
     change = {"action": "create", "file_path": "a", "content": ""}
     commit = {"branch": "feature/one", "start_branch": "main", "commit_message": "Add a", "actions": [change]}
     project.commits.create(commit)
@@ -127,11 +127,11 @@ def test_the_address_for_webhooks(cell: ServedCell, project: Project, token: str
     assert cell.send("POST", path, hook, X_Gitlab_Event="Pipeline Hook").status == 403
 
 
-def test_a_jobs_token_starts_pipelines_of_any_project(
+def test_a_job_token_starts_pipelines_of_any_project(
     cell: ServedCell, project: Project, runner: ScriptedRunner
 ) -> None:
     other = cell.new_project("other", "go:\n  script: [echo]\n")
-    cell.let_in_all_jobs(other)
+    cell.disable_job_token_allowlist(other)
     job = runner.take()
     answer = call(cell, other, token=job["token"], ref="main")
     assert (answer.status, answer.json()["source"]) == (201, "pipeline")
@@ -140,21 +140,21 @@ def test_a_jobs_token_starts_pipelines_of_any_project(
     assert (ended.status, ended.json()) == (404, {"message": "404 Not Found"})
 
 
-def test_jobs_that_start_their_own_pipeline_again_come_to_an_end(
+def test_jobs_cannot_start_their_own_pipeline_endlessly(
     cell: ServedCell, project: Project, runner: ScriptedRunner
 ) -> None:
     answers = []
-    while (asked := runner.ask()).status == 201:
-        answers.append(call(cell, project.id, token=asked.json()["token"], ref="main"))
-        runner.put(asked.json(), "success")
+    while (polled := runner.ask()).status == 201:
+        answers.append(call(cell, project.id, token=polled.json()["token"], ref="main"))
+        runner.put(polled.json(), "success")
     assert [answer.status for answer in answers] == [201] * 10 + [400]
     assert "more than 10 pipelines" in answers[-1].json()["message"]["base"][0]
 
 
-def test_what_opens_nothing(cell: ServedCell, project: Project, token: str) -> None:
+def test_invalid_tokens(cell: ServedCell, project: Project, token: str) -> None:
     other = cell.new_project("other", PIPELINE)
     before = len(project.pipelines.list(get_all=True))
-    for target, shown in (
+    for target, presented in (
         (project.id, "wrong"),
         (project.id, token[:-1]),
         (project.id, cell.token),
@@ -164,23 +164,23 @@ def test_what_opens_nothing(cell: ServedCell, project: Project, token: str) -> N
         (999, token),
         ("root/nowhere", token),
     ):
-        answer = call(cell, target, token=shown, ref="main")
-        assert (answer.status, answer.json()) == (404, {"message": "404 Not Found"}), (target, shown)
+        answer = call(cell, target, token=presented, ref="main")
+        assert (answer.status, answer.json()) == (404, {"message": "404 Not Found"}), (target, presented)
     assert cell.send("GET", f"/api/v4/projects/{project.id}", PRIVATE_TOKEN=token).status == 401
     assert len(project.pipelines.list(get_all=True)) == before
 
 
-def test_what_makes_no_sense(cell: ServedCell, project: Project, token: str) -> None:
-    def refused(**given: Any) -> Any:
-        answer = cell.send("POST", f"/api/v4/projects/{project.id}/trigger/pipeline", given)
+def test_invalid_requests(cell: ServedCell, project: Project, token: str) -> None:
+    def refusal_of(**fields: Any) -> Any:
+        answer = cell.send("POST", f"/api/v4/projects/{project.id}/trigger/pipeline", fields)
         assert answer.status == 400, answer
         return answer.json()
 
-    assert refused(ref="main") == {"error": "token is missing"}
-    assert refused(token=token) == {"error": "ref is missing"}
-    assert refused(token=token, ref="nowhere") == {"message": {"base": ["Reference not found"]}}
-    assert "key-valued strings" in refused(token=token, ref="main", variables={"A": 1})["error"]
-    assert "letters, digits" in refused(token=token, ref="main", variables={"A-B": "1"})["error"]
-    assert "size" in str(refused(token=token, ref="main", inputs={"siez": "1"}))
+    assert refusal_of(ref="main") == {"error": "token is missing"}
+    assert refusal_of(token=token) == {"error": "ref is missing"}
+    assert refusal_of(token=token, ref="nowhere") == {"message": {"base": ["Reference not found"]}}
+    assert "key-valued strings" in refusal_of(token=token, ref="main", variables={"A": 1})["error"]
+    assert "letters, digits" in refusal_of(token=token, ref="main", variables={"A-B": "1"})["error"]
+    assert "size" in str(refusal_of(token=token, ref="main", inputs={"siez": "1"}))
     large = {"token": token, "ref": "main", "variables": {"A": "x" * 200_000}}
     assert cell.send("POST", f"/api/v4/projects/{project.id}/trigger/pipeline", large).status == 413

@@ -1,8 +1,8 @@
-"""Variables of the cell, of groups and of projects: which value a job gets, and what the calls allow."""
+"""Variables of the cell, of groups and of projects: which value a job gets, and what the API accepts."""
 
 import gitlab
 import pytest
-from tests.support.cells.people import a_group, a_project_in
+from tests.support.cells.people import create_group, create_group_project
 from tests.support.cells.served_cell import ServedCell
 
 PIPELINE = """
@@ -25,10 +25,10 @@ def client(cell: ServedCell) -> gitlab.Gitlab:
     return gitlab.Gitlab(cell.url, private_token=cell.token)
 
 
-def test_the_nearest_and_most_precise_wins(cell: ServedCell, client: gitlab.Gitlab) -> None:
-    acme = a_group(cell, "acme")
-    tools = a_group(cell, "tools", parent_id=acme)
-    project_id = a_project_in(cell, tools, "saw")
+def test_the_nearest_and_most_specific_value_wins(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    acme = create_group(cell, "acme")
+    tools = create_group(cell, "tools", parent_id=acme)
+    project_id = create_group_project(cell, tools, "saw")
     project, outer, near = client.projects.get(project_id), client.groups.get(acme), client.groups.get(tools)
     for name in ("FROM", "CELL"):
         client.variables.create({"key": name, "value": "cell"})
@@ -52,9 +52,9 @@ def test_the_nearest_and_most_precise_wins(cell: ServedCell, client: gitlab.Gitl
     seen = {}
     while (answer := runner.ask()).status == 201:
         job = answer.json()
-        given = {one["key"]: one["value"] for one in job["variables"]}
+        values = {variable["key"]: variable["value"] for variable in job["variables"]}
         names = ("FROM", "CELL", "OUTER", "NEAR", "OWN", "LIVE")
-        seen[job["job_info"]["name"]] = [given.get(name) for name in names]
+        seen[job["job_info"]["name"]] = [values.get(name) for name in names]
         runner.put(job, "success")
     shared = ["near", "cell", "outer"]
     assert seen == {
@@ -64,7 +64,7 @@ def test_the_nearest_and_most_precise_wins(cell: ServedCell, client: gitlab.Gitl
     }
 
 
-def test_scopes_are_part_of_the_name(cell: ServedCell, client: gitlab.Gitlab) -> None:
+def test_variables_are_identified_by_key_and_scope(cell: ServedCell, client: gitlab.Gitlab) -> None:
     project = client.projects.get(cell.new_project("app"))
     for scope in ("*", "prod", "review/*"):
         project.variables.create({"key": "K", "value": scope, "environment_scope": scope})
@@ -77,27 +77,31 @@ def test_scopes_are_part_of_the_name(cell: ServedCell, client: gitlab.Gitlab) ->
     project.variables.update("K", {"value": "new", "filter": {"environment_scope": "prod"}})
     assert project.variables.get("K", filter={"environment_scope": "prod"}).value == "new"
     project.variables.update("K", {"environment_scope": "live", "filter": {"environment_scope": "prod"}})
-    assert {one.environment_scope for one in project.variables.list(get_all=True)} == {"*", "live", "review/*"}
+    assert {variable.environment_scope for variable in project.variables.list(get_all=True)} == {
+        "*",
+        "live",
+        "review/*",
+    }
     project.variables.delete("K", filter={"environment_scope": "review/*"})
-    assert {one.environment_scope for one in project.variables.list(get_all=True)} == {"*", "live"}
+    assert {variable.environment_scope for variable in project.variables.list(get_all=True)} == {"*", "live"}
     for scope in ("", "what?", "x" * 256):
         body = {"key": "S", "value": "v", "environment_scope": scope}
         assert cell.api("POST", f"/projects/{project.id}/variables", body).status == 400, scope
 
 
-def test_a_hidden_one_is_never_shown(cell: ServedCell) -> None:
+def test_a_hidden_variable_is_never_shown(cell: ServedCell) -> None:
     project = cell.new_project("app", "job: {script: [echo]}\n")
     root = f"/projects/{project}/variables"
-    made = cell.api("POST", root, {"key": "K", "value": "0123456789", "masked_and_hidden": True})
-    assert made.status == 201
-    assert (made.json()["value"], made.json()["masked"], made.json()["hidden"]) == (None, True, True)
+    created = cell.api("POST", root, {"key": "K", "value": "0123456789", "masked_and_hidden": True})
+    assert created.status == 201
+    assert (created.json()["value"], created.json()["masked"], created.json()["hidden"]) == (None, True, True)
     assert cell.api("GET", f"{root}/K").json()["value"] is None
     assert cell.api("PUT", f"{root}/K", {"masked": False}).status == 400
     assert cell.api("POST", root, {"key": "L", "value": "short", "masked_and_hidden": True}).status == 400
     assert cell.api("PUT", f"{root}/K", {"value": "9876543210"}).status == 200
     job = cell.new_runner().take()
-    [given] = [one for one in job["variables"] if one["key"] == "K"]
-    assert (given["value"], given["masked"]) == ("9876543210", True)
+    [sent] = [variable for variable in job["variables"] if variable["key"] == "K"]
+    assert (sent["value"], sent["masked"]) == ("9876543210", True)
 
 
 def test_variables_of_the_cell_have_no_scope(cell: ServedCell) -> None:

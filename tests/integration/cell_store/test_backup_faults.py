@@ -1,4 +1,4 @@
-"""What can go wrong with a backup and a restore: what moves meanwhile, what is full, newer, cut off or half done."""
+"""Faults during backup and restore: concurrent removals, full disks, newer schemas, damaged or unfinished copies."""
 
 import asyncio
 import json
@@ -32,20 +32,20 @@ PIPELINE = "".join(f"job{number}:\n  script: make\n" for number in range(4))
 ARCHIVE = b"PK\x05\x06" + bytes(18)
 
 
-def remuda(*words: str | Path, limit: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "remuda", "cell", *map(str, words)]
+def remuda(*arguments: str | Path, limit: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "remuda", "cell", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit, check=False)
 
 
-async def problems(settings: CellSettings) -> tuple[str, ...]:
-    async with snapshots.read(settings) as found:
+async def find_problems(settings: CellSettings) -> tuple[str, ...]:
+    async with snapshots.read(settings) as snapshot:
         blobs = FolderBlobs(settings.data / "blobs")
         traces = ArchivedTraces(FileTraces(settings.data / "traces"), blobs)
-        return (await check(found, settings, traces, blobs)).problems
+        return (await check(snapshot, settings, traces, blobs)).problems
 
 
-def ended(runner: ScriptedRunner) -> int:
-    """A job with a log and an archive."""
+def run_job(runner: ScriptedRunner) -> int:
+    """Run a job that writes a log and uploads an archive; return its id."""
     job = runner.take()
     assert runner.patch(job, 0, b"hello\n").status == 202
     assert runner.upload(job, ARCHIVE, query="?artifact_format=zip").status == 201
@@ -53,48 +53,48 @@ def ended(runner: ScriptedRunner) -> int:
     return int(job["id"])
 
 
-def test_what_is_removed_meanwhile_is_not_in_the_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_and_files_that_are_removed_during_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy_files = backups._copy_files
     with ServedCell(tmp_path / "cell") as cell:
         project = cell.new_project("app", PIPELINE)
         runner = cell.new_runner()
-        kept, stripped, erased, removed = (ended(runner) for _ in range(4))
-        lost = next((cell.settings.data / "blobs" / "kept").glob(f"artifacts/*/{removed}/*"))
+        unchanged, stripped, erased, removed = (run_job(runner) for _ in range(4))
+        lost_file = next((cell.settings.data / "blobs" / "kept").glob(f"artifacts/*/{removed}/*"))
 
         def copy(settings: CellSettings, to: Path) -> None:
-            """The rows are copied already."""
+            """Runs after the rows were copied."""
             assert cell.api("DELETE", f"/projects/{project}/jobs/{stripped}/artifacts").status == 204
             assert cell.api("POST", f"/projects/{project}/jobs/{erased}/erase").status == 201
-            lost.unlink()
+            lost_file.unlink()
             copy_files(settings, to)
 
         monkeypatch.setattr(backups, "_copy_files", copy)
         asyncio.run(back_up(cell.settings, tmp_path / "backup", now=NOW, with_keys=True))
     new = CellSettings(data=tmp_path / "new")
     asyncio.run(restore(tmp_path / "backup", new))
-    # What the cell still has a row for is missed, not hidden.
-    [problem] = asyncio.run(problems(new))
+    # A file that a row still refers to is reported as missing.
+    [problem] = asyncio.run(find_problems(new))
     assert problem.startswith(f"job {removed}: its archive")
     with ServedCell(new.data) as cell:
-        found = {job["id"]: job for job in cell.api("GET", f"/projects/{project}/jobs").json()}
-        assert ["artifacts_file" in found[job_id] for job_id in (kept, stripped, erased)] == [True, False, False]
-        assert cell.api("GET", f"/projects/{project}/jobs/{kept}/trace").body == b"hello\n"
+        jobs = {job["id"]: job for job in cell.api("GET", f"/projects/{project}/jobs").json()}
+        assert ["artifacts_file" in jobs[job_id] for job_id in (unchanged, stripped, erased)] == [True, False, False]
+        assert cell.api("GET", f"/projects/{project}/jobs/{unchanged}/trace").body == b"hello\n"
         assert cell.api("GET", f"/projects/{project}/jobs/{erased}/trace").body == b""
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 @pytest.mark.long
 def test_jobs_that_ran_when_the_backup_was_taken(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
-    """A runner that is still there goes on, one that never spoke loses its job, a dead one ends it."""
+    """An active runner goes on, a job that was only leased is pending again, a silent runner's job fails."""
     database = {} if kind == "sqlite" else {"database": request.getfixturevalue("database")}
     with ServedCell(tmp_path / "cell", lease_seconds=8, **database) as cell:
         project = cell.new_project("app", PIPELINE)
         runner = cell.new_runner()
-        going, dead, leased = (runner.take() for _ in range(3))
-        for job in (going, dead):
+        active, silent, leased = (runner.take() for _ in range(3))
+        for job in (active, silent):
             assert runner.patch(job, 0, b"hello\n").status == 202
         asyncio.run(back_up(cell.settings, tmp_path / "backup.tgz", now=NOW, with_keys=True))
-        assert runner.patch(going, 6, b"world\n").status == 202
+        assert runner.patch(active, 6, b"world\n").status == 202
     new: dict[str, Any] = {"lease_seconds": 1, "silent_seconds": 12}
     with ExitStack() as stack:
         if kind == "postgres":
@@ -107,17 +107,17 @@ def test_jobs_that_ran_when_the_backup_was_taken(tmp_path: Path, request: pytest
         def status(job: dict[str, Any]) -> str:
             return str(cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()["status"])
 
-        answer = runner.patch(going, 12, b"more\n")
+        answer = runner.patch(active, 12, b"more\n")
         assert (answer.status, answer.headers["range"]) == (416, "0-6")
-        assert runner.patch(going, 6, b"world\nmore\n").status == 202
-        assert runner.put(going, "success").status == 200
-        assert cell.api("GET", f"/projects/{project}/jobs/{going['id']}/trace").body == b"hello\nworld\nmore\n"
+        assert runner.patch(active, 6, b"world\nmore\n").status == 202
+        assert runner.put(active, "success").status == 200
+        assert cell.api("GET", f"/projects/{project}/jobs/{active['id']}/trace").body == b"hello\nworld\nmore\n"
         wait_until(lambda: status(leased) == "pending", "the lease ends")
         assert runner.put(leased, "success").status == 403
         again = {job["id"] for job in (runner.take(), runner.take())}
         assert leased["id"] in again
-        wait_until(lambda: status(dead) == "failed", "nobody speaks for it")
-        assert cell.api("GET", f"/projects/{project}/jobs/{dead['id']}/trace").body == b"hello\n"
+        wait_until(lambda: status(silent) == "failed", "the silent job fails")
+        assert cell.api("GET", f"/projects/{project}/jobs/{silent['id']}/trace").body == b"hello\n"
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -155,14 +155,14 @@ def test_a_restore_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     ):
         pass
     asyncio.run(restore(tmp_path / "backup", new))
-    assert asyncio.run(problems(new)) == ()
+    assert asyncio.run(find_problems(new)) == ()
     assert not (new.data / "repos" / "ab").exists()
     assert (new.data / "cell.toml").exists()
     with ServedCell(new.data) as cell:
         assert cell.api("GET", f"/projects/{project}").status == 200
 
 
-def test_a_backup_that_is_damaged(tmp_path: Path) -> None:
+def test_a_damaged_backup_is_refused(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell") as cell:
         asyncio.run(back_up(cell.settings, tmp_path / "good.tgz", now=NOW))
         asyncio.run(back_up(cell.settings, tmp_path / "good", now=NOW))
@@ -191,7 +191,7 @@ def test_an_archive_that_reaches_outside_is_refused(tmp_path: Path, name: str, k
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_newer_schema_is_refused_by_all(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
+def test_a_newer_schema_is_refused_by_all_commands(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
     options: list[str | Path] = ["--data", tmp_path / "cell"]
     if kind == "postgres":
         options += ["--database", request.getfixturevalue("database")]
@@ -207,9 +207,9 @@ def test_a_newer_schema_is_refused_by_all(tmp_path: Path, request: pytest.Fixtur
     else:
         asyncio.run(_execute(str(options[-1]), newer))
     before = sorted(tmp_path.rglob("*"))
-    for words in (["migrate"], ["check"], ["backup", tmp_path / "bad"], ["serve", "--listen", "127.0.0.1:0"]):
-        done = remuda(*words, *options)
-        assert done.returncode == 2, words
+    for command in (["migrate"], ["check"], ["backup", tmp_path / "bad"], ["serve", "--listen", "127.0.0.1:0"]):
+        done = remuda(*command, *options)
+        assert done.returncode == 2, command
         assert "has schema version 9999, made by a newer release; this one reads up to" in done.stderr
         assert done.stdout == ""
     assert kind == "postgres" or sorted(tmp_path.rglob("*")) == before

@@ -1,4 +1,4 @@
-"""A backup taken while a cell works is a whole cell, in either kind of database."""
+"""A backup that is taken under load restores to a complete cell, with SQLite and with PostgreSQL."""
 
 import asyncio
 import json
@@ -27,14 +27,14 @@ PIPELINE = "build:\n  script: make\n  artifacts:\n    paths: [a]\ntest:\n  scrip
 KINDS = ("sqlite", "postgres")
 
 
-async def checked(settings: CellSettings) -> Report:
-    async with snapshots.read(settings) as found:
+async def check_cell(settings: CellSettings) -> Report:
+    async with snapshots.read(settings) as snapshot:
         blobs = FolderBlobs(settings.data / "blobs")
-        return await check(found, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
+        return await check(snapshot, settings, ArchivedTraces(FileTraces(settings.data / "traces"), blobs), blobs)
 
 
-def busy(cell: ServedCell, runner: ScriptedRunner, project: int, stop: Event, ended: list[int]) -> None:
-    """Pushes, jobs with logs and artifacts, until told to stop."""
+def keep_busy(cell: ServedCell, runner: ScriptedRunner, project: int, stop: Event, ended: list[int]) -> None:
+    """Push, and run jobs with logs and artifacts, until `stop` is set; collects the ids in `ended`."""
     number = 0
     while not stop.is_set():
         number += 1
@@ -51,7 +51,7 @@ def busy(cell: ServedCell, runner: ScriptedRunner, project: int, stop: Event, en
 
 @pytest.mark.parametrize("target", KINDS)
 @pytest.mark.parametrize("source", KINDS)
-def test_a_backup_under_load_is_a_whole_cell(
+def test_a_backup_under_load_is_a_complete_cell(
     tmp_path: Path, request: pytest.FixtureRequest, source: str, target: str
 ) -> None:
     server = request.getfixturevalue("postgres_server") if "postgres" in (source, target) else None
@@ -61,7 +61,7 @@ def test_a_backup_under_load_is_a_whole_cell(
     with ServedCell(tmp_path / "cell", **settings) as cell:
         runner = cell.new_runner()
         project = cell.new_project("app", PIPELINE)
-        work = Thread(target=busy, args=(cell, runner, project, stop, ended))
+        work = Thread(target=keep_busy, args=(cell, runner, project, stop, ended))
         work.start()
         try:
             wait_until(lambda: len(ended) >= 10, "some jobs")
@@ -74,46 +74,46 @@ def test_a_backup_under_load_is_a_whole_cell(
             work.join(60)
     assert manifest.cell_id == 1
 
-    def restored(database: str) -> None:
+    def restore_and_compare(database: str) -> None:
         new = CellSettings(data=tmp_path / "new", database=database)
         asyncio.run(restore(backup, new))
-        report = asyncio.run(checked(new))
+        report = asyncio.run(check_cell(new))
         assert report.problems == ()
         assert report.counts["projects"] == 1
         with ServedCell(new.data, database=database) as cell:
-            found = {job["id"]: job for job in everything(cell, f"/projects/{project}/jobs")}
-            assert all(found[job_id]["status"] == "success" for job_id in before)
+            jobs = {job["id"]: job for job in list_all(cell, f"/projects/{project}/jobs")}
+            assert all(jobs[job_id]["status"] == "success" for job_id in before)
             trace = cell.api("GET", f"/projects/{project}/jobs/{before[-1]}/trace").body
             assert trace == b"log of the job\n" * 50
-            again = ScriptedRunner(cell, runner.token)
-            while (answer := again.ask()).status == 201:
-                assert again.put(answer.json(), "success").status == 200
-                found.pop(answer.json()["id"], None)
-            # Ids go on behind those that were given, also those that were given after the backup's rows were read.
+            new_runner = ScriptedRunner(cell, runner.token)
+            while (answer := new_runner.ask()).status == 201:
+                assert new_runner.put(answer.json(), "success").status == 200
+                jobs.pop(answer.json()["id"], None)
+            # New ids are higher than all that were assigned, also after the backup had read the rows.
             more = cell.api("POST", f"/projects/{project}/pipeline", {"ref": "main"}).json()
             assert more["iid"] > report.counts["pipelines"]
         for repo in (new.data / "repos").glob("*/*.git"):
             subprocess.run(["git", "-C", repo, "fsck", "--connectivity-only"], check=True, capture_output=True)
 
     if target == "sqlite":
-        restored("")
+        restore_and_compare("")
     else:
         assert server is not None
         with server.database() as url:
-            restored(url)
+            restore_and_compare(url)
 
 
-def everything(cell: ServedCell, path: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def list_all(cell: ServedCell, path: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     for page in range(1, 100):
-        part = cell.api("GET", f"{path}?per_page=100&page={page}").json()
-        found += part
-        if len(part) < 100:
+        page_rows = cell.api("GET", f"{path}?per_page=100&page={page}").json()
+        rows += page_rows
+        if len(page_rows) < 100:
             break
-    return found
+    return rows
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_check_reports_missing_data(tmp_path: Path) -> None:
     settings = CellSettings(data=tmp_path / "cell")
     with ServedCell(settings.data) as cell:
         runner = cell.new_runner()
@@ -122,7 +122,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
         assert runner.patch(job, 0, b"log\n").status == 202
         assert runner.upload(job, b"PK\x05\x06" + bytes(18), query="?artifact_format=zip").status == 201
         assert runner.put(job, "success").status == 200
-        assert asyncio.run(checked(settings)).problems == ()
+        assert asyncio.run(check_cell(settings)).problems == ()
     for log in (settings.data / "traces").rglob("*.log"):
         log.unlink()
     for blob in (settings.data / "blobs" / "kept").rglob("*"):
@@ -132,12 +132,12 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     with sqlite3.connect(settings.data / "cell.sqlite") as db:
         db.execute("DELETE FROM specs")
     db.close()
-    said = "\n".join(asyncio.run(checked(settings)).problems)
-    for part in ("refer to specs 1,", "its repository", "has 5 bytes", "its log has 0 bytes, not the 4"):
-        assert part in said
+    problems = "\n".join(asyncio.run(check_cell(settings)).problems)
+    for expected in ("refer to specs 1,", "its repository", "has 5 bytes", "its log has 0 bytes, not the 4"):
+        assert expected in problems
 
 
-def test_what_is_no_backup_and_no_empty_place(tmp_path: Path) -> None:
+def test_invalid_sources_and_targets(tmp_path: Path) -> None:
     settings = CellSettings(data=tmp_path / "cell")
     with pytest.raises(DataFolderError, match="cannot read"):
         asyncio.run(back_up(settings, tmp_path / "backup", now=NOW))
@@ -145,9 +145,9 @@ def test_what_is_no_backup_and_no_empty_place(tmp_path: Path) -> None:
         asyncio.run(restore(tmp_path / "backup", settings))
     with ServedCell(settings.data):
         pass
-    for inside in (settings.data, settings.data / "backup.tar"):
+    for target in (settings.data, settings.data / "backup.tar"):
         with pytest.raises(DataFolderError, match="in the data folder"):
-            asyncio.run(back_up(settings, inside, now=NOW))
+            asyncio.run(back_up(settings, target, now=NOW))
     asyncio.run(back_up(settings, tmp_path / "good", now=NOW))
     with pytest.raises(DataFolderError, match="not empty"):
         asyncio.run(back_up(settings, tmp_path / "good", now=NOW))
@@ -157,9 +157,9 @@ def test_what_is_no_backup_and_no_empty_place(tmp_path: Path) -> None:
         asyncio.run(back_up(settings, tmp_path / "good.zip", now=NOW))
 
 
-def test_the_commands(tmp_path: Path, database: str) -> None:
-    def remuda(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "remuda", "cell", *map(str, words)]
+def test_backup_and_restore_commands(tmp_path: Path, database: str) -> None:
+    def remuda(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "remuda", "cell", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     data = tmp_path / "cell"

@@ -1,4 +1,4 @@
-"""Secrets of a cell cannot be read from what it leaves on the disk, keys can be replaced, wrong ones stop a start."""
+"""Secrets are encrypted on disk and absent from logs; keys can be rotated; a wrong key prevents the start."""
 
 import asyncio
 import io
@@ -49,7 +49,7 @@ deploy:
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """All that the cell logs."""
+    """Everything that the cell logs."""
     stream = io.StringIO()
     log_errors_only()  # the first cell of a process does this, which would undo the next line
     configure(level="debug", log_format="json", stream=stream)
@@ -58,7 +58,7 @@ def log() -> Iterator[io.StringIO]:
 
 
 def set_secrets(cell: ServedCell) -> int:
-    """A secret in every place that takes one; the project."""
+    """Store a secret in every place that takes one; return the project's id."""
     project = cell.new_project("app")
     group = cell.api("POST", "/groups", {"name": "team", "path": "team"}).json()["id"]
     places: list[tuple[str, dict[str, Any]]] = [
@@ -67,26 +67,26 @@ def set_secrets(cell: ServedCell) -> int:
         (f"/groups/{group}/variables", {}),
         ("/admin/ci/variables", {"key": "EVERYWHERE"}),
     ]
-    for at, (path, more) in enumerate(places):
-        made = cell.api("POST", path, {"key": "PASSWORD", "value": f"{SECRET}-{at}", **more})
-        assert made.status == 201, made
+    for number, (path, settings) in enumerate(places):
+        response = cell.api("POST", path, {"key": "PASSWORD", "value": f"{SECRET}-{number}", **settings})
+        assert response.status == 201, response
     files = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "build:\n  script: make\n"}]
     body = {"branch": "main", "commit_message": "First commit [skip ci]", "actions": files}
     assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
     schedule = {"description": "nightly", "ref": "main", "cron": "0 1 * * *"}
-    made = cell.api("POST", f"/projects/{project}/pipeline_schedules", schedule)
-    assert made.status == 201, made
-    path = f"/projects/{project}/pipeline_schedules/{made.json()['id']}/variables"
+    response = cell.api("POST", f"/projects/{project}/pipeline_schedules", schedule)
+    assert response.status == 201, response
+    path = f"/projects/{project}/pipeline_schedules/{response.json()['id']}/variables"
     assert cell.api("POST", path, {"key": "NIGHTLY", "value": f"{SECRET}-schedule"}).status == 201
     return project
 
 
 def values_in(job: dict[str, Any]) -> set[str]:
-    return {str(one["value"]) for one in job["variables"]}
+    return {str(variable["value"]) for variable in job["variables"]}
 
 
-def found_in(folder: Path, text: str) -> list[str]:
-    """Files below a folder that hold a text; repositories hold what people pushed."""
+def files_with(folder: Path, text: str) -> list[str]:
+    """Return files below a folder that contain a text; repositories hold what users pushed and are left out."""
     files = [file for file in folder.rglob("*") if file.is_file() and "repos" not in file.relative_to(folder).parts]
     assert any(file.name == "encryption.keys" for file in files)
     return [str(file) for file in files if text.encode() in file.read_bytes()]
@@ -101,43 +101,43 @@ def test_no_secret_is_on_the_disk_or_in_the_log(
     with ServedCell(data, database=database) as cell:
         runner = cell.new_runner()
         project = set_secrets(cell)
-        given = {"ref": "main", "variables": [{"key": "GIVEN", "value": f"{SECRET}-given"}]}
-        started = cell.api("POST", f"/projects/{project}/pipeline", given)
+        body = {"ref": "main", "variables": [{"key": "GIVEN", "value": f"{SECRET}-given"}]}
+        started = cell.api("POST", f"/projects/{project}/pipeline", body)
         assert started.status == 201, started
         job = runner.take()
         assert {f"{SECRET}-0", f"{SECRET}-3", f"{SECRET}-given"} <= values_in(job)
         assert runner.patch(job, 0, b"the log says nothing\n").status == 202
         assert runner.put(job, "success").status == 200
-        shown = cell.api("GET", f"/projects/{project}/pipelines/{started.json()['id']}/variables").json()
-        assert shown[0]["value"] == f"{SECRET}-given"
+        variables = cell.api("GET", f"/projects/{project}/pipelines/{started.json()['id']}/variables").json()
+        assert variables[0]["value"] == f"{SECRET}-given"
         assert (
             cell.api("GET", f"/projects/{project}/variables/PASSWORD?filter[environment_scope]=*")
             .json()["value"]
             .startswith(SECRET)
         )
-        assert found_in(data, SECRET) == [], "while it runs, with the write-ahead log"
-    assert found_in(data, SECRET) == []
+        assert files_with(data, SECRET) == [], "while the cell runs, with the write-ahead log"
+    assert files_with(data, SECRET) == []
     assert "jobs/request" in log.getvalue()
     assert SECRET not in log.getvalue()
     if kind == "postgres":
-        text = b"".join(rows_of(database))
+        text = b"".join(read_values(database))
         assert b"PASSWORD" in text
         assert SECRET.encode() not in text
 
 
-def rows_of(database: str) -> list[bytes]:
-    """All rows of all tables that hold secrets, as text."""
+def read_values(database: str) -> list[bytes]:
+    """Return all values of all tables that hold secrets."""
 
     async def read() -> list[bytes]:
         import asyncpg
 
         db = await asyncpg.connect(database)
         try:
-            found: list[bytes] = []
+            values: list[bytes] = []
             for table, *_ in resealing.TABLES:
                 for row in await db.fetch(f"SELECT * FROM {table}"):
-                    found += [value if isinstance(value, bytes) else str(value).encode() for value in row.values()]
-            return found
+                    values += [column if isinstance(column, bytes) else str(column).encode() for column in row.values()]
+            return values
         finally:
             await db.close()
 
@@ -151,7 +151,7 @@ def test_values_given_to_a_manual_job_and_by_dotenv_are_sealed(tmp_path: Path) -
         cell.new_project("app", PIPELINE)
         job = runner.take()
         assert f"{SECRET}-yaml" in values_in(job)
-        # A report that the cell cannot take the secret out of: the blob is what the job uploaded.
+        # The secret stays in the blob of the report, which is what the job uploaded.
         report = f"FROM_JOB={SECRET}-dotenv\n".encode()
         query = "?artifact_type=dotenv&artifact_format=raw"
         assert runner.upload(job, report, filename="out.env", query=query).status == 201
@@ -161,11 +161,11 @@ def test_values_given_to_a_manual_job_and_by_dotenv_are_sealed(tmp_path: Path) -
         body = {"job_variables_attributes": [{"key": "PLAYED", "value": f"{SECRET}-played"}]}
         assert cell.api("POST", f"/projects/root%2Fapp/jobs/{waiting}/play", body).status == 200
         assert {f"{SECRET}-played", f"{SECRET}-dotenv", f"{SECRET}-yaml"} <= values_in(runner.take())
-    found = found_in(data, SECRET)
-    assert all("blobs" in Path(file).parts for file in found), found
+    files = files_with(data, SECRET)
+    assert all("blobs" in Path(file).parts for file in files), files
 
 
-def test_the_key_file_is_for_its_user_alone_and_stays(tmp_path: Path) -> None:
+def test_the_key_file_is_private_and_does_not_change(tmp_path: Path) -> None:
     path = key_file(CellSettings(data=tmp_path / "cell"))
     with ServedCell(tmp_path / "cell"):
         first = path.read_bytes()
@@ -181,9 +181,9 @@ def test_a_wrong_or_missing_key_stops_the_start(tmp_path: Path) -> None:
         pass
     right = path.read_bytes()
     path.unlink()
-    with pytest.raises(CellError, match=r"encryption\.keys, is not there; bring it back"), ServedCell(data):
+    with pytest.raises(CellError, match=r"encryption\.keys, is missing; restore it from a copy"), ServedCell(data):
         pass
-    assert not path.exists(), "no new key is made for secrets that have one"
+    assert not path.exists(), "no new key is created for secrets that are encrypted already"
     path.write_text(f"{format_key(new_key())}\n")
     with pytest.raises(SealError, match=r"encrypted with key \w{12}, which is not in .*encryption\.keys"):
         ServedCell(data).__enter__()
@@ -194,8 +194,8 @@ def test_a_wrong_or_missing_key_stops_the_start(tmp_path: Path) -> None:
     with pytest.raises(CellError, match="has no key"), ServedCell(data):
         pass
     path.unlink()
-    given = format_key(next(iter(read_keys_of(right, tmp_path).values())))
-    with ServedCell(data, encryption_keys=(given,)) as cell:
+    key = format_key(next(iter(read_keys_of(right, tmp_path).values())))
+    with ServedCell(data, encryption_keys=(key,)) as cell:
         assert cell.api("GET", "/projects").status == 200
     with pytest.raises(CellError, match="REMUDA_ENCRYPTION_KEYS: this is no"), ServedCell(data, encryption_keys=("x",)):
         pass
@@ -218,8 +218,8 @@ def test_keys_are_rotated_while_the_cell_runs(
         runner = cell.new_runner()
         project = set_secrets(cell)
         for _ in range(4):
-            given = {"ref": "main", "variables": [{"key": "GIVEN", "value": f"{SECRET}-given"}]}
-            assert cell.api("POST", f"/projects/{project}/pipeline", given).status == 201
+            body = {"ref": "main", "variables": [{"key": "GIVEN", "value": f"{SECRET}-given"}]}
+            assert cell.api("POST", f"/projects/{project}/pipeline", body).status == 201
         old = asyncio.run(encryption_keys.list_encryption_keys(settings))
         assert len(old) == 1
         new, changed = asyncio.run(encryption_keys.rotate_encryption_key(settings))
@@ -250,38 +250,38 @@ def test_keys_are_rotated_while_the_cell_runs(
         assert cell.api("GET", f"/projects/{project}/variables/LATER").json()["value"] == SECRET
 
 
-def test_every_process_takes_up_a_new_key(tmp_path: Path, database: str) -> None:
+def test_every_process_uses_a_new_key(tmp_path: Path, database: str) -> None:
     data = tmp_path / "cell"
     settings = CellSettings(data=data, database=database)
-    with ServedCell(data, database=database) as one, ServedCell(data, database=database) as other:
-        project = set_secrets(one)
+    with ServedCell(data, database=database) as first, ServedCell(data, database=database) as second:
+        project = set_secrets(first)
         new, _ = asyncio.run(encryption_keys.rotate_encryption_key(settings))
-        for number, cell in enumerate((one, other)):
+        for number, cell in enumerate((first, second)):
             path = f"/projects/{project}/variables"
             assert {row["value"] for row in cell.api("GET", path).json()} >= {f"{SECRET}-0", f"{SECRET}-1"}
             assert cell.api("POST", path, {"key": f"LATER{number}", "value": SECRET}).status == 201
         assert asyncio.run(resealing.count_keys_in_use(settings)).keys() == {new}
-        assert other.api("GET", f"/projects/{project}/variables/LATER0").json()["value"] == SECRET
+        assert second.api("GET", f"/projects/{project}/variables/LATER0").json()["value"] == SECRET
 
 
-def test_a_rotation_that_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_rotation_can_be_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "cell"
     settings = CellSettings(data=data)
     with ServedCell(data) as cell:
         project = set_secrets(cell)
     monkeypatch.setattr(resealing, "_BATCH", 1)
-    seal, left = resealing._reseal, [3]
+    reseal, remaining = resealing._reseal, [3]
 
-    def dies(*given: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
+    def reseal_until_interrupted(*arguments: Any) -> Any:
+        remaining[0] -= 1
+        if remaining[0] < 0:
             raise KeyboardInterrupt
-        return seal(*given)
+        return reseal(*arguments)
 
-    monkeypatch.setattr(resealing, "_reseal", dies)
+    monkeypatch.setattr(resealing, "_reseal", reseal_until_interrupted)
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(encryption_keys.rotate_encryption_key(settings))
-    monkeypatch.setattr(resealing, "_reseal", seal)
+    monkeypatch.setattr(resealing, "_reseal", reseal)
     assert len(asyncio.run(resealing.count_keys_in_use(settings))) == 2
     with ServedCell(data) as cell:
         value = cell.api("GET", f"/projects/{project}/variables/PASSWORD?filter[environment_scope]=production")
@@ -290,27 +290,27 @@ def test_a_rotation_that_was_cut_off_is_made_whole(tmp_path: Path, monkeypatch: 
     assert len(asyncio.run(resealing.count_keys_in_use(settings))) == 1
 
 
-async def _old_store(path: Path) -> None:
+async def _create_unencrypted_store(path: Path) -> None:
     store = SqliteStore.open(path, 1)
     project = await store.projects.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
-    for at in range(20):
-        variable = ProjectVariable(project_id=project.id, key=f"OLD{at}", value=f"{SECRET}-{at}" + "x" * 3000)
+    for number in range(20):
+        variable = ProjectVariable(project_id=project.id, key=f"OLD{number}", value=f"{SECRET}-{number}" + "x" * 3000)
         await store.projects.put_variable(variable, replace=False)
     await store.projects.remove_variable(project.id, "OLD3")
     await store.settings.put_setting("registration_token", SECRET)
     await store.close()
 
 
-def test_what_an_older_release_left_readable_is_encrypted_by_the_first_start(tmp_path: Path) -> None:
+def test_the_first_start_encrypts_secrets_of_an_older_release(tmp_path: Path) -> None:
     data = tmp_path / "cell"
     data.mkdir(mode=0o700)
-    asyncio.run(_old_store(data / "cell.sqlite"))
+    asyncio.run(_create_unencrypted_store(data / "cell.sqlite"))
     assert SECRET.encode() in (data / "cell.sqlite").read_bytes()
     with ServedCell(data) as cell:
         value = cell.api("GET", "/projects/root%2Fapp/variables/OLD7").json()["value"]
         assert value == f"{SECRET}-7" + "x" * 3000
-        assert found_in(data, SECRET) == []
-    assert found_in(data, SECRET) == []
+        assert files_with(data, SECRET) == []
+    assert files_with(data, SECRET) == []
 
 
 def test_a_backup_without_keys_says_which_are_missing(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_a_backup_without_keys_says_which_are_missing(tmp_path: Path) -> None:
     new = CellSettings(data=tmp_path / "new")
     asyncio.run(restore(tmp_path / "bare", new))
     assert missing_keys(bare, new) == bare.keys_wanted
-    with pytest.raises(CellError, match="is not there; bring it back"), ServedCell(new.data):
+    with pytest.raises(CellError, match="is missing; restore it from a copy"), ServedCell(new.data):
         pass
     key_file(new).write_bytes(key_file(settings).read_bytes())
     assert missing_keys(bare, new) == ()
@@ -339,7 +339,7 @@ def test_a_backup_without_keys_says_which_are_missing(tmp_path: Path) -> None:
         assert cell.api("GET", path).json()["value"] == f"{SECRET}-1"
 
 
-def test_a_changed_row_is_refused_and_not_misread(tmp_path: Path) -> None:
+def test_a_tampered_row_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "cell"
     with ServedCell(data) as cell:
         project = set_secrets(cell)
@@ -355,9 +355,9 @@ def test_a_changed_row_is_refused_and_not_misread(tmp_path: Path) -> None:
         assert SECRET not in answer.body.decode()
 
 
-def test_the_commands(tmp_path: Path) -> None:
-    def remuda(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "remuda", "cell", *words, "--data", str(data)]
+def test_encryption_commands(tmp_path: Path) -> None:
+    def remuda(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "remuda", "cell", *arguments, "--data", str(data)]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | environment)
 
     data = tmp_path / "cell"
@@ -405,6 +405,6 @@ def test_a_job_that_ran_while_its_key_was_forgotten_can_end(
         old = asyncio.run(encryption_keys.list_encryption_keys(settings))[0].id
         asyncio.run(encryption_keys.rotate_encryption_key(settings))
         asyncio.run(encryption_keys.forget_encryption_key(settings, old))
-        wait_until(lambda: old not in cell.service._seals.keys.by_id, "the cell without the old key")
+        wait_until(lambda: old not in cell.service._seals.keys.by_id, "the cell drops the old key")
         assert runner.put(job, "success").status == 200
         assert cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()["coverage"] == 97

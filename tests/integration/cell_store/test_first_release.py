@@ -1,6 +1,6 @@
-"""What the first release stored, word for word, is served by this one: nothing is lost, and jobs that ran go on.
+"""Data that the first release stored is served by this one: nothing is lost, and jobs that ran go on.
 
-`first_release` holds a cell's rows as that release wrote them, its one repository, and what it answered about them.
+`first_release` holds a cell's rows as that release wrote them, its one repository, and its API responses.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ JOB_TOKEN = (
     "wIiwiaWF0IjoxNzk0NzYwNDI4LCJleHAiOjE3OTQ3NjQzMjgsImMiOiIxIiwibyI6IjEiLCJwIjoiMSIsInUiOiIxIiwiZXBvY2giOjF9.v9"
     "E4Cb7m3zDnLR5O02ZpjpixtFTgsphAJucUm7O7_kOly9NicTbvXxLmRmqu-2-wN7S9i63XE17J7-KkDpgSCA"
 )
-IN_MOTION = re.compile(r"\.(queued_)?duration$|\.detailed_status\.text$|\.artifacts_expire_at$")
-"""What goes on, or was said in other words: how long, how, and until when by the default of today."""
+FIELDS_THAT_MAY_DIFFER = re.compile(r"\.(queued_)?duration$|\.detailed_status\.text$|\.artifacts_expire_at$")
+"""Fields that may differ: durations grow, status texts changed, and the default expiry is another."""
 
 
-class Then(SystemClock):
-    """The time goes on from when the first release stopped."""
+class FirstReleaseClock(SystemClock):
+    """A clock that starts when the first release stopped."""
 
     def __init__(self) -> None:
         self._shift = time.time() - STORED_AT
@@ -59,7 +59,7 @@ class Then(SystemClock):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The first release's data folder."""
+    """The data folder of the first release."""
     data = tmp_path / "cell"
     for name, content in FILES.items():
         (data / name).parent.mkdir(parents=True, exist_ok=True)
@@ -76,50 +76,50 @@ def folder(tmp_path: Path) -> Path:
     return data
 
 
-def served(settings: CellSettings) -> ServedCell:
-    given = {name: getattr(settings, name) for name in ("database", "public_url")}
-    cell = ServedCell(settings.data, admin_token=None, **given)
-    cell.service = CellService(cell.settings, Then())
+def create_cell(settings: CellSettings) -> ServedCell:
+    options = {name: getattr(settings, name) for name in ("database", "public_url")}
+    cell = ServedCell(settings.data, admin_token=None, **options)
+    cell.service = CellService(cell.settings, FirstReleaseClock())
     cell.token = "glpat-served-cell-administrator"
     return cell
 
 
 def differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
-    """Whatever was said then and is not said now."""
+    """Yield the values of the old response that are missing or different in the new one."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key, value in old.items():
             yield from differences(value, new.get(key, "MISSING"), f"{where}.{key}")
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for at, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from differences(one, other, f"{where}[{at}]")
+        for index, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
+            yield from differences(old_item, new_item, f"{where}[{index}]")
     elif old != new:
         yield f"{where}: {old!r} -> {new!r}"
 
 
 @pytest.mark.parametrize("way", ["in place", "restored", "restored to PostgreSQL"])
-def test_all_is_there(tmp_path: Path, folder: Path, request: pytest.FixtureRequest, way: str) -> None:
+def test_all_data_is_served(tmp_path: Path, folder: Path, request: pytest.FixtureRequest, way: str) -> None:
     settings = CellSettings(data=folder, public_url="http://cell.example")
     if way != "in place":
         database = request.getfixturevalue("database") if way == "restored to PostgreSQL" else ""
         asyncio.run(back_up(settings, tmp_path / "backup.tar", now=NOW, with_keys=True))
         settings = CellSettings(data=tmp_path / "new", public_url="http://cell.example", database=database)
         asyncio.run(restore(tmp_path / "backup.tar", settings))
-    with served(settings) as cell:
+    with create_cell(settings) as cell:
         cell.url = f"http://127.0.0.1:{cell.service.settings.port}"
         answers = json.loads((FIXTURE / "answers.json").read_text())
         steps = cell.send("GET", "/api/remuda/v1/jobs/1/steps", PRIVATE_TOKEN=cell.token).json()
         assert list(differences(answers.pop("steps"), steps)) == []
         for path, old in answers.items():
-            said = differences(old, cell.api("GET", path).json(), path)
-            assert [change for change in said if not IN_MOTION.search(change.partition(":")[0])] == []
+            changes = differences(old, cell.api("GET", path).json(), path)
+            assert [change for change in changes if not FIELDS_THAT_MAY_DIFFER.search(change.partition(":")[0])] == []
         for job_id, log in ((1, b"compiled\n"), (2, b"failed\n"), (5, b"still running\n")):
             assert cell.api("GET", f"/projects/1/jobs/{job_id}/trace").body == log
         assert cell.api("GET", "/projects/1/jobs/1/artifacts").body == ARCHIVE
-        _go_on(cell)
+        _continue_work(cell)
 
 
-def _go_on(cell: ServedCell) -> None:
-    """The job that ran then ends, the next one has a number behind all others, and gets what people keep for it."""
+def _continue_work(cell: ServedCell) -> None:
+    """End the job that ran, take the next one with its variables, and create a pipeline with new ids."""
     runner = ScriptedRunner(cell, RUNNER_TOKEN)
     running = {"id": 5, "token": JOB_TOKEN}
     assert runner.patch(running, 14, b"done\n").status == 202
@@ -127,12 +127,12 @@ def _go_on(cell: ServedCell) -> None:
     assert cell.api("GET", "/projects/1/jobs/5").json()["status"] == "success"
     job = runner.take()
     assert (job["job_info"]["name"], job["git_info"]["ref"]) == ("compile", "main")
-    given = {variable["key"]: variable for variable in job["variables"]}
-    assert (given["SECRET_KEY"]["value"], given["SECRET_KEY"]["masked"]) == ("hunter2hunter2", True)
-    assert (given["AS_FILE"]["value"], given["AS_FILE"]["file"]) == ("content", True)
+    variables = {variable["key"]: variable for variable in job["variables"]}
+    assert (variables["SECRET_KEY"]["value"], variables["SECRET_KEY"]["masked"]) == ("hunter2hunter2", True)
+    assert (variables["AS_FILE"]["value"], variables["AS_FILE"]["file"]) == ("content", True)
     more = cell.api("POST", "/projects/1/pipeline", {"ref": "main"}).json()
     assert (more["id"], more["iid"]) == (4, 4)
-    assert min(one["id"] for one in cell.api("GET", "/projects/1/pipelines/4/jobs").json()) == 14
+    assert min(row["id"] for row in cell.api("GET", "/projects/1/pipelines/4/jobs").json()) == 14
 
 
 def test_the_fixture_is_of_the_first_schema() -> None:

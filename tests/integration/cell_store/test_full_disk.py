@@ -1,4 +1,4 @@
-"""A disk that takes no more, as the kernel shows it: a limit on the size of files, in a process of its own."""
+"""A full disk, simulated by a file size limit in a child process: writes raise StoreError and stored data is kept."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ from remuda.cell.errors import StoreError
 from remuda.model.job import JobId
 folder = Path(sys.argv[1])
 
-async def said(call):
+async def catch_store_error(call):
     try:
         return await call
     except StoreError as error:
@@ -35,7 +35,7 @@ TRACES = """
 async def main():
     traces = FileTraces(folder)
     assert (await traces.append(JobId(1), 0, b"x" * 60_000)).taken
-    assert await said(traces.append(JobId(1), 60_000, b"y" * 60_000)) == "StoreError"
+    assert await catch_store_error(traces.append(JobId(1), 60_000, b"y" * 60_000)) == "StoreError"
     assert await traces.size(JobId(1)) == 60_000
     assert (await traces.append(JobId(1), 60_000, b"z" * 10)).size == 60_010
     assert (await traces.seal(JobId(1)))[0] == 60_010
@@ -48,7 +48,7 @@ async def pieces(count):
 
 async def main():
     blobs = FolderBlobs(folder)
-    assert await said(blobs.put("a", pieces(30), limit_bytes=10**9)) == "StoreError"
+    assert await catch_store_error(blobs.put("a", pieces(30), limit_bytes=10**9)) == "StoreError"
     assert await blobs.size("a") is None
     assert [path for path in folder.rglob("*") if path.is_file()] == []
     assert (await blobs.put("a", pieces(1), limit_bytes=10**9))[0] == 60_000
@@ -58,7 +58,7 @@ STORE = """
 async def main():
     store = SqliteStore.open(folder / "cell.sqlite", 1)
     stored = 0
-    while await said(store.settings.put_setting(f"s{stored}", "x" * 5000)) != "StoreError":
+    while await catch_store_error(store.settings.put_setting(f"s{stored}", "x" * 5000)) != "StoreError":
         stored += 1
     assert stored > 3
     for number in range(stored):
@@ -69,8 +69,8 @@ async def main():
 
 
 def run(script: str, limit: int, folder: Path) -> None:
-    whole = LIMITED.replace("LIMIT)", f"{limit})").replace("(LIMIT", f"({limit}") + script + "\nasyncio.run(main())\n"
-    done = subprocess.run([sys.executable, "-c", whole, str(folder)], capture_output=True, text=True, timeout=60)
+    program = LIMITED.replace("LIMIT)", f"{limit})").replace("(LIMIT", f"({limit}") + script + "\nasyncio.run(main())\n"
+    done = subprocess.run([sys.executable, "-c", program, str(folder)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
@@ -86,7 +86,9 @@ def test_the_store_keeps_what_it_has(tmp_path: Path) -> None:
     run(STORE, 400_000, tmp_path)
 
 
-async def test_git_says_so_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_reported_by_git_raises_a_store_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git = tmp_path / "bin" / "git"
     git.parent.mkdir()
     git.write_text(

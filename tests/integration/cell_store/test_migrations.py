@@ -1,4 +1,4 @@
-"""Old SQLite files are brought up to date with all they hold, and end up like new ones."""
+"""Old SQLite files are migrated with all their data, and get the same schema as new files."""
 
 import contextlib
 import re
@@ -20,14 +20,14 @@ from remuda.model.job import JobState, ProjectId
 from remuda.testing.builders import a_job, a_pipeline, a_project, a_spec
 
 SCHEMAS = Path(__file__).parent / "schemas"
-"""What releases before Alembic wrote, word for word."""
+"""The unchanged SQL of releases before Alembic."""
 
 VARIABLE = ProjectVariable(project_id=ProjectId(1), key="K", value="v")
 TOKEN = UserToken(token_hash="h", name="admin", id=3)
 PROJECT, PIPELINE, JOB = a_project(), a_pipeline(), a_job(state=JobState.RUNNING)
 
 
-def old_file(path: Path, version: int) -> None:
+def create_old_file(path: Path, version: int) -> None:
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         for number in range(1, version + 1):
             for statement in (SCHEMAS / f"{number}.sql").read_text().split(";\n"):
@@ -57,7 +57,7 @@ def old_file(path: Path, version: int) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 async def test_a_file_of_an_old_schema_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
     path = tmp_path / "cell.sqlite"
-    old_file(path, version)
+    create_old_file(path, version)
     for _ in range(2):
         store = SqliteStore.open(path, 1)
         try:
@@ -74,14 +74,14 @@ async def test_a_file_of_an_old_schema_is_brought_up_to_date(tmp_path: Path, ver
             await store.close()
     new = tmp_path / "new.sqlite"
     await SqliteStore.open(new, 1).close()
-    assert described(path) == described(new)
+    assert describe_schema(path) == describe_schema(new)
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT last FROM sequences WHERE name = 'jobs'").fetchall() == [(17,)]
 
 
 async def test_an_old_file_of_another_cell_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
-    old_file(path, 2)
+    create_old_file(path, 2)
     with pytest.raises(DataFolderError, match=r"belongs to cell 1, not to cell 2.*--cell-id 1"):
         SqliteStore.open(path, 2)
     with contextlib.closing(sqlite3.connect(path)) as db:
@@ -90,7 +90,7 @@ async def test_an_old_file_of_another_cell_is_refused_and_left_alone(tmp_path: P
 
 def test_a_migration_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
-    old_file(path, 1)
+    create_old_file(path, 1)
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("CREATE TABLE releases (what)")
         before = list(db.iterdump())
@@ -100,19 +100,19 @@ def test_a_migration_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
         assert list(db.iterdump()) == before
 
 
-def test_the_tables_of_a_new_file_are_what_the_revisions_come_to() -> None:
-    """If not: tools/sqlite-sql."""
+def test_the_sql_of_a_new_file_equals_that_of_all_revisions() -> None:
+    """If this fails, run tools/sqlite-sql."""
 
-    def made(statements: list[str]) -> list[str]:
+    def dump_database(statements: list[str]) -> list[str]:
         with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
             for statement in statements:
                 db.execute(statement).fetchall()
             return [re.sub(r"\s+", " ", line) for line in db.iterdump()]
 
-    assert made(migrations.sqlite_statements()) == made(migrations.statements("sqlite", None))
+    assert dump_database(migrations.sqlite_statements()) == dump_database(migrations.statements("sqlite", None))
     assert any(migrations.HEAD in statement for statement in migrations.sqlite_statements())
-    found = sorted(file.name[1:5] for file in (Path(migrations.__file__).parent / "versions").glob("v*.py"))
-    assert tuple(found) == migrations.NAMES
+    names = sorted(file.name[1:5] for file in (Path(migrations.__file__).parent / "versions").glob("v*.py"))
+    assert tuple(names) == migrations.NAMES
 
 
 def test_a_new_file_needs_no_alembic(tmp_path: Path) -> None:
@@ -125,30 +125,32 @@ def test_a_new_file_needs_no_alembic(tmp_path: Path) -> None:
     assert done.stdout == "[]\n"
 
 
-def described(path: Path) -> dict[str, Any]:
-    """What the tables of a file are, however they were written down."""
+def describe_schema(path: Path) -> dict[str, Any]:
+    """Describe the tables of a file, independent of how their SQL was written."""
     with contextlib.closing(sqlite3.connect(path)) as db:
 
-        def asked(pragma: str, name: str) -> list[tuple[Any, ...]]:
+        def query_pragma(pragma: str, name: str) -> list[tuple[Any, ...]]:
             return db.execute(f"SELECT * FROM pragma_{pragma}(?)", (name,)).fetchall()
 
-        found: dict[str, Any] = {}
+        tables: dict[str, Any] = {}
         for name, sql in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'").fetchall():
-            found[name] = {
-                # A column of a primary key is never null, whether or not that was written down.
+            tables[name] = {
+                # A column of a primary key is never null, whether or not the SQL says so.
                 "columns": [
                     (name, kind, bool(strict) or bool(key), default, key, hidden)
-                    for _, name, kind, strict, default, key, hidden in asked("table_xinfo", name)
+                    for _, name, kind, strict, default, key, hidden in query_pragma("table_xinfo", name)
                 ],
-                "references": sorted((at[2:4], at[4] or "id", at[5:]) for at in asked("foreign_key_list", name)),
+                "references": sorted(
+                    (row[2:4], row[4] or "id", row[5:]) for row in query_pragma("foreign_key_list", name)
+                ),
                 "indexes": {
-                    (index if origin == "c" else (origin, *(row[2] for row in asked("index_info", index)))): (
+                    (index if origin == "c" else (origin, *(row[2] for row in query_pragma("index_info", index)))): (
                         unique,
                         partial,
-                        [row[1:] for row in asked("index_xinfo", index)],
+                        [row[1:] for row in query_pragma("index_xinfo", index)],
                     )
-                    for _, index, unique, origin, partial in asked("index_list", name)
+                    for _, index, unique, origin, partial in query_pragma("index_list", name)
                 },
                 "without rowid": "WITHOUT ROWID" in sql,
             }
-        return found
+        return tables

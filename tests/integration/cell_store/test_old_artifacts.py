@@ -1,4 +1,4 @@
-"""Artifacts that were stored before there was a time in them are looked at once, and get one."""
+"""Artifacts that were stored before expiry times existed are due once and then get an expiry time."""
 
 import contextlib
 import sqlite3
@@ -15,7 +15,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 PROJECT, PIPELINE, JOB = a_project(), a_pipeline(), a_job()
 
 
-async def test_they_expire_as_if_they_were_stored_now(tmp_path: Path) -> None:
+async def test_old_artifacts_get_the_expiry_time_of_their_settings(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
     old = an_artifact(JOB.id, created_at=1000.0, expire_in="1 week")
     body = {name: value for name, value in msgspec.to_builtins(old).items() if name not in ("expires_at", "look_at")}
@@ -33,12 +33,12 @@ async def test_they_expire_as_if_they_were_stored_now(tmp_path: Path) -> None:
         db.execute("INSERT INTO artifacts VALUES (?, ?, ?)", (JOB.id, "archive", msgspec.json.encode(body)))
     store = SqliteStore.open(path, 1)
     try:
-        assert [one.blob for one in await store.jobs.list_due_artifacts(1000.0, limit=10)] == [old.blob]
+        assert [artifact.blob for artifact in await store.jobs.list_due_artifacts(1000.0, limit=10)] == [old.blob]
         await store.jobs.change_artifacts(
-            JOB.id, lambda job, had: without_expired(job, had, now=2000.0, default="never", is_kept=False)
+            JOB.id, lambda job, artifacts: without_expired(job, artifacts, now=2000.0, default="never", is_kept=False)
         )
         assert await store.jobs.list_due_artifacts(2000.0, limit=10) == []
         week = 1000.0 + 7 * 86_400
-        assert [one.expires_at for one in await store.jobs.list_due_artifacts(week, limit=10)] == [week]
+        assert [artifact.expires_at for artifact in await store.jobs.list_due_artifacts(week, limit=10)] == [week]
     finally:
         await store.close()

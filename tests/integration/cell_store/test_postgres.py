@@ -1,4 +1,4 @@
-"""What only a real server can show: it is killed and comes back, several use it at once, and it tells whose it is."""
+"""The PostgreSQL store with a real server: crashes of the server, several processes, and foreign databases."""
 
 import asyncio
 import sys
@@ -57,8 +57,8 @@ async def store(database: str) -> AsyncIterator[PostgresStore]:
 
 
 @pytest.mark.long
-async def test_what_was_reported_is_there_after_the_server_was_killed(tmp_path: Path) -> None:
-    if not PostgresServer.is_there():
+async def test_reported_pipelines_survive_a_kill_of_the_server(tmp_path: Path) -> None:
+    if not PostgresServer.is_installed():
         pytest.skip("PostgreSQL is not installed: make packages")
     with PostgresServer() as server:
         command = [sys.executable, "-c", WRITER, server.url()]
@@ -66,34 +66,34 @@ async def test_what_was_reported_is_there_after_the_server_was_killed(tmp_path: 
         assert child.stdout is not None
         reported: set[int] = set()
 
-        async def until(wanted: int, *, lost: bool) -> None:
-            found = 0
-            while found < wanted:
+        async def read_lines(count: int, *, lost: bool) -> None:
+            matching = 0
+            while matching < count:
                 assert child.stdout is not None
                 line = (await child.stdout.readline()).strip()
                 assert line, "the writer ended"
                 if line != b"lost":
                     reported.add(int(line))
-                found += (line == b"lost") is lost
+                matching += (line == b"lost") is lost
 
         for _ in range(3):
-            await until(60, lost=False)
+            await read_lines(60, lost=False)
             server.kill()
-            await until(8, lost=True)
+            await read_lines(8, lost=True)
             await asyncio.to_thread(server.start)
-        await until(60, lost=False)  # the writer's process is the same: it has connected again by itself
+        await read_lines(60, lost=False)  # the writer's process is the same: it has connected again by itself
         child.kill()
         rest = (await child.stdout.read()).split()
         reported |= {int(line) for line in rest if line != b"lost"}
         await child.wait()
         store = await PostgresStore.open(server.url(), 1)
         try:
-            found, total = await store.pipelines.list_pipelines(
+            pipelines, total = await store.pipelines.list_pipelines(
                 (await store.projects.list_projects(Page()))[0][0].id, Page(size=100_000)
             )
-            assert reported <= {pipeline.id for pipeline in found}
-            assert sorted(pipeline.iid for pipeline in found) == list(range(1, total + 1))
-            for pipeline in found:
+            assert reported <= {pipeline.id for pipeline in pipelines}
+            assert sorted(pipeline.iid for pipeline in pipelines) == list(range(1, total + 1))
+            for pipeline in pipelines:
                 family = await store.pipelines.load_family(pipeline.id)
                 assert family is not None
                 assert [job.state for job in family.jobs] == [JobState.PENDING, JobState.CREATED]
@@ -110,7 +110,7 @@ async def test_a_database_belongs_to_its_cell(database: str) -> None:
         await PostgresStore.open(database, 2)
 
 
-async def test_what_is_newer_or_another_programs_is_refused(database: str) -> None:
+async def test_newer_and_foreign_databases_are_refused(database: str) -> None:
     db = await asyncpg.connect(database)
     await db.execute("CREATE TABLE notes (text text)")
     with pytest.raises(DataFolderError, match=r"something else.*notes"):
@@ -126,7 +126,7 @@ async def test_what_is_newer_or_another_programs_is_refused(database: str) -> No
     assert "secret" not in str(caught.value)
 
 
-async def test_of_several_that_start_one_migrates(database: str) -> None:
+async def test_concurrent_starts_migrate_once(database: str) -> None:
     async with asyncio.TaskGroup() as group:
         starts = [group.create_task(PostgresStore.open(database, 1)) for _ in range(5)]
     for start in starts:
@@ -152,7 +152,7 @@ async def test_an_older_database_is_migrated_with_what_it_holds(database: str) -
     await store.close()
 
 
-async def test_iids_are_counted_whoever_adds(database: str) -> None:
+async def test_iids_have_no_gaps_when_several_processes_add(database: str) -> None:
     stores = [await PostgresStore.open(database, 1) for _ in range(3)]
     project = await stores[0].projects.add_project(a_project())
 
@@ -166,7 +166,7 @@ async def test_iids_are_counted_whoever_adds(database: str) -> None:
         await store.close()
 
 
-async def test_a_resource_group_is_given_once(database: str) -> None:
+async def test_a_resource_group_is_taken_once(database: str) -> None:
     stores = [await PostgresStore.open(database, 1) for _ in range(3)]
     project = await stores[0].projects.add_project(a_project())
     jobs = [replace(new, resource_group="production") for new in new_jobs(a_spec("deploy"))]
@@ -183,7 +183,7 @@ async def test_a_resource_group_is_given_once(database: str) -> None:
 
 
 async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) -> None:
-    """Each adds one, on what it finds: a change on what was not there any more would be missing in the end."""
+    """Each change adds one to the stored epochs, so a lost change would be missing in the sums."""
     stores = [await PostgresStore.open(database, 1) for _ in range(3)]
     project = await stores[0].projects.add_project(a_project())
     added = await stores[0].pipelines.add_pipeline(
@@ -191,10 +191,10 @@ async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) ->
     )
     job = added.jobs[1]
 
-    async def alone(store: PostgresStore) -> None:
+    async def change_job(store: PostgresStore) -> None:
         await store.jobs.change_job(job.id, lambda row: replace(row, epoch=row.epoch + 1))
 
-    async def together(store: PostgresStore) -> None:
+    async def change_family(store: PostgresStore) -> None:
         from remuda.cell.values.changes import Changes
 
         def decide(family: Family) -> Changes:
@@ -204,8 +204,8 @@ async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) ->
 
     async with asyncio.TaskGroup() as group:
         for number in range(40):
-            group.create_task(alone(stores[number % 3]))
-            group.create_task(together(stores[number % 3]))
+            group.create_task(change_job(stores[number % 3]))
+            group.create_task(change_family(stores[number % 3]))
     family = await stores[0].pipelines.load_family(added.pipeline.id)
     assert family is not None
     assert [row.epoch for row in family.jobs] == [40, 80, 40]
@@ -213,8 +213,8 @@ async def test_changes_of_a_job_and_of_its_family_are_not_lost(database: str) ->
         await store.close()
 
 
-async def test_changes_at_the_same_time_concern_only_their_callers(store: PostgresStore) -> None:
-    """One store makes them together; what one of them raises, and a further try, are nothing to the others."""
+async def test_concurrent_changes_do_not_affect_each_other(store: PostgresStore) -> None:
+    """The store writes concurrent changes in one batch; an error or a retry of one does not affect the others."""
     project = await store.projects.add_project(a_project())
     added = [
         await store.pipelines.add_pipeline(
@@ -228,59 +228,61 @@ async def test_changes_at_the_same_time_concern_only_their_callers(store: Postgr
         await store.jobs.change_job(job.id, lambda row: leases.acknowledge(row, 1, NOW))
         outcome = Outcome(succeeded=job.name != "b", reason=FailureReason.SCRIPT_FAILURE, reported="x")
         ended = await store.pipelines.change_family(
-            job.pipeline_id, lambda of: lifecycle.finish(of, job.id, 1, outcome, NOW)
+            job.pipeline_id, lambda stored: lifecycle.finish(stored, job.id, 1, outcome, NOW)
         )
-        assert [one.id for one in ended.jobs] == [job.id]
+        assert [changed.id for changed in ended.jobs] == [job.id]
 
-    async def refused(pipeline_id: PipelineId) -> None:
+    async def expect_refusal(pipeline_id: PipelineId) -> None:
         with pytest.raises(InvalidError):
-            await store.pipelines.change_family(pipeline_id, lambda of: lifecycle.play(of, of.jobs[0].id, NOW, {}))
+            await store.pipelines.change_family(
+                pipeline_id, lambda stored: lifecycle.play(stored, stored.jobs[0].id, NOW, {})
+            )
 
     async with asyncio.TaskGroup() as group:
         for family in added:
             for job in family.jobs:
                 group.create_task(end(job))
-                group.create_task(refused(family.pipeline.id))
+                group.create_task(expect_refusal(family.pipeline.id))
     async with asyncio.TaskGroup() as group:
         for family in added:
             group.create_task(
-                store.pipelines.change_family(family.pipeline.id, lambda of: lifecycle.retry_all(of, NOW))
+                store.pipelines.change_family(family.pipeline.id, lambda stored: lifecycle.retry_all(stored, NOW))
             )
             group.create_task(
-                store.pipelines.change_family(family.pipeline.id, lambda of: lifecycle.cancel_all(of, NOW))
+                store.pipelines.change_family(family.pipeline.id, lambda stored: lifecycle.cancel_all(stored, NOW))
             )
     for family in added:
-        found = await store.pipelines.load_family(family.pipeline.id)
-        assert found is not None
-        states = {job.name: job.state.value for job in found.jobs}
+        loaded = await store.pipelines.load_family(family.pipeline.id)
+        assert loaded is not None
+        states = {job.name: job.state.value for job in loaded.jobs}
         assert states.pop("b") in ("pending", "canceled")
         assert states == dict.fromkeys("acd", "success")
         tries = JobFilter(pipeline_id=family.pipeline.id, with_retried=True)
         assert (await store.jobs.list_jobs(Page(), tries))[1] == 5
 
 
-async def test_others_hear_of_jobs(database: str) -> None:
-    one, other = [await PostgresStore.open(database, 1) for _ in range(2)]
+async def test_watch_changes_reports_jobs_that_other_processes_changed(database: str) -> None:
+    first, second = [await PostgresStore.open(database, 1) for _ in range(2)]
     heard: asyncio.Queue[list[JobId]] = asyncio.Queue()
 
     async def listen(store: PostgresStore, into: asyncio.Queue[list[JobId]]) -> None:
-        async for told in store.watch_changes():
-            into.put_nowait(sorted(told))
+        async for job_ids in store.watch_changes():
+            into.put_nowait(sorted(job_ids))
 
     async with asyncio.TaskGroup() as group:
         own: asyncio.Queue[list[JobId]] = asyncio.Queue()
-        listeners = [group.create_task(listen(one, own)), group.create_task(listen(other, heard))]
+        listeners = [group.create_task(listen(first, own)), group.create_task(listen(second, heard))]
         assert await heard.get() == await own.get() == []
-        project = await one.projects.add_project(a_project())
+        project = await first.projects.add_project(a_project())
         jobs = new_jobs(a_spec("a"), a_spec("b", stage="deploy", stage_index=2))
-        family = await one.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
-        waiting = family.jobs[0].id
-        assert await heard.get() == [waiting]
-        await one.jobs.change_job(waiting, lambda row: replace(row, priority=7))
-        assert await heard.get() == [waiting]
-        await one.jobs.change_job(waiting, lambda row: replace(row, state=JobState.LEASED))
-        assert await heard.get() == [waiting]
-        # Connections that are cut are made again, and whoever listens learns that something may have been missed.
+        family = await first.pipelines.add_pipeline(a_pipeline(project_id=project.id), jobs, now=NOW)
+        job_id = family.jobs[0].id
+        assert await heard.get() == [job_id]
+        await first.jobs.change_job(job_id, lambda row: replace(row, priority=7))
+        assert await heard.get() == [job_id]
+        await first.jobs.change_job(job_id, lambda row: replace(row, state=JobState.LEASED))
+        assert await heard.get() == [job_id]
+        # After a lost connection the store connects again and yields no ids: changes may have been missed.
         db = await asyncpg.connect(database)
         listening = "query LIKE 'LISTEN%' OR query LIKE '%pg_notify%'"
         await db.execute(
@@ -289,15 +291,15 @@ async def test_others_hear_of_jobs(database: str) -> None:
         await db.close()
         while await heard.get() != []:
             continue
-        await other.runners.add_runner(a_runner())
+        await second.runners.add_runner(a_runner())
         for listener in listeners:
             listener.cancel()
-    assert own.qsize() <= 1, "nobody hears of what it did itself"
-    await one.close()
-    await other.close()
+    assert own.qsize() <= 1, "a process is not notified of its own changes"
+    await first.close()
+    await second.close()
 
 
-async def test_a_server_that_is_gone_is_said(store: PostgresStore, database: str) -> None:
+async def test_a_read_only_server_fails_the_check(store: PostgresStore, database: str) -> None:
     await store.settings.put_setting("a", "b")
     db = await asyncpg.connect(database)
     name = database.rpartition("/")[2]
@@ -310,7 +312,7 @@ async def test_a_server_that_is_gone_is_said(store: PostgresStore, database: str
     await db.close()
 
 
-async def test_a_closed_store_says_so(database: str) -> None:
+async def test_a_closed_store_raises_a_store_error(database: str) -> None:
     store = await PostgresStore.open(database, 1)
     await store.close()
     with pytest.raises(StoreError):
@@ -320,7 +322,7 @@ async def test_a_closed_store_says_so(database: str) -> None:
     await store.close()
 
 
-async def test_text_that_no_column_holds(store: PostgresStore) -> None:
+async def test_null_bytes_and_long_texts(store: PostgresStore) -> None:
     project = await store.projects.add_project(a_project(name="a\0b", description="c\0d"))
     long = "x" * 300
     jobs = new_jobs(a_spec("n\0me"), a_spec(long))
@@ -336,30 +338,30 @@ async def test_text_that_no_column_holds(store: PostgresStore) -> None:
     assert await store.runners.find_runner("\0") is None
 
 
-async def test_ends_at_several_processes_at_once_end_their_pipelines(store: PostgresStore, database: str) -> None:
-    """Most are stored without a look at the pipeline; whichever that are, the pipeline is over with the last one."""
+async def test_concurrent_ends_in_several_processes_end_their_pipelines(store: PostgresStore, database: str) -> None:
+    """Most ends are stored without reading the pipeline; the last one always ends the pipeline."""
     other = await PostgresStore.open(database, 1)
     project = await store.projects.add_project(a_project())
     runner = await store.runners.add_runner(a_runner())
     terms = replace(TERMS, runner_id=runner.id)
-    alone = 0
+    ended_alone = 0
 
-    async def live(job: Job, at: PostgresStore) -> None:
-        nonlocal alone
+    async def run_job(job: Job, process_store: PostgresStore) -> None:
+        nonlocal ended_alone
         leased = leases.lease(job, terms, NOW)
         assert leased is not None
-        assert await at.jobs.lease_job(job, leased, runner)
-        applied = await at.pipelines.change_family(
+        assert await process_store.jobs.lease_job(job, leased, runner)
+        applied = await process_store.pipelines.change_family(
             job.pipeline_id, lambda family: lifecycle.acknowledge(family, job.id, leased.epoch, NOW)
         )
-        started = next(one for one in applied.jobs if one.id == job.id)
+        started = next(row for row in applied.jobs if row.id == job.id)
         outcome = Outcome(succeeded=True, reported="success")
         ended = lifecycle.finish_alone(started, leased.epoch, outcome, NOW)
         assert ended is not None
-        if await at.jobs.end_beside(started, ended):
-            alone += 1
+        if await process_store.jobs.end_beside(started, ended):
+            ended_alone += 1
         else:
-            await at.pipelines.change_family(
+            await process_store.pipelines.change_family(
                 job.pipeline_id, lambda family: lifecycle.finish(family, job.id, leased.epoch, outcome, NOW)
             )
 
@@ -368,9 +370,9 @@ async def test_ends_at_several_processes_at_once_end_their_pipelines(store: Post
         family = await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new, now=NOW)
         async with asyncio.TaskGroup() as group:
             for number, job in enumerate(family.jobs):
-                group.create_task(live(job, store if number % 2 else other))
+                group.create_task(run_job(job, store if number % 2 else other))
         pipeline = await store.pipelines.load_pipeline(family.pipeline.id)
         assert pipeline is not None
         assert pipeline.status == "success"
-    assert alone
+    assert ended_alone
     await other.close()

@@ -1,4 +1,4 @@
-"""What is asked often is found through an index, however long the history is: by what both databases plan to do."""
+"""Frequent queries use an index for a history of any length: checks the query plans of SQLite and PostgreSQL."""
 
 import re
 import sqlite3
@@ -19,7 +19,7 @@ from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
 PROJECT = ProjectId(5)
 PAGE = Page(counted=False)
 
-QUESTIONS: dict[str, tuple[Callable[[Store], Awaitable[object]], set[str]]] = {
+QUERIES: dict[str, tuple[Callable[[Store], Awaitable[object]], set[str]]] = {
     "newest success of a ref": (
         lambda store: store.pipelines.list_pipelines(PROJECT, PAGE, PipelineFilter(ref="ref-7", statuses=("success",))),
         {"pipelines_of_ref"},
@@ -69,30 +69,30 @@ QUESTIONS: dict[str, tuple[Callable[[Store], Awaitable[object]], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-async def test_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+@pytest.mark.parametrize("query", QUERIES)
+async def test_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
     path = tmp_path / "cell.sqlite"
     store = SqliteStore.open(path, 1)
-    ask, indexes = QUESTIONS[question]
+    run_query, indexes = QUERIES[query]
     with closing(sqlite3.connect(path)) as db:
         plan: list[str] = []
 
-        def planned(sql: str, *values: Any) -> list[Any]:
+        def explain(sql: str, *values: Any) -> list[Any]:
             plan.extend(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values))
             return []
 
-        async def planned_beside(sql: str, *values: Any) -> list[Any]:
-            return planned(sql, *values)
+        async def explain_in_thread(sql: str, *values: Any) -> list[Any]:
+            return explain(sql, *values)
 
-        monkeypatch.setattr(store.database, "read", planned)
-        monkeypatch.setattr(store.database, "read_in_thread", planned_beside)
-        await ask(store)
+        monkeypatch.setattr(store.database, "read", explain)
+        monkeypatch.setattr(store.database, "read_in_thread", explain_in_thread)
+        await run_query(store)
     await store.close()
-    looks = [line for line in plan if re.search(r"(SEARCH|SCAN) (jobs|pipelines)\b", line)]
-    used = {match[1] for line in looks if (match := re.search(r"INDEX (\w+)", line))}
+    table_lines = [line for line in plan if re.search(r"(SEARCH|SCAN) (jobs|pipelines)\b", line)]
+    used = {match[1] for line in table_lines if (match := re.search(r"INDEX (\w+)", line))}
     assert used == indexes, plan
-    # A count may read the whole of an index that has only what is counted.
-    assert all("SEARCH" in line or "INDEX pipelines_open" in line for line in looks), plan
+    # A count may scan an index that contains only the counted rows.
+    assert all("SEARCH" in line or "INDEX pipelines_open" in line for line in table_lines), plan
 
 
 HISTORY = """
@@ -110,7 +110,7 @@ HISTORY = """
             0, n % 50, '{}', 'main', 'job' FROM generate_series(1, 60000) AS n;
     ANALYZE;
 """
-"""PostgreSQL plans by what there is."""
+"""Rows for the test: plans of PostgreSQL depend on the amount of data."""
 
 
 @pytest.fixture
@@ -126,15 +126,15 @@ async def history(database: str) -> AsyncIterator[PostgresStore]:
 async def test_postgres(history: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
     read, plan = history.database.fetch, list[str]()
 
-    async def planned(sql: str, *values: Any) -> list[Any]:
+    async def explain(sql: str, *values: Any) -> list[Any]:
         plan.extend(row[0] for row in await read(f"EXPLAIN {sql}", *values))
         return []
 
-    monkeypatch.setattr(history.database, "fetch", planned)
-    for question, (ask, indexes) in QUESTIONS.items():
+    monkeypatch.setattr(history.database, "fetch", explain)
+    for query, (run_query, indexes) in QUERIES.items():
         plan.clear()
-        await ask(history)
+        await run_query(history)
         used = {name for line in plan for name in re.findall(r"(?:using|on) (\w+?_\w+)", line)}
-        # Of a state in which there are next to none, others are as good.
-        assert indexes <= used <= indexes | {"jobs_by_state", "jobs_by_request", "jobs_pkey"}, (question, plan)
-        assert not any("Seq Scan" in line for line in plan), (question, plan)
+        # For a state with hardly any rows other indexes are as good.
+        assert indexes <= used <= indexes | {"jobs_by_state", "jobs_by_request", "jobs_pkey"}, (query, plan)
+        assert not any("Seq Scan" in line for line in plan), (query, plan)

@@ -1,4 +1,4 @@
-"""Traces and blobs as files: what is on the disk, and what a new process finds."""
+"""Files of traces and blobs: after a restart, shared by several processes, on a full disk, and after a crash."""
 
 import asyncio
 import os
@@ -28,12 +28,12 @@ async def test_a_new_process_goes_on_where_the_old_one_stopped(tmp_path: Path) -
     old.close()
 
 
-def process(folder: Path) -> ArchivedTraces:
+def open_traces(folder: Path) -> ArchivedTraces:
     return ArchivedTraces(FileTraces(folder / "traces"), FolderBlobs(folder / "blobs"))
 
 
 async def test_a_trace_that_another_process_archived_is_not_written_to(tmp_path: Path) -> None:
-    slow, quick = process(tmp_path), process(tmp_path)
+    slow, quick = open_traces(tmp_path), open_traces(tmp_path)
     assert (await slow.append(JobId(1), 0, b"hello")).taken
     await quick.seal(JobId(1))
     await quick.archive(JobId(1))
@@ -43,7 +43,7 @@ async def test_a_trace_that_another_process_archived_is_not_written_to(tmp_path:
 
 
 async def test_a_trace_that_another_process_archived_can_be_sealed_again(tmp_path: Path) -> None:
-    slow, quick = process(tmp_path), process(tmp_path)
+    slow, quick = open_traces(tmp_path), open_traces(tmp_path)
     await slow.append(JobId(1), 0, b"hello")
     sealed = await quick.seal(JobId(1))
     await quick.archive(JobId(1))
@@ -51,19 +51,19 @@ async def test_a_trace_that_another_process_archived_can_be_sealed_again(tmp_pat
     assert await slow.list_unarchived() == []
 
 
-async def test_a_disk_that_fills_up_costs_no_byte_that_another_process_took(
+async def test_a_full_disk_removes_no_byte_that_another_process_wrote(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = FileTraces(tmp_path)
     await traces.append(JobId(1), 0, b"hello")
 
-    def written(file: int, data: memoryview, at: int) -> int:
+    def fail_write(file: int, data: memoryview, offset: int) -> int:
         with (tmp_path / "1.log").open("ab") as log:
             log.write(b" world")
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("remuda.cell.traces.files.os.pwrite", written)
+        patched.setattr("remuda.cell.traces.files.os.pwrite", fail_write)
         with pytest.raises(StoreError):
             await traces.append(JobId(1), 5, b" world")
     assert await traces.size(JobId(1)) == 11
@@ -89,7 +89,7 @@ async def test_a_reader_of_a_live_trace_is_not_disturbed_by_its_seal(tmp_path: P
 
 @pytest.mark.parametrize("is_archived", [False, True])
 async def test_a_reader_that_stops_leaves_no_file_open(tmp_path: Path, is_archived: bool) -> None:
-    traces = process(tmp_path)
+    traces = open_traces(tmp_path)
     await traces.append(JobId(1), 0, b"x" * 3_000_000)
     await traces.seal(JobId(1))
     if is_archived:
@@ -115,7 +115,7 @@ async def pieces() -> AsyncIterator[bytes]:
 @pytest.mark.parametrize(
     "key", ["", "/etc/passwd", "../up", "a/../../b", "a//b", ".hidden", "a/.", "a\0b", "ä", "a" * 600]
 )
-async def test_a_key_is_not_any_path(tmp_path: Path, key: str) -> None:
+async def test_invalid_keys_are_refused(tmp_path: Path, key: str) -> None:
     blobs = FolderBlobs(tmp_path / "blobs")
     with pytest.raises(InvalidError):
         await blobs.put(key, pieces(), limit_bytes=10)
@@ -123,7 +123,7 @@ async def test_a_key_is_not_any_path(tmp_path: Path, key: str) -> None:
         await blobs.size(key)
 
 
-def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
+def test_old_incoming_files_are_removed_at_the_start(tmp_path: Path) -> None:
     FolderBlobs(tmp_path)
     for name in ("half", "growing"):
         (tmp_path / "incoming" / name).write_bytes(b"x")
@@ -142,7 +142,7 @@ async def test_a_removed_blob_leaves_no_empty_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "kept" / "artifacts" / "7").exists()
 
 
-async def test_a_blob_that_cannot_be_removed_is_the_stores_trouble(tmp_path: Path) -> None:
+async def test_a_blob_that_cannot_be_removed_raises_a_store_error(tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path)
     await blobs.put("artifacts/7/a", pieces(), limit_bytes=10)
     with pytest.raises(StoreError, match="Is a directory"):
@@ -166,7 +166,7 @@ async def test_a_trace_that_a_crash_left_in_both_places_is_archived_once_more(tm
     assert [piece async for piece in traces.read(JobId(1))] == [b"hello"]
 
 
-async def test_a_file_from_another_disk_is_taken_over(tmp_path: Path) -> None:
+async def test_take_moves_a_file_from_another_file_system(tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path / "blobs")
     with tempfile.NamedTemporaryFile(dir="/dev/shm", delete=False) as file:
         file.write(b"hello")
@@ -177,22 +177,22 @@ async def test_a_file_from_another_disk_is_taken_over(tmp_path: Path) -> None:
 
 async def test_processes_that_share_a_folder_see_the_same_traces(tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path / "blobs")
-    one, two = (ArchivedTraces(FileTraces(tmp_path / "traces"), blobs) for _ in range(2))
-    assert (await one.append(JobId(1), 0, b"hello")).taken
-    assert (await two.append(JobId(1), 0, b"hello world")).taken
-    assert (await one.append(JobId(1), 6, b"world!")).taken
-    assert await two.seal(JobId(1)) == await one.seal(JobId(1))
-    answer = await one.append(JobId(1), 12, b"more")
+    first, second = (ArchivedTraces(FileTraces(tmp_path / "traces"), blobs) for _ in range(2))
+    assert (await first.append(JobId(1), 0, b"hello")).taken
+    assert (await second.append(JobId(1), 0, b"hello world")).taken
+    assert (await first.append(JobId(1), 6, b"world!")).taken
+    assert await second.seal(JobId(1)) == await first.seal(JobId(1))
+    answer = await first.append(JobId(1), 12, b"more")
     assert (answer.taken, answer.size) == (False, 12)
     async with asyncio.TaskGroup() as group:
-        for traces in (one, two, one, two):
+        for traces in (first, second, first, second):
             group.create_task(traces.archive(JobId(1)))
-    assert [await traces.list_unarchived() for traces in (one, two)] == [[], []]
-    for traces in (one, two):
+    assert [await traces.list_unarchived() for traces in (first, second)] == [[], []]
+    for traces in (first, second):
         assert b"".join([piece async for piece in traces.read(JobId(1))]) == b"hello world!"
 
 
-async def test_a_file_that_another_process_was_about_to_write_spoils_no_sealed_trace(tmp_path: Path) -> None:
+async def test_an_empty_live_file_of_another_process_does_not_replace_a_sealed_trace(tmp_path: Path) -> None:
     traces = FileTraces(tmp_path)
     await traces.append(JobId(1), 0, b"hello")
     sealed = await traces.seal(JobId(1))

@@ -1,4 +1,4 @@
-"""The `remuda` command as a process, in a world of its own, and the check that it leaves nothing behind."""
+"""Runs the `remuda` command as a process with its own home folder; checks that no process is left after each test."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 @dataclass
 class Result:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Result:
 
 @dataclass
 class World:
-    """A home and a folder for temporary files that only this test's commands know."""
+    """Starts commands with a home folder and a folder for temporary files that only this test uses."""
 
     folder: Path
     started: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -37,19 +37,21 @@ class World:
     def temporary(self) -> Path:
         return self.folder / "tmp"
 
-    def environment(self, **more: str) -> dict[str, str]:
+    def environment(self, **variables: str) -> dict[str, str]:
         dropped = ("GIT_", "REMUDA_", "CI")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         return (
-            clean | {"HOME": str(self.folder), "TMPDIR": str(self.temporary), "XDG_DATA_HOME": str(self.folder)} | more
+            clean
+            | {"HOME": str(self.folder), "TMPDIR": str(self.temporary), "XDG_DATA_HOME": str(self.folder)}
+            | variables
         )
 
-    def start(self, *arguments: str | Path, cwd: Path | None = None, **more: str) -> subprocess.Popen[bytes]:
-        """Start a command and come back at once."""
+    def start(self, *arguments: str | Path, cwd: Path | None = None, **variables: str) -> subprocess.Popen[bytes]:
+        """Start a command; do not wait for its end."""
         process = subprocess.Popen(
             [*map(str, (*self.program, *arguments))],
             cwd=cwd or self.folder,
-            env=self.environment(**more),
+            env=self.environment(**variables),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -57,12 +59,12 @@ class World:
         self.started.append(process)
         return process
 
-    def start_on(self, terminal: int, *arguments: str | Path, **more: str) -> subprocess.Popen[bytes]:
-        """Start a command on a terminal."""
+    def start_on(self, terminal: int, *arguments: str | Path, **variables: str) -> subprocess.Popen[bytes]:
+        """Start a command with a terminal as stdin, stdout and stderr."""
         process = subprocess.Popen(
             [*map(str, (*self.program, *arguments))],
             cwd=self.folder,
-            env=self.environment(TERM="xterm", **more),
+            env=self.environment(TERM="xterm", **variables),
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
@@ -71,41 +73,42 @@ class World:
         self.started.append(process)
         return process
 
-    def remuda(self, *arguments: str | Path, cwd: Path | None = None, **more: str) -> Result:
-        """Run a command to its end."""
-        return ended(self.start(*arguments, cwd=cwd, **more))
+    def remuda(self, *arguments: str | Path, cwd: Path | None = None, **variables: str) -> Result:
+        """Run a command and wait for its end."""
+        return wait_for_result(self.start(*arguments, cwd=cwd, **variables))
 
     def processes(self) -> list[str]:
-        """Command lines of all processes that live in this world; their environment tells."""
-        mark = f"TMPDIR={self.temporary}".encode()
-        found = []
+        """Return the command lines of all processes that have this test's TMPDIR in their environment."""
+        variable = f"TMPDIR={self.temporary}".encode()
+        command_lines = []
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if mark in (process / "environ").read_bytes().split(b"\0"):
-                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        return found
+                if variable in (process / "environ").read_bytes().split(b"\0"):
+                    command_lines.append(
+                        (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    )
+        return command_lines
 
     def is_empty(self) -> bool:
         return not self.processes() and not list(self.temporary.iterdir())
 
 
-def ended(process: subprocess.Popen[bytes], seconds: float = 60) -> Result:
-    """Wait for a command's end."""
+def wait_for_result(process: subprocess.Popen[bytes], seconds: float = 60) -> Result:
     out, err = process.communicate(timeout=seconds)
     return Result(process.returncode, out.decode(), err.decode())
 
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    # Not below pytest's own folder: a socket's path must stay short.
+    # Not below pytest's own folder, because the path of a socket must be short.
     folder = Path(tempfile.mkdtemp(prefix="rt-"))
     (folder / "tmp").mkdir()
-    made = World(folder)
+    world = World(folder)
     try:
-        yield made
-        assert made.processes() == []
+        yield world
+        assert world.processes() == []
     finally:
-        for process in made.started:
+        for process in world.started:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.communicate()
@@ -114,7 +117,7 @@ def world() -> Iterator[World]:
 
 @pytest.fixture
 def finish() -> Callable[..., Result]:
-    return ended
+    return wait_for_result
 
 
 @pytest.fixture
@@ -124,7 +127,7 @@ def examples() -> Path:
 
 @pytest.fixture
 def pipeline(world: World) -> Callable[[str], Path]:
-    """Make a folder with a pipeline file."""
+    """A function that makes a folder with this pipeline file, and returns the folder."""
     numbers = iter(range(100))
 
     def make(text: str) -> Path:

@@ -1,10 +1,10 @@
-"""Files over HTTP, from a server of the test's own."""
+"""Included files that `remuda run` fetches over HTTP: allowed addresses, redirects, size limit, timeout and errors."""
 
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 
 import pytest
-from tests.support.servers.http_server import PlainHandler, serving_http
+from tests.support.servers.http_server import PlainHandler, run_http_server
 
 from remuda.lib.clock import VirtualClock
 from remuda.localrun.sources.remote_files import LIMIT_BYTES, Remote, read_allowed
@@ -12,14 +12,12 @@ from remuda.pipeline import SourceProblem
 
 
 class Server(ThreadingHTTPServer):
-    """The server, with the clock that its clients go by."""
+    """HTTP server with the clock that its clients use for timeouts."""
 
     clock = VirtualClock()
 
 
 class Pages(PlainHandler):
-    """Answers by path."""
-
     protocol_version = "HTTP/1.0"
 
     def respond(self) -> None:
@@ -53,38 +51,38 @@ class Pages(PlainHandler):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    with serving_http(Pages, Server) as server:
+    with run_http_server(Pages, Server) as server:
         assert isinstance(server, Server)
         yield server
 
 
-def fetched(server: Server, path: str) -> str:
+def fetch(server: Server, path: str) -> str:
     site = f"http://127.0.0.1:{server.server_port}"
     remote = Remote(read_allowed([f"{site}/ci/"]), clock=server.clock)
-    found = remote.text(site + path)
-    assert remote.text(site + path) is found
-    return found.reason if isinstance(found, SourceProblem) else found
+    text = remote.text(site + path)
+    assert remote.text(site + path) is text
+    return text.reason if isinstance(text, SourceProblem) else text
 
 
-def test_a_file(server: Server) -> None:
-    assert fetched(server, "/ci/good.yml") == "job: {script: [x]}"
-    assert fetched(server, "/ci/moved") == "job: {script: [x]}"
-    assert len(fetched(server, "/ci/full")) == LIMIT_BYTES
+def test_files_and_redirects_are_fetched(server: Server) -> None:
+    assert fetch(server, "/ci/good.yml") == "job: {script: [x]}"
+    assert fetch(server, "/ci/moved") == "job: {script: [x]}"
+    assert len(fetch(server, "/ci/full")) == LIMIT_BYTES
 
 
-def test_what_is_refused(server: Server) -> None:
-    assert "not allowed here" in fetched(server, "/other.yml")
-    assert fetched(server, "/ci/away").startswith("the server redirects to http://localhost:")
-    assert "cannot be fetched" in fetched(server, "/ci/file")
-    assert "larger than" in fetched(server, "/ci/large")
-    assert "not UTF-8" in fetched(server, "/ci/latin")
-    assert "cannot be fetched" in fetched(server, "/ci/none")
-    assert "cannot be fetched" in fetched(server, "/ci/loop")
-    assert "timed out" in fetched(server, "/ci/slow")
+def test_problems_are_reported_with_their_reason(server: Server) -> None:
+    assert "not allowed here" in fetch(server, "/other.yml")
+    assert fetch(server, "/ci/away").startswith("the server redirects to http://localhost:")
+    assert "cannot be fetched" in fetch(server, "/ci/file")
+    assert "larger than" in fetch(server, "/ci/large")
+    assert "not UTF-8" in fetch(server, "/ci/latin")
+    assert "cannot be fetched" in fetch(server, "/ci/none")
+    assert "cannot be fetched" in fetch(server, "/ci/loop")
+    assert "timed out" in fetch(server, "/ci/slow")
 
 
-def test_nobody_listens(server: Server) -> None:
+def test_a_refused_connection_is_a_source_problem(server: Server) -> None:
     remote = Remote(read_allowed(["http://127.0.0.1:1/"]))
-    found = remote.text("http://127.0.0.1:1/a.yml")
-    assert isinstance(found, SourceProblem)
-    assert "Connection refused" in found.reason
+    problem = remote.text("http://127.0.0.1:1/a.yml")
+    assert isinstance(problem, SourceProblem)
+    assert "Connection refused" in problem.reason

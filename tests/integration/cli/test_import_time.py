@@ -1,4 +1,4 @@
-"""Starting must be quick: what a command does not need is not imported."""
+"""Commands import no heavy modules that they do not need, so that they start fast. Also tests version and help."""
 
 import subprocess
 import sys
@@ -14,8 +14,8 @@ HEAVY = "aiohttp uvicorn grpclib structlog yaml rich.live cryptography starlette
     "arguments",
     [["version"], ["--help"], ["run", "--help"], ["up", "--help"], ["job", "--help"], ["pipeline", "lint", "--help"]],
 )
-def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
-    # rich brings asyncio along where help is drawn.
+def test_no_heavy_module_is_imported(arguments: list[str]) -> None:
+    # rich imports asyncio to print the help.
     heavy = [name for name in HEAVY.split() if name != "asyncio" or arguments == ["version"]]
     program = (
         "import os, sys\n"
@@ -30,7 +30,7 @@ def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
 
 
-def test_a_run_without_arguments_reads_no_options(tmp_path: Path) -> None:
+def test_a_run_without_arguments_does_not_import_the_option_parser(tmp_path: Path) -> None:
     program = (
         "import os, sys\n"
         "os._exit = sys.exit\n"
@@ -41,12 +41,12 @@ def test_a_run_without_arguments_reads_no_options(tmp_path: Path) -> None:
         "assert 'remuda.localrun.command' in sys.modules\n"
         "assert 'cyclopts' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "remuda: " in done.stderr
+    result = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "remuda: " in result.stderr
 
 
-def test_a_runs_cell_goes_without_the_servers_command_line() -> None:
+def test_the_cell_of_a_run_does_not_import_uvicorns_command_line() -> None:
     program = (
         "import sys\n"
         "from remuda.localrun import cell_process\n"
@@ -76,7 +76,7 @@ def test_version_and_help(world: Any) -> None:
         *("manager register", "job list", "job show", "job log", "version"),
     ],
 )
-def test_every_command_teaches_by_example(world: Any, command: str) -> None:
+def test_the_help_of_every_command_has_examples(world: Any, command: str) -> None:
     page = world.remuda(*command.split(), "--help")
     assert page.code == 0
     assert "Try:" in page.out
@@ -90,7 +90,7 @@ def test_an_unknown_command_is_bad_input(world: Any) -> None:
     assert "Traceback" not in result.err
 
 
-def test_the_agents_own_options_are_reached(world: Any) -> None:
+def test_agent_options_after_two_dashes_reach_the_agent(world: Any) -> None:
     result = world.remuda("agent", "serve", "--", "--help")
     assert result.code == 0
     assert "--data" in result.out

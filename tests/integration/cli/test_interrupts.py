@@ -1,4 +1,4 @@
-"""However a run is interrupted, it ends soon, says so with its exit code, and leaves nothing behind."""
+"""An interrupted `remuda run` ends soon with exit code 130, and leaves no processes or temporary files."""
 
 import os
 import pty
@@ -58,13 +58,13 @@ def test_a_second_interrupt_leaves_at_once(world: Any, pipeline: MakePipeline, f
 @pytest.mark.parametrize("after", ["cell", "manager", "cell/repos/*"])
 def test_an_interrupt_before_the_pipeline_stops_at_once(world: Any, slow: Path, finish: Any, after: str) -> None:
     process = world.start("run", slow)
-    wait_until(lambda: list(world.temporary.glob(f"*/remuda-run-*/{after}")), f"{after} is there")
+    wait_until(lambda: list(world.temporary.glob(f"*/remuda-run-*/{after}")), f"{after} exists")
     process.send_signal(signal.SIGINT)
     assert finish(process).code == 130
     assert world.is_empty()
 
 
-def test_json_tells_of_the_interrupt(world: Any, slow: Path, finish: Any) -> None:
+def test_json_output_reports_the_interrupt(world: Any, slow: Path, finish: Any) -> None:
     process = world.start("run", slow, "--output", "json")
     wait_until((world.folder / "begun").exists, "the job runs")
     process.send_signal(signal.SIGINT)
@@ -73,7 +73,7 @@ def test_json_tells_of_the_interrupt(world: Any, slow: Path, finish: Any) -> Non
     assert '"interrupted": true' in result.out
 
 
-def test_a_terminal_that_is_gone_ends_the_run(world: Any, slow: Path) -> None:
+def test_a_closed_terminal_ends_the_run(world: Any, slow: Path) -> None:
     master, terminal = pty.openpty()
     take_over = (
         "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -89,18 +89,18 @@ def test_a_terminal_that_is_gone_ends_the_run(world: Any, slow: Path) -> None:
     world.started.append(process)
     os.close(terminal)
     os.set_blocking(master, False)
-    drawn = b""
+    output = b""
 
     def has_begun() -> bool:
-        nonlocal drawn
+        nonlocal output
         with suppress(BlockingIOError):
-            drawn += os.read(master, 65536)
-        return (world.folder / "begun").exists() and b"script" in drawn
+            output += os.read(master, 65536)
+        return (world.folder / "begun").exists() and b"script" in output
 
     wait_until(has_begun, "the job runs and is drawn")
     os.close(master)
     assert process.wait(40) == 130
-    wait_until(world.is_empty, "nothing is left")
+    wait_until(world.is_empty, "no processes or files are left")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -119,17 +119,17 @@ def test_a_watching_run_ends_with_its_terminal(world: Any, pipeline: MakePipelin
     wait_until(lambda: not list(world.temporary.iterdir()), "the run is over")
     process.send_signal(signal.SIGHUP)
     finish(process, 15)
-    # It may have been asking git for changed files; that git ends by itself.
-    wait_until(world.is_empty, "nothing is left")
+    # A `git` process that looks for changed files may still run; it ends by itself.
+    wait_until(world.is_empty, "no processes or files are left")
 
 
 def test_a_run_ends_when_its_cell_is_killed(world: Any, slow: Path, finish: Any) -> None:
     process = world.start("run", slow)
     wait_until((world.folder / "begun").exists, "the job runs")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    # It is forked, so its command line is that of the run; the agent's is another.
-    own = Path(f"/proc/{process.pid}/cmdline").read_bytes()
-    (cell,) = [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == own]
+    # The cell is forked, so it has the same command line as the run; the agent has another.
+    run_command_line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+    (cell,) = [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == run_command_line]
     os.kill(cell, signal.SIGKILL)
     result = finish(process)
     assert result.code == 1

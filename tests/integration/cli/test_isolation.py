@@ -1,4 +1,5 @@
-"""Jobs of `remuda up` and `remuda run` do not read the platform's own files, and still find the machine as it is."""
+"""Jobs of `remuda up` and `remuda run` cannot read or change the platform's own files, and can use the programs and
+files of the machine as usual."""
 
 import os
 import re
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 SOURCE = Path(__file__).parents[3] / "src"
 SYSTEM_PYTHON = Path("/usr/bin/python3")
 BWRAP = "/usr/bin/bwrap"
-PLAIN_UID = 60950
+UNPRIVILEGED_UID = 60950
 
 ATTACK = r'''
 import glob, os, subprocess, sys
@@ -33,7 +34,7 @@ NAMES = ("client.json", "runner.json", "cell.sqlite", "encryption.keys", "journa
 roots = sys.argv[1:]
 
 def read(path):
-    """Say so if something can be read there."""
+    """Print READ and the path if the file can be read."""
     try:
         with open(path, "rb") as file:
             if file.read(1):
@@ -41,17 +42,17 @@ def read(path):
     except OSError:
         pass
 
-def look(way, root):
+def read_all(root):
     for folder, _, names in os.walk(root):
         for name in names:
             if name in NAMES:
                 read(os.path.join(folder, name))
 
 for root in roots:
-    look("directly", root)
+    read_all(root)
 for process in glob.glob("/proc/[0-9]*"):
     for root in roots:
-        look("through another process", f"{process}/root{root}")
+        read_all(f"{process}/root{root}")
     try:
         for number in os.listdir(f"{process}/fd"):
             if os.path.basename(os.readlink(f"{process}/fd/{number}")) in NAMES:
@@ -79,12 +80,12 @@ print("ATTACKED", flush=True)
 '''
 
 
-def attack(folder: Path) -> None:
+def write_attack_script(folder: Path) -> None:
     (folder / "attack.py").write_text(ATTACK)
 
 
-def looked_through(text: str) -> list[str]:
-    """What the attack has read, and that it came to its end."""
+def files_read(text: str) -> list[str]:
+    """Check that the attack script ended, and return the files that it could read."""
     assert "ATTACKED" in text, text
     return re.findall(r"READ \S+", text)
 
@@ -93,7 +94,7 @@ def pipeline_text(*roots: Path) -> str:
     return "look:\n  script:\n    - /usr/bin/python3 attack.py " + " ".join(map(str, roots)) + "\n"
 
 
-FINDS = """\
+TWO_JOBS = """\
 stages: [one, two]
 first:
   stage: one
@@ -121,7 +122,7 @@ except PermissionError:
 with open("/proc/self/status") as file:
     print("".join(line for line in file if line.startswith(("Cap", "NoNewPrivs"))))
 """
-READS_OTHERS = {
+DANGEROUS_CAPABILITIES = {
     "DAC_READ_SEARCH": 2,
     "NET_ADMIN": 12,
     "NET_RAW": 13,
@@ -136,9 +137,9 @@ READS_OTHERS = {
     "BPF": 39,
     "CHECKPOINT_RESTORE": 40,
 }
-"""Rights by which one gets at the traffic, the memory or the files of others, by their numbers in Linux."""
+"""Linux capabilities, by number, that give access to the traffic, the memory or the files of other processes."""
 
-CHANGE = r"""
+CHANGE_CODE = r"""
 import errno, os, sys
 try:
     open(sys.argv[1], "ab").close()
@@ -159,7 +160,7 @@ with open(os.path.join(os.path.dirname(sys.argv[-1]), "beside"), "w"):
 
 @pytest.fixture(scope="module")
 def plain_python() -> Iterator[Path]:
-    """A Python with Remuda that every user of the machine can read, as one that a distribution brings."""
+    """A Python with Remuda that every user of the machine can read, like one installed by the distribution."""
     if not SYSTEM_PYTHON.exists():
         pytest.skip("needs Debian's Python")
     folder = Path("/tmp") / f"rt-python-{os.getpid()}"
@@ -175,14 +176,14 @@ def plain_python() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def as_plain_user(world: World, python: Path) -> None:
-    """Everything in this world belongs to a user without any rights from now on."""
+def run_as_unprivileged_user(world: World, python: Path) -> None:
+    """Give all files to an unprivileged user, and start commands as that user from now on."""
     for path in (world.folder, *world.folder.rglob("*")):
-        os.chown(path, PLAIN_UID, PLAIN_UID, follow_symlinks=False)
+        os.chown(path, UNPRIVILEGED_UID, UNPRIVILEGED_UID, follow_symlinks=False)
     world.program = (
         "setpriv",
-        f"--reuid={PLAIN_UID}",
-        f"--regid={PLAIN_UID}",
+        f"--reuid={UNPRIVILEGED_UID}",
+        f"--regid={UNPRIVILEGED_UID}",
         "--clear-groups",
         python,
         "-m",
@@ -190,9 +191,9 @@ def as_plain_user(world: World, python: Path) -> None:
     )
 
 
-def without_bubblewrap(world: World, *, but: Path = Path(os.devnull)) -> None:
-    """In this world there is another file in its place."""
-    hidden = f'mount --bind {but} {BWRAP} && exec "$@"'
+def hide_bubblewrap(world: World, *, replacement: Path = Path(os.devnull)) -> None:
+    """Start commands in a mount namespace where `replacement` is mounted over bwrap."""
+    hidden = f'mount --bind {replacement} {BWRAP} && exec "$@"'
     world.program = ("unshare", "--mount", "sh", "-c", hidden, "sh", *world.program)
 
 
@@ -200,17 +201,17 @@ def test_a_job_of_up_reads_nothing_of_the_platform(world: World, pipeline: Any) 
     platform = Platform(world)
     try:
         (world.folder / "tool-settings").write_text("settings are there\n")
-        folder = pipeline(FINDS.replace("own-tool", "/bin/true").replace("{roots}", str(world.folder / "platform")))
-        attack(folder)
+        folder = pipeline(TWO_JOBS.replace("own-tool", "/bin/true").replace("{roots}", str(world.folder / "platform")))
+        write_attack_script(folder)
         platform.push(folder, "shop")
         logs = [platform.job("log", number, "--follow").out for number in ("1", "2")]
     finally:
-        complaints = platform.stop()
-    assert looked_through(logs[1]) == []
+        error_output = platform.stop()
+    assert files_read(logs[1]) == []
     assert "settings are there" in logs[0]
     assert "made\ncached\n" in logs[1]
-    assert "do not see that folder" in platform.said
-    assert "WARNING" not in platform.said + complaints
+    assert "do not see that folder" in platform.output
+    assert "WARNING" not in platform.output + error_output
 
 
 def test_a_job_of_run_reads_nothing_of_the_platform_nor_of_others(world: World, pipeline: Any) -> None:
@@ -218,9 +219,9 @@ def test_a_job_of_run_reads_nothing_of_the_platform_nor_of_others(world: World, 
     other.mkdir()
     (other / "client.json").write_text("of remuda up")
     folder = pipeline(pipeline_text(world.temporary, other))
-    attack(folder)
+    write_attack_script(folder)
     result = world.remuda("run", folder, "--logs")
-    assert looked_through(result.out) == [], result.err
+    assert files_read(result.out) == [], result.err
     assert result.code == 0
     assert "WARNING" not in result.err
 
@@ -233,13 +234,13 @@ def test_a_plain_users_jobs_find_programs_but_nothing_of_the_platform(
     (tools / "own-tool").write_text("#!/bin/sh\necho the tool runs\n")
     (tools / "own-tool").chmod(0o755)
     (world.folder / "tool-settings").write_text("settings are there\n")
-    folder = pipeline(FINDS.replace("{roots}", str(world.temporary)))
-    attack(folder)
-    as_plain_user(world, plain_python)
+    folder = pipeline(TWO_JOBS.replace("{roots}", str(world.temporary)))
+    write_attack_script(folder)
+    run_as_unprivileged_user(world, plain_python)
     result = world.remuda("run", folder, "--logs", PATH=f"{tools}:{os.environ['PATH']}")
-    assert looked_through(result.out) == [], result.err
-    for wanted in ("the tool runs", str(PLAIN_UID), "settings are there", "made", "cached"):
-        assert wanted in result.out, result.out + result.err
+    assert files_read(result.out) == [], result.err
+    for expected in ("the tool runs", str(UNPRIVILEGED_UID), "settings are there", "made", "cached"):
+        assert expected in result.out, result.out + result.err
     assert result.code == 0
     assert "WARNING" not in result.err
 
@@ -249,19 +250,19 @@ def test_a_plain_user_without_bubblewrap_is_warned_or_refused(
     world: World, pipeline: Any, plain_python: Path, isolation: str
 ) -> None:
     folder = pipeline(pipeline_text(world.temporary))
-    attack(folder)
-    as_plain_user(world, plain_python)
-    without_bubblewrap(world)
+    write_attack_script(folder)
+    run_as_unprivileged_user(world, plain_python)
+    hide_bubblewrap(world)
     refused = world.remuda("run", folder, "--isolation", isolation)
     assert refused.code == 2
     assert f"--isolation {isolation}: " in refused.err
     if isolation == "bubblewrap":
         result = world.remuda("run", folder, "--logs")
         assert result.code == 0
-        assert any("client.json" in read for read in looked_through(result.out))
+        assert any("client.json" in read for read in files_read(result.out))
         assert "WARNING: jobs can read the platform's own files" in result.err
         assert "bwrap) is not installed" in result.err
-        assert "only root can start them so" in result.err
+        assert "only root can start processes as another user" in result.err
     assert world.is_empty()
 
 
@@ -275,18 +276,18 @@ def test_roots_jobs_run_as_another_user_where_bubblewrap_does_not_work(
     (world.folder / "tmp").chmod(0o711)
     caches = world.folder / "caches"
     folder = pipeline(
-        FINDS.replace("    - own-tool\n", "")
+        TWO_JOBS.replace("    - own-tool\n", "")
         .replace('    - cat "$HOME/tool-settings"\n', "")
         .replace("{roots}", str(world.temporary))
     )
-    attack(folder)
+    write_attack_script(folder)
     world.program = (plain_python, "-m", "remuda")
-    without_bubblewrap(world, but=broken)
+    hide_bubblewrap(world, replacement=broken)
     result = world.remuda("run", folder, "--logs", "--cache-dir", caches)
     assert result.code == 0, result.out + result.err
-    assert looked_through(result.out) == [], result.err
-    for wanted in (str(FIRST_UID), "made", "cached"):
-        assert wanted in result.out
+    assert files_read(result.out) == [], result.err
+    for expected in (str(FIRST_UID), "made", "cached"):
+        assert expected in result.out
     assert "WARNING" not in result.err
     assert world.is_empty()
 
@@ -297,8 +298,8 @@ def test_a_job_of_root_does_not_listen_to_others_traffic(world: World, pipeline:
     assert "MAY NOT LISTEN" in text, text
     assert re.search(r"NoNewPrivs:\s*1", text), text
     for kind in ("CapInh", "CapPrm", "CapEff", "CapAmb"):
-        (found,) = re.findall(rf"{kind}:\s*([0-9a-f]+)", text)
-        assert [name for name, number in READS_OTHERS.items() if int(found, 16) >> number & 1] == [], kind
+        (mask,) = re.findall(rf"{kind}:\s*([0-9a-f]+)", text)
+        assert [name for name, number in DANGEROUS_CAPABILITIES.items() if int(mask, 16) >> number & 1] == [], kind
 
 
 @pytest.mark.parametrize("command", ["up", "run"])
@@ -306,41 +307,41 @@ def test_a_job_of_root_does_not_listen_to_others_traffic(world: World, pipeline:
 def test_a_job_cannot_change_the_code_of_the_platform(
     world: World, pipeline: Any, command: str, installed: str
 ) -> None:
-    own = world.folder / "installed" / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", own], check=True)
-    (packages,) = own.glob("lib/python3*/site-packages")
-    holder = packages if installed == "in the environment" else world.folder / "installed" / "src"
-    shutil.copytree(SOURCE / "remuda", holder / "remuda", ignore=shutil.ignore_patterns("__pycache__"))
-    (packages / "all.pth").write_text("\n".join([str(holder), *site.getsitepackages()]) + "\n")
-    world.program = (own / "bin/python", "-m", "remuda")
-    module = holder / "remuda" / "cli" / "job.py"
+    environment = world.folder / "installed" / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", environment], check=True)
+    (packages,) = environment.glob("lib/python3*/site-packages")
+    code_folder = packages if installed == "in the environment" else world.folder / "installed" / "src"
+    shutil.copytree(SOURCE / "remuda", code_folder / "remuda", ignore=shutil.ignore_patterns("__pycache__"))
+    (packages / "all.pth").write_text("\n".join([str(code_folder), *site.getsitepackages()]) + "\n")
+    world.program = (environment / "bin/python", "-m", "remuda")
+    module = code_folder / "remuda" / "cli" / "job.py"
     assert module.is_file()
-    attacked = " ".join(map(str, (module, holder / "remuda", own, own.parent)))
-    folder = pipeline(f"look:\n  script: [/usr/bin/python3 change.py {attacked}]\n")
-    text = run_job(world, folder, command, {"change.py": CHANGE})
+    attacked_paths = " ".join(map(str, (module, code_folder / "remuda", environment, environment.parent)))
+    folder = pipeline(f"look:\n  script: [/usr/bin/python3 change.py {attacked_paths}]\n")
+    text = run_job(world, folder, command, {"change.py": CHANGE_CODE})
     assert "NOT CHANGED: EROFS" in text, text
     assert "MOVED /" not in text, text
     assert text.count("NOT MOVED: ") == 3, text
     assert "WRITES BESIDE" in text, text
 
 
-def test_a_hidden_folder_below_the_code_stays_hidden_and_a_jobs_own_in_it_writable(tmp_path: Path) -> None:
+def test_a_hidden_folder_below_the_code_stays_hidden_and_the_job_folder_in_it_is_writable(tmp_path: Path) -> None:
     code, data = tmp_path / "code", tmp_path / "code" / "data"
     (data / "job").mkdir(parents=True)
     (data / "token").touch()
-    looks = f"ls {data}; touch {data}/job/made && touch {code}/made"
+    script = f"ls {data}; touch {data}/job/made && touch {code}/made"
     command = hidden_folders.hide(
-        ["sh", "-c", looks], hidden=[str(data)], writable=[str(data / "job")], fixed=[str(code)]
+        ["sh", "-c", script], hidden=[str(data)], writable=[str(data / "job")], fixed=[str(code)]
     )
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == "job\n"
-    assert "Read-only file system" in done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.stdout == "job\n"
+    assert "Read-only file system" in result.stderr
     assert (data / "job" / "made").exists()
     assert not (code / "made").exists()
 
 
 def run_job(world: World, folder: Path, command: str, files: dict[str, str]) -> str:
-    """What the only job of a repository says, under `remuda up` or `remuda run`, with these files in it."""
+    """Add these files to the repository, run its only job with `remuda up` or `remuda run`, and return the output."""
     for name, text in files.items():
         (folder / name).write_text(text)
     if command == "run":
@@ -354,11 +355,11 @@ def run_job(world: World, folder: Path, command: str, files: dict[str, str]) -> 
         platform.stop()
 
 
-def test_up_says_loudly_that_nothing_keeps_jobs_from_its_files(world: World) -> None:
-    # The program's own files, or the data folder, are closed to others here: jobs cannot run as another user.
-    without_bubblewrap(world)
+def test_up_warns_that_jobs_can_read_its_files(world: World) -> None:
+    # Other users cannot read the program's own files or the data folder here, so jobs cannot run as another user.
+    hide_bubblewrap(world)
     platform = Platform(world)
-    complaints = platform.stop()
-    for text in (platform.said, complaints):
+    error_output = platform.stop()
+    for text in (platform.output, error_output):
         assert "WARNING: jobs can read the platform's own files" in text
         assert "is closed to others" in text

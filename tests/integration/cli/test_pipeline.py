@@ -1,4 +1,4 @@
-"""`remuda pipeline` as people call it."""
+"""`remuda pipeline lint`, `show` and `graph` as processes: output, exit codes and error messages."""
 
 import json
 import subprocess
@@ -34,10 +34,10 @@ three: {stage: build, script: [x], needs: [nobody]}
 four: {stage: build, script: [x], rules: [{if: $A = 1}]}
 """
 
-Make = Callable[[str], Path]
+MakePipeline = Callable[[str], Path]
 
 
-def test_a_good_file(world: Any, pipeline: Make) -> None:
+def test_a_good_file(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline(GOOD)
     result = world.remuda("pipeline", "lint", cwd=folder)
     assert result.code == 0
@@ -46,7 +46,7 @@ def test_a_good_file(world: Any, pipeline: Make) -> None:
     assert (verdict["valid"], verdict["jobs"], verdict["stages"]) == (True, 4, ["build", "test"])
 
 
-def test_five_mistakes_at_once(world: Any, pipeline: Make) -> None:
+def test_five_mistakes_at_once(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline(FIVE_MISTAKES)
     result = world.remuda("pipeline", "lint", cwd=folder)
     assert result.code == 2
@@ -60,7 +60,7 @@ def test_five_mistakes_at_once(world: Any, pipeline: Make) -> None:
     assert all(error["suggestion"] for error in verdict["errors"])
 
 
-def test_no_pipeline_is_no_mistake(world: Any, pipeline: Make) -> None:
+def test_no_pipeline_is_no_mistake(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("workflow:\n  rules:\n    - if: $CI_COMMIT_TAG\njob:\n  script: [x]\n")
     result = world.remuda("pipeline", "lint", folder)
     assert result.code == 0
@@ -69,33 +69,33 @@ def test_no_pipeline_is_no_mistake(world: Any, pipeline: Make) -> None:
     assert "no pipeline" in world.remuda("pipeline", "show", folder).out
 
 
-def test_show(world: Any, pipeline: Make) -> None:
+def test_show(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline(GOOD)
-    shown = world.remuda("pipeline", "show", folder, "--variable", "A=1")
-    assert shown.code == 0
-    assert "  unit 1/2  on_success  compile" in shown.out
-    assert "release  no rule matched" in shown.out
+    result = world.remuda("pipeline", "show", folder, "--variable", "A=1")
+    assert result.code == 0
+    assert "  unit 1/2  on_success  compile" in result.out
+    assert "release  no rule matched" in result.out
     compiled = json.loads(world.remuda("pipeline", "show", folder, "--output", "json").out)
     assert [job["name"] for job in compiled["jobs"]] == ["compile", "unit 1/2", "unit 2/2"]
     assert compiled["left_out"][0]["name"] == "release"
     assert "is left out: no rule matched" in world.remuda("pipeline", "show", folder, "--job", "release").out
-    one = json.loads(world.remuda("pipeline", "show", folder, "--job", "compile", "--output", "json").out)
-    assert one[0]["script"] == ["make"]
+    jobs = json.loads(world.remuda("pipeline", "show", folder, "--job", "compile", "--output", "json").out)
+    assert jobs[0]["script"] == ["make"]
     assert world.remuda("pipeline", "show", folder, "--output", "yaml").out.startswith("---\nstages:\n- build\n")
 
 
-def test_graph(world: Any, pipeline: Make) -> None:
+def test_graph(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline(GOOD)
     assert "├─ unit 1/2  ← compile" in world.remuda("pipeline", "graph", folder).out
     assert "level 2" in world.remuda("pipeline", "graph", folder, "--by", "needs").out
-    drawn = json.loads(world.remuda("pipeline", "graph", folder, "--output", "json").out)
-    assert drawn["edges"][0] == {"from": "compile", "to": "unit 1/2", "artifacts": True}
-    picture = ET.fromstring(world.remuda("pipeline", "graph", folder, "--output", "svg").out)
-    assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+    graph = json.loads(world.remuda("pipeline", "graph", folder, "--output", "json").out)
+    assert graph["edges"][0] == {"from": "compile", "to": "unit 1/2", "artifacts": True}
+    svg = ET.fromstring(world.remuda("pipeline", "graph", folder, "--output", "svg").out)
+    assert svg.tag == "{http://www.w3.org/2000/svg}svg"
     assert world.remuda("pipeline", "graph", folder, "--output", "dot").out.startswith("digraph pipeline {")
 
 
-def test_mistakes_end_every_command(world: Any, pipeline: Make) -> None:
+def test_mistakes_end_every_command(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline(FIVE_MISTAKES)
     for command in (["show"], ["show", "--output", "yaml"], ["graph"], ["graph", "--output", "svg"]):
         result = world.remuda("pipeline", command[0], folder, *command[1:])
@@ -105,7 +105,7 @@ def test_mistakes_end_every_command(world: Any, pipeline: Make) -> None:
         assert "     2 | include: missing.yml" in result.err
 
 
-def test_files_of_other_projects_and_inputs(world: Any, pipeline: Make) -> None:
+def test_files_of_other_projects_and_inputs(world: Any, pipeline: MakePipeline) -> None:
     other = pipeline("far:\n  script: [x]\n")
     folder = pipeline(
         "spec:\n  inputs:\n    count: {type: number}\n---\n"
@@ -113,13 +113,13 @@ def test_files_of_other_projects_and_inputs(world: Any, pipeline: Make) -> None:
         "near:\n  parallel: $[[ inputs.count ]]\n  script: [x]\n"
     )
     options = ["--project", f"group/ci={other}", "--input", "count=3"]
-    shown = json.loads(world.remuda("pipeline", "show", folder, *options, "--output", "json").out)
-    assert [job["name"] for job in shown["jobs"]] == ["far", "near 1/3", "near 2/3", "near 3/3"]
+    compiled = json.loads(world.remuda("pipeline", "show", folder, *options, "--output", "json").out)
+    assert [job["name"] for job in compiled["jobs"]] == ["far", "near 1/3", "near 2/3", "near 3/3"]
     refused = world.remuda("pipeline", "lint", folder, "--input", "count=3")
     assert "pass --project group/ci=FOLDER" in refused.out
 
 
-def test_a_repository_inside_a_hook(world: Any, pipeline: Make) -> None:
+def test_lint_inside_a_git_hook_uses_the_given_repository(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("job:\n  script: [x]\n  rules:\n    - if: $CI_COMMIT_BRANCH == 'trunk'\n")
     subprocess.run(["git", "init", "--quiet", "-b", "trunk", folder], check=True, env=world.environment())
     result = world.remuda("pipeline", "lint", folder, GIT_DIR="/nowhere", GIT_INDEX_FILE="/nowhere/index")
@@ -127,7 +127,7 @@ def test_a_repository_inside_a_hook(world: Any, pipeline: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "message"),
     [
         (["/nowhere"], "there is no such folder"),
         (["--event", "pull"], "--event pull: there is no such event"),
@@ -138,14 +138,14 @@ def test_a_repository_inside_a_hook(world: Any, pipeline: Make) -> None:
         (["--event", "tag"], "no tag points at HEAD"),
     ],
 )
-def test_bad_options(world: Any, pipeline: Make, arguments: list[str], complaint: str) -> None:
+def test_bad_options(world: Any, pipeline: MakePipeline, arguments: list[str], message: str) -> None:
     result = world.remuda("pipeline", "lint", *arguments, cwd=pipeline("job: {script: [x]}"))
     assert result.code == 2
-    assert complaint in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
 
 
-def test_hostile_folders(world: Any, pipeline: Make) -> None:
+def test_names_that_are_not_utf8_or_have_control_characters(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline('include: "x*.yml"\n"a\\x1b[2J": {script: [x]}\n')
     (folder / b"xbad\xff.yml".decode(errors="surrogateescape")).write_text("x: {script: [x]}")
     (folder / "xesc\x1b[2J.yml").write_text("x: {script: [x]}")
@@ -154,8 +154,8 @@ def test_hostile_folders(world: Any, pipeline: Make) -> None:
     assert result.code == 2
     assert "symbolic link" in result.out
     assert "\x1b" not in result.out + result.err
-    strange = folder.rename(folder.with_name(b"caf\xe9\n".decode(errors="surrogateescape")))
-    (strange / "xlink.yml").unlink()
+    renamed = folder.rename(folder.with_name(b"caf\xe9\n".decode(errors="surrogateescape")))
+    (renamed / "xlink.yml").unlink()
     for output in ("text", "json"):
-        result = world.remuda("pipeline", "lint", strange, "--output", output)
+        result = world.remuda("pipeline", "lint", renamed, "--output", output)
         assert result.code == 0, result.err

@@ -1,4 +1,4 @@
-"""`remuda run` as its users call it: real cell, manager and agent, real processes."""
+"""`remuda run` as a process, with a real cell, manager and agent: results, output, exit codes and bad input."""
 
 import json
 import os
@@ -17,17 +17,17 @@ MakePipeline = Callable[[str], Path]
 
 
 @pytest.mark.parametrize(
-    ("example", "wanted"),
+    ("example", "expected"),
     [
         ("hello", ["goodbye  success", "pipeline success"]),
         ("build-test-package", ["test 4/4  success", "package   success", "7 success"]),
         ("calculator", ["verify      success", "4 success"]),
     ],
 )
-def test_an_example_succeeds(world: Any, examples: Path, example: str, wanted: list[str]) -> None:
+def test_an_example_succeeds(world: Any, examples: Path, example: str, expected: list[str]) -> None:
     result = world.remuda("run", examples / example)
     assert result.code == 0, result.out + result.err
-    for text in [*wanted, "where the time went"]:
+    for text in [*expected, "where the time went"]:
         assert text in result.out
     assert result.err == ""
     assert world.is_empty()
@@ -71,8 +71,8 @@ def test_json_is_one_document_on_stdout(world: Any, examples: Path) -> None:
     assert "unit tests  failed" in result.err
 
 
-def test_modules_of_the_repository_are_not_ours(world: Any, pipeline: MakePipeline) -> None:
-    """A repository may have a logging.py; run from inside it, its code must not get into our processes."""
+def test_modules_of_the_repository_are_not_imported(world: Any, pipeline: MakePipeline) -> None:
+    """A repository may have a logging.py; `remuda run` in that folder must not import it."""
     folder = pipeline("job:\n  script: [echo hi > kept]\n  artifacts: {paths: [kept]}\n")
     for name in ("argparse", "logging", "zipfile"):
         (folder / f"{name}.py").write_text("raise SystemExit('a module of the repository was imported')\n")
@@ -167,7 +167,7 @@ def test_a_data_folder_is_kept_and_can_be_used_again(world: Any, examples: Path)
     assert not list((world.folder / "kept").glob("snapshot-*"))
 
 
-def test_keep_says_where_it_is(world: Any, examples: Path) -> None:
+def test_keep_prints_the_data_folder(world: Any, examples: Path) -> None:
     result = world.remuda("run", examples / "hello", "--keep")
     assert result.code == 0
     folder = Path(result.err.strip().removeprefix("kept: "))
@@ -184,17 +184,17 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_pipeline_file_is_bad_input(world: Any, pipeline: MakePipeline, name: str) -> None:
-    text, wanted = BAD[name]
+    text, message = BAD[name]
     result = world.remuda("run", pipeline(text))
     assert result.code == 2
-    assert wanted in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
     assert result.out == ""
     assert world.is_empty()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "message"),
     [
         (["nowhere"], "there is no such folder; if it is a job, write: remuda run . nowhere"),
         (["."], "there is no pipeline file"),
@@ -209,23 +209,23 @@ def test_a_bad_pipeline_file_is_bad_input(world: Any, pipeline: MakePipeline, na
         (["empty", "--artifacts", "file"], "--artifacts file: is a file"),
     ],
 )
-def test_bad_arguments_are_named(world: Any, arguments: list[str], wanted: str) -> None:
+def test_bad_arguments_are_reported(world: Any, arguments: list[str], message: str) -> None:
     (world.folder / "file").write_text("")
     subprocess.check_call(["git", "init", "--quiet", world.folder / "empty"], env=world.environment())
     (world.folder / "empty" / ".gitlab-ci.yml").write_text("a: {script: [b]}\n")
     result = world.remuda("run", *arguments)
     assert result.code == 2
-    assert wanted in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
 
 
-def test_without_git_the_fix_is_named(world: Any, pipeline: MakePipeline) -> None:
+def test_missing_git_is_reported_with_the_fix(world: Any, pipeline: MakePipeline) -> None:
     result = world.remuda("run", pipeline("a: {script: [b]}\n"), PATH="/nonexistent")
     assert result.code == 2
     assert "install git" in result.err
 
 
-def test_a_data_folder_in_use_is_named(world: Any, pipeline: MakePipeline, finish: Any) -> None:
+def test_a_data_folder_in_use_is_reported(world: Any, pipeline: MakePipeline, finish: Any) -> None:
     slow = pipeline(f"slow:\n  script: [touch {world.folder}/begun, sleep 60]\n")
     first = world.start("run", slow, "--data", "shared")
     wait_until((world.folder / "begun").exists, "the job runs")
@@ -236,12 +236,12 @@ def test_a_data_folder_in_use_is_named(world: Any, pipeline: MakePipeline, finis
     assert finish(first).code == 130
 
 
-def test_a_reader_that_goes_away_stops_the_run(world: Any, pipeline: MakePipeline) -> None:
+def test_a_closed_stdout_stops_the_run(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("a:\n  script: [sleep 1]\nb:\n  stage: deploy\n  script: [sleep 60]\n")
     process = world.start("run", folder)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
     assert process.wait(30) == 141
-    wait_until(world.is_empty, "nothing is left")
+    wait_until(world.is_empty, "no processes or files are left")
     assert os.path.isdir(folder)

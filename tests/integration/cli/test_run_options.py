@@ -1,4 +1,4 @@
-"""The options of `remuda run`: what runs, with what, and what is left of it."""
+"""Options of `remuda run`: job selection, variables, reports, artifacts, caches, other projects, --watch, --keep."""
 
 import json
 import os
@@ -20,19 +20,19 @@ MakePipeline = Callable[[str], Path]
 
 @pytest.fixture
 def repo(world: Any) -> Callable[..., Clone]:
-    """Make a repository by name, with these files in its first commit."""
+    """A function that makes a repository with these files in its first commit."""
 
     def make(name: str, **files: str) -> Clone:
-        made = Clone(world.folder / name, world.environment())
-        made.git("init", "--quiet", "--initial-branch=main")
-        made.commit(**files)
-        return made
+        clone = Clone(world.folder / name, world.environment())
+        clone.git("init", "--quiet", "--initial-branch=main")
+        clone.commit(**files)
+        return clone
 
     return make
 
 
-def run_json(world: Any, *arguments: str | Path, code: int = 0, **more: Any) -> dict[str, Any]:
-    result = world.remuda("run", *arguments, "--output", "json", **more)
+def run_json(world: Any, *arguments: str | Path, code: int = 0, **options: Any) -> dict[str, Any]:
+    result = world.remuda("run", *arguments, "--output", "json", **options)
     assert result.code == code, result.out + result.err
     document: dict[str, Any] = json.loads(result.out)
     return document
@@ -42,7 +42,7 @@ def statuses(jobs: list[dict[str, Any]]) -> dict[str, str]:
     return {job["name"]: job["status"] for job in jobs}
 
 
-CHOICES = """
+SELECTION = """
 spec: {inputs: {level: {default: low}}}
 ---
 stages: [build, test, deploy]
@@ -65,7 +65,7 @@ ask: {stage: deploy, when: manual, allow_failure: false, script: [echo asked]}
 
 
 def test_the_list_starts_nothing(world: Any, pipeline: MakePipeline) -> None:
-    result = world.remuda("run", pipeline(CHOICES), "--list")
+    result = world.remuda("run", pipeline(SELECTION), "--list")
     assert result.code == 0, result.err
     assert "5 jobs in 3 stages, 1 left out by rules" in result.out
     assert "scheduled  no rule matched" in result.out
@@ -73,9 +73,9 @@ def test_the_list_starts_nothing(world: Any, pipeline: MakePipeline) -> None:
 
 def test_chosen_jobs_run_with_the_given_variables_inputs_and_event(world: Any, pipeline: MakePipeline) -> None:
     (world.folder / "some.env").write_text("GREETING=hello\nNAME=nobody\n")
-    given = ["--variables-file", "some.env", "--variable", "NAME=world", "--variable", "WANTED=hello world high web"]
-    options = [*given, "--input", "level=high", "--event", "web"]
-    folder = pipeline(CHOICES)
+    variables = ["--variable", "NAME=world", "--variable", "WANTED=hello world high web"]
+    options = ["--variables-file", "some.env", *variables, "--input", "level=high", "--event", "web"]
+    folder = pipeline(SELECTION)
     document = run_json(world, folder, "unit", *options)
     assert statuses(document["jobs"]) == dict.fromkeys(["compile", "unit: [linux]", "unit: [mac]"], "success")
     document = run_json(world, folder, "--stage", "deploy", "--no-needs", *options, code=1)
@@ -85,8 +85,8 @@ def test_chosen_jobs_run_with_the_given_variables_inputs_and_event(world: Any, p
 def test_whole_logs_are_shown_on_request(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("good:\n  script: [echo it-$((40 + 2))]\n")
     assert "it-42" not in world.remuda("run", folder).out
-    shown = world.remuda("run", folder, "--logs")
-    assert (shown.code, "log of good (job 1):" in shown.out, "  it-42\n" in shown.out) == (0, True, True), shown.out
+    result = world.remuda("run", folder, "--logs")
+    assert (result.code, "log of good (job 1):" in result.out, "  it-42\n" in result.out) == (0, True, True), result.out
     document = json.loads(world.remuda("run", folder, "--logs", "--output", "json").out)
     assert "it-42" in document["jobs"][0]["log_tail"]
 
@@ -98,15 +98,15 @@ def test_manual_jobs_are_started_when_asked_for(world: Any, pipeline: MakePipeli
     )
     blocked = run_json(world, folder, code=1)
     assert statuses(blocked["jobs"]) == {"first": "manual", "second": "created", "third": "created"}
-    one = run_json(world, folder, "--manual", "first")
-    assert statuses(one["jobs"]) == {"first": "success", "second": "manual", "third": "success"}
-    everything = run_json(world, folder, "--play-manual")
-    assert set(statuses(everything["jobs"]).values()) == {"success"}
-    named = run_json(world, folder, "--job", "second", "--no-needs")
-    assert statuses(named["jobs"]) == {"second": "success"}
+    first_played = run_json(world, folder, "--manual", "first")
+    assert statuses(first_played["jobs"]) == {"first": "success", "second": "manual", "third": "success"}
+    all_played = run_json(world, folder, "--play-manual")
+    assert set(statuses(all_played["jobs"]).values()) == {"success"}
+    selected = run_json(world, folder, "--job", "second", "--no-needs")
+    assert statuses(selected["jobs"]) == {"second": "success"}
 
 
-TESTED = """
+WITH_REPORTS = """
 unit:
   script:
     - mkdir out && echo built > out/file && exit 1
@@ -120,42 +120,42 @@ JUNIT = """<testsuite name="py"><testcase classname="test_a" name="test_one" fil
 <failure message="assert 1 == 2">E assert 1 == 2</failure></testcase><testcase name="test_two"/></testsuite>"""
 
 
-def test_reports_are_summed_up_and_everything_goes_into_a_folder(world: Any, pipeline: MakePipeline) -> None:
-    folder = pipeline(TESTED)
+def test_reports_are_summarized_and_artifacts_are_written_to_a_folder(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline(WITH_REPORTS)
     (folder / "a.xml").write_text(JUNIT)
     (folder / "b.xml").write_text('<testsuite><testcase name="test_three"/></testsuite>')
     result = world.remuda("run", folder, "--artifacts", "out")
     assert result.code == 1, result.out + result.err
     assert "tests of unit: 2 passed, 1 failed" in result.out
     assert "failed in unit: test_a: test_one (test_a.py:3)\n  E assert 1 == 2\n" in result.out
-    left = world.folder / "out" / "unit"
-    assert (left / "out" / "file").read_text() == "built\n"
-    assert (left / "reports" / "junit.xml").read_text() == JUNIT
-    assert (left / "reports" / "junit-2.xml").exists()
-    assert (left / "reports" / "dotenv.env").read_text() == "VERSION=1\n"
+    job_folder = world.folder / "out" / "unit"
+    assert (job_folder / "out" / "file").read_text() == "built\n"
+    assert (job_folder / "reports" / "junit.xml").read_text() == JUNIT
+    assert (job_folder / "reports" / "junit-2.xml").exists()
+    assert (job_folder / "reports" / "dotenv.env").read_text() == "VERSION=1\n"
 
 
-def test_caches_are_kept_between_runs_unless_told_otherwise(world: Any, repo: Callable[..., Clone]) -> None:
+def test_caches_are_kept_between_runs_unless_disabled_or_moved(world: Any, repo: Callable[..., Clone]) -> None:
     script = "build: {cache: {key: k, paths: [dep]}, script: [ls -a dep, mkdir -p dep, touch dep/x]}\n"
     folder = repo("cached", **{".gitlab-ci.yml": script, "dep/.keep": ""}).folder
 
-    def seen(*options: str) -> bool:
-        """Whether the job found what the one before left."""
+    def has_cache(*options: str) -> bool:
+        """Run the pipeline; return True if the job found the files of the previous run."""
         result = world.remuda("run", folder, *options, "--output", "json", "--keep")
         assert result.code == 0, result.err
-        kept = Path(result.err.rpartition("kept: ")[2].strip())
-        logs = b"".join(path.read_bytes() for path in kept.glob("cell/traces/**/*") if path.is_file())
+        data_folder = Path(result.err.rpartition("kept: ")[2].strip())
+        logs = b"".join(path.read_bytes() for path in data_folder.glob("cell/traces/**/*") if path.is_file())
         return b" x\n" in logs
 
-    assert not seen()
-    assert seen()
-    assert not seen("--no-cache")
-    assert not seen("--cache-dir", "mine")
-    assert seen("--cache-dir", "mine")
+    assert not has_cache()
+    assert has_cache()
+    assert not has_cache("--no-cache")
+    assert not has_cache("--cache-dir", "mine")
+    assert has_cache("--cache-dir", "mine")
     assert (world.folder / "mine").is_dir()
 
 
-def test_started_pipelines_are_followed_whatever_their_tags(world: Any, repo: Callable[..., Clone]) -> None:
+def test_downstream_pipelines_run_whatever_the_tags_of_their_jobs(world: Any, repo: Callable[..., Clone]) -> None:
     shop = repo(
         "shop",
         **{
@@ -214,8 +214,8 @@ def test_a_branch_is_compared_with_what_the_server_has(world: Any, repo: Callabl
     assert statuses(document["jobs"]) == {"b": "success", "c": "success"}
 
 
-def test_a_kept_cell_takes_a_history_that_was_rewritten(world: Any, repo: Callable[..., Clone]) -> None:
-    """Its protected branch gives up commits for a run; it gets what rules compare with, which no ref leads to."""
+def test_a_kept_data_folder_accepts_rewritten_history(world: Any, repo: Callable[..., Clone]) -> None:
+    """A run replaces the commits of the protected branch, and pushes the commit of `compare_to`, which has no ref."""
     shop = repo("shop", **{"a/x": "1"})
     base = shop.git("rev-parse", "HEAD")
     job = f"a: {{script: [cat a/y], rules: [{{changes: {{paths: [a/*], compare_to: {base}}}}}]}}\n"
@@ -227,31 +227,31 @@ def test_a_kept_cell_takes_a_history_that_was_rewritten(world: Any, repo: Callab
         shop.git("commit", "--quiet", "--amend", "--message", f"Another past {number}")
 
 
-def test_files_that_change_start_it_again(world: Any, pipeline: MakePipeline) -> None:
+def test_watch_runs_again_when_files_change(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("job: {script: [cat note]}\n")
     (folder / "note").write_text("first")
     process = world.start("run", folder, "--watch")
-    said = world.folder / "said"
+    marker = world.folder / "said"
 
     def read_until(text: str) -> str:
-        seen = ""
-        while text not in seen:
+        output = ""
+        while text not in output:
             ready, _, _ = select.select([process.stdout, process.stderr], [], [], 30)
-            assert ready, seen
+            assert ready, output
             piece = os.read(ready[0].fileno(), 65536).decode()
-            assert piece, seen
-            seen += piece
-        return seen
+            assert piece, output
+            output += piece
+        return output
 
     read_until("waiting for changes")
     (folder / ".gitlab-ci.yml").write_text("job: {scirpt: [echo]}\n")
     assert 'did you mean "script"' in read_until("waiting for changes")
-    (folder / ".gitlab-ci.yml").write_text(f"job: {{script: [touch {said}]}}\n")
-    wait_until(said.exists, "it runs again")
+    (folder / ".gitlab-ci.yml").write_text(f"job: {{script: [touch {marker}]}}\n")
+    wait_until(marker.exists, "the pipeline runs again")
     read_until("waiting for changes")
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
-    wait_until(world.is_empty, "nothing is left")
+    wait_until(world.is_empty, "no processes or files are left")
 
 
 FAILING = "job:\n  variables: {WHO: me}\n  script: [echo here > left, exit 3]\n"
@@ -266,11 +266,11 @@ def test_the_folder_of_a_failed_job_can_be_kept(world: Any, pipeline: MakePipeli
     shell = world.folder / "shell"
     shell.write_text('#!/bin/sh\necho "$WHO $(cat left) $CI_JOB_STATUS"\n')
     shell.chmod(0o755)
-    said = subprocess.check_output(command, env=world.environment(SHELL=str(shell)), text=True)
-    assert said == "me here failed\n"
-    told = world.remuda("run", folder, "--shell-on-failure").err
-    assert "there is no terminal; with --keep" in told
-    assert "kept:" not in told
+    output = subprocess.check_output(command, env=world.environment(SHELL=str(shell)), text=True)
+    assert output == "me here failed\n"
+    errors = world.remuda("run", folder, "--shell-on-failure").err
+    assert "there is no terminal; with --keep" in errors
+    assert "kept:" not in errors
 
 
 def test_on_a_terminal_a_shell_opens_where_the_job_failed(world: Any, pipeline: MakePipeline) -> None:
@@ -281,7 +281,7 @@ def test_on_a_terminal_a_shell_opens_where_the_job_failed(world: Any, pipeline: 
     outer, inner = pty.openpty()
     process = world.start_on(inner, "run", folder, "--shell-on-failure", SHELL=str(shell))
     os.close(inner)
-    shown = b""
+    output = b""
     while True:
         try:
             piece = os.read(outer, 65536)
@@ -289,9 +289,9 @@ def test_on_a_terminal_a_shell_opens_where_the_job_failed(world: Any, pipeline: 
             break
         if not piece:
             break
-        shown += piece
+        output += piece
     os.close(outer)
-    assert process.wait(30) == 1, shown
+    assert process.wait(30) == 1, output
     assert (world.folder / "said").read_text() == "me here\n"
-    assert b"a shell where job failed" in shown
-    wait_until(world.is_empty, "nothing is left")
+    assert b"a shell where job failed" in output
+    wait_until(world.is_empty, "no processes or files are left")

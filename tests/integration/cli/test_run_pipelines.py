@@ -1,4 +1,4 @@
-"""`remuda run` of the repositories in examples/pipelines, without a server."""
+"""Runs the repositories in examples/pipelines with `remuda run`, without a server."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 OTHERS = ("--project", "root/ci-templates={examples}/shared-templates/ci-templates")
 RUNS: dict[str, tuple[list[str], int, dict[str, int]]] = {
-    # Arguments, exit code, and how many jobs end how, those of children and of other projects included.
+    # Arguments, exit code, and number of jobs by status, including jobs of child and multi-project pipelines.
     "monorepo": ([], 0, {"success": 13}),
     "python-library": ([], 0, {"success": 8, "failed": 1}),
     "release-flow": (["--tag", "v1.2.3", "--manual", "production"], 0, {"success": 9}),
@@ -26,8 +26,8 @@ RUNS: dict[str, tuple[list[str], int, dict[str, int]]] = {
 }
 
 
-def ran(world: Any, examples: Path, name: str, *more: str | Path, code: int = 0) -> dict[str, Any]:
-    result = world.remuda("run", examples / "pipelines" / name, "--output", "json", *more)
+def run_example(world: Any, examples: Path, name: str, *arguments: str | Path, code: int = 0) -> dict[str, Any]:
+    result = world.remuda("run", examples / "pipelines" / name, "--output", "json", *arguments)
     assert result.code == code, result.out + result.err
     document: dict[str, Any] = json.loads(result.out)
     return document
@@ -35,19 +35,19 @@ def ran(world: Any, examples: Path, name: str, *more: str | Path, code: int = 0)
 
 def every_job(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     inner = [every_job(job["downstream"]["jobs"]) for job in jobs if job.get("downstream")]
-    return [*jobs, *(job for found in inner for job in found)]
+    return [*jobs, *(job for jobs_below in inner for job in jobs_below)]
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_repository_runs_here(world: Any, examples: Path, name: str) -> None:
-    arguments, code, wanted = RUNS[name]
+def test_an_example_repository_runs_locally(world: Any, examples: Path, name: str) -> None:
+    arguments, code, expected = RUNS[name]
     places = {"examples": examples / "pipelines", "folder": world.folder}
-    document = ran(world, examples, name, *(text.format(**places) for text in arguments), code=code)
-    ended = [job["status"] for job in every_job(document["jobs"])]
-    if wanted:
-        assert {status: ended.count(status) for status in set(ended)} == wanted
+    document = run_example(world, examples, name, *(text.format(**places) for text in arguments), code=code)
+    statuses = [job["status"] for job in every_job(document["jobs"])]
+    if expected:
+        assert {status: statuses.count(status) for status in set(statuses)} == expected
     else:
-        # It ends at the gate.
+        # The run ends at the blocking manual job.
         assert document["status"] == "manual"
         assert {job["name"] for job in document["jobs"] if job["status"] == "manual"} == {"approve", "stop staging"}
     if name == "python-library":
@@ -55,7 +55,7 @@ def test_a_repository_runs_here(world: Any, examples: Path, name: str) -> None:
 
 
 def test_the_second_run_finds_the_cache_and_leaves_artifacts(world: Any, examples: Path) -> None:
-    ran(world, examples, "web-app")
+    run_example(world, examples, "web-app")
     result = world.remuda("run", examples / "pipelines/web-app", "--artifacts", "out", "--data", "kept")
     assert result.code == 0, result.out + result.err
     assert (world.folder / "out/bundle/dist/app.js").read_text().startswith("// production\n")

@@ -1,4 +1,4 @@
-"""What `remuda run` makes of a clone is what a push of it would get."""
+"""`remuda run` of a clone and a push of the same commit create the same jobs, with the same variables."""
 
 import asyncio
 import json
@@ -63,8 +63,8 @@ deploy:
 INCLUDED = "included: {stage: test, needs: [], script: [echo $CI_JOB_NAME], retry: 1, tags: [any]}\n"
 
 
-async def graph(data: Path, pipeline: int | None = None) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The newest pipeline of a cell's store: its jobs as they were made, and what all of them were given."""
+async def load_graph(data: Path, pipeline: int | None = None) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Return the jobs and the predefined variables of a pipeline in a cell's store; by default of the newest one."""
     store, _ = await open_store(CellSettings(data=data, admin_token="never called"))
     try:
         if pipeline is None:
@@ -78,39 +78,39 @@ async def graph(data: Path, pipeline: int | None = None) -> tuple[list[dict[str,
         for job in sorted(family.jobs, key=lambda job: job.name):
             spec = await store.jobs.load_spec(job.id)
             assert spec is not None
-            told = {name: getattr(spec, name) for name in spec.__struct_fields__}
-            jobs.append(told | {"waits_for": job.waits_for, "by_stage": job.by_stage, "environment": job.environment})
-        given = of_pipeline(family.pipeline, project, "http://cell")
-        return jobs, {name: value for name, value in given.items() if name not in UNLIKE}
+            fields = {name: getattr(spec, name) for name in spec.__struct_fields__}
+            jobs.append(fields | {"waits_for": job.waits_for, "by_stage": job.by_stage, "environment": job.environment})
+        variables = of_pipeline(family.pipeline, project, "http://cell")
+        return jobs, {name: value for name, value in variables.items() if name not in DIFFERENT_VARIABLES}
     finally:
         await store.close()
 
 
-UNLIKE = {"CI_PIPELINE_CREATED_AT", "CI_PIPELINE_ID", "CI_PIPELINE_IID", "CI_PIPELINE_URL"}
-OWN = ("GITLAB_USER_", "CI_SERVER_HOST", "CI_SERVER_FQDN")
-"""A local run has the user and the server of the clone."""
+DIFFERENT_VARIABLES = {"CI_PIPELINE_CREATED_AT", "CI_PIPELINE_ID", "CI_PIPELINE_IID", "CI_PIPELINE_URL"}
+LOCAL_PREFIXES = ("GITLAB_USER_", "CI_SERVER_HOST", "CI_SERVER_FQDN")
+"""Prefixes of variables that differ because a local run uses the user and the server of the clone."""
 
 
-def _pause_the_runner(address: str) -> None:
-    """No job of the push is to run: one that does outlives `remuda up`."""
+def _pause_runner(address: str) -> None:
+    """Pause the runner, so that no job of the push runs: such a job would continue after the end of `remuda up`."""
     body, headers = json.dumps({"paused": True}).encode(), {"PRIVATE-TOKEN": "glpat-for-this-test"}
     headers["Content-Type"] = "application/json"
     url = f"http://{address}/api/v4/runners/1"
-    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=30) as answer:
-        assert json.load(answer)["paused"] is True
+    with urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PUT"), timeout=30) as response:
+        assert json.load(response)["paused"] is True
 
 
 def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any) -> None:
     up = world.start("up", "--data", "platform", "--listen", "127.0.0.1:0", REMUDA_ADMIN_TOKEN="glpat-for-this-test")
-    said = ""
-    while not (found := re.search(r"up at http://(\S+),", said)):
+    output = ""
+    while not (match := re.search(r"up at http://(\S+),", output)):
         line = up.stdout.readline().decode()
         assert line
-        said += line
-    _pause_the_runner(found[1])
+        output += line
+    _pause_runner(match[1])
     clone = Clone(world.folder / "clone", world.environment())
     clone.git("init", "--quiet", "--initial-branch=main")
-    clone.git("remote", "add", "origin", f"http://me:glpat-for-this-test@{found[1]}/acme/shop.git")
+    clone.git("remote", "add", "origin", f"http://me:glpat-for-this-test@{match[1]}/acme/shop.git")
     clone.commit("first", **{".gitlab-ci.yml": FILE, "ci/more.yml": INCLUDED, "app/x": "1", "other/x": "1"})
     clone.git("push", "--quiet", "origin", "main:main", "main:stable")
     clone.git("checkout", "--quiet", "-b", "topic")
@@ -126,17 +126,17 @@ def test_a_push_and_a_run_of_the_same_clone_give_the_same_graph(world: Any) -> N
     up.terminate()
     assert up.wait(30) == 0
 
-    ours, given_here = asyncio.run(graph(world.folder / "ran" / "cell", 1))
-    pushed, given_there = asyncio.run(graph(world.folder / "platform" / "cell"))
-    assert [job["name"] for job in pushed] == [
+    local_jobs, local_variables = asyncio.run(load_graph(world.folder / "ran" / "cell", 1))
+    pushed_jobs, pushed_variables = asyncio.run(load_graph(world.folder / "platform" / "cell"))
+    assert [job["name"] for job in pushed_jobs] == [
         *(f"build: [{os}, {mode}]" for os in ("linux", "mac") for mode in ("fast", "slow")),
         "compared",
         "deploy",
         "for-changes",
         "included",
     ]
-    assert ours == pushed
-    same = {name for name in given_here if not name.startswith(OWN)}
-    assert {name: given_here[name] for name in same} == {
-        name: value for name, value in given_there.items() if not name.startswith(OWN)
+    assert local_jobs == pushed_jobs
+    same = {name for name in local_variables if not name.startswith(LOCAL_PREFIXES)}
+    assert {name: local_variables[name] for name in same} == {
+        name: value for name, value in pushed_variables.items() if not name.startswith(LOCAL_PREFIXES)
     }

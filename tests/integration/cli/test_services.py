@@ -1,4 +1,4 @@
-"""Cell and manager as processes of their own, put together with the commands an operator types."""
+"""`remuda cell serve`, `remuda manager register` and `remuda manager run` as separate processes."""
 
 import json
 import os
@@ -22,22 +22,22 @@ def call(url: str, path: str, body: object | None = None) -> Any:
         data=None if body is None else json.dumps(body).encode(),
         headers={"PRIVATE-TOKEN": TOKEN, "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        return json.loads(answer.read())
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return json.loads(response.read())
 
 
-def started_cell(world: Any, *arguments: str, **more: str) -> tuple[Any, str]:
-    process = world.start("cell", "serve", "--data", "cell", "--listen", "127.0.0.1:0", *arguments, **more)
-    said = ""
-    while not (found := re.search(r"serves on (http://\S+)", said)):
+def start_cell(world: Any, *arguments: str, **variables: str) -> tuple[Any, str]:
+    process = world.start("cell", "serve", "--data", "cell", "--listen", "127.0.0.1:0", *arguments, **variables)
+    output = ""
+    while not (match := re.search(r"serves on (http://\S+)", output)):
         line = process.stderr.readline().decode()
-        assert line, f"the cell ended: {said}"
-        said += line
-    return process, found[1]
+        assert line, f"the cell ended: {output}"
+        output += line
+    return process, match[1]
 
 
 def test_a_job_runs_through_separate_processes(world: Any, finish: Any) -> None:
-    cell, url = started_cell(world, REMUDA_ADMIN_TOKEN=TOKEN)
+    cell, url = start_cell(world, REMUDA_ADMIN_TOKEN=TOKEN)
     runner = call(url, "/api/v4/user/runners", {"runner_type": "instance_type"})
     registered = world.remuda(
         *("manager", "register", "--url", url, "--token", runner["token"]),
@@ -51,14 +51,14 @@ def test_a_job_runs_through_separate_processes(world: Any, finish: Any) -> None:
     call(url, f"/api/v4/projects/{project['id']}/repository/commits", commit)
 
     manager = world.start("manager", "run", "--config", "config.toml", "--data", "manager")
-    followed = world.remuda("job", "log", "1", "--follow", REMUDA_URL=url, REMUDA_TOKEN=TOKEN)
-    assert "it works" in followed.out
+    log = world.remuda("job", "log", "1", "--follow", REMUDA_URL=url, REMUDA_TOKEN=TOKEN)
+    assert "it works" in log.out
 
     manager.send_signal(signal.SIGQUIT)
     assert finish(manager).code == 0
     cell.send_signal(signal.SIGTERM)
     assert finish(cell).code == 0
-    # The agent outlives its manager, and goes when nobody has needed it for a while; the test does not wait for that.
+    # The agent runs longer than its manager and ends when it is idle for a while; the test does not wait for that.
     agent = int((world.folder / "manager.jobs" / "agent" / "agent.lock").read_text())
     os.kill(agent, signal.SIGTERM)
     wait_until(lambda: not world.processes(), "the agent has ended")
@@ -66,27 +66,27 @@ def test_a_job_runs_through_separate_processes(world: Any, finish: Any) -> None:
 
 def test_the_token_of_a_first_start_is_printed_once(world: Any, finish: Any) -> None:
     cell = world.start("cell", "serve", "--data", "cell", "--listen", "127.0.0.1:0")
-    said = ""
-    while "serves on" not in said:
-        said += cell.stderr.readline().decode()
-    assert re.search(r"^    glpat-\S+$", said, re.MULTILINE)
+    output = ""
+    while "serves on" not in output:
+        output += cell.stderr.readline().decode()
+    assert re.search(r"^    glpat-\S+$", output, re.MULTILINE)
     cell.terminate()
     assert finish(cell).code == 0
-    again, _ = started_cell(world)
-    again.terminate()
-    assert "glpat-" not in finish(again).err
+    restarted, _ = start_cell(world)
+    restarted.terminate()
+    assert "glpat-" not in finish(restarted).err
 
 
-def test_a_port_in_use_is_named(world: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+def test_a_port_in_use_is_reported(world: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         result = world.remuda("cell", "serve", "--data", "cell", "--listen", address)
     assert result.code == 2
     assert f"cannot listen on {address}" in result.err
     assert "Traceback" not in result.err
 
 
-def test_a_data_folder_of_a_newer_version_is_named_and_left_alone(world: Any) -> None:
+def test_a_data_folder_of_a_newer_version_is_refused_and_not_changed(world: Any) -> None:
     folder = world.folder / "cell"
     folder.mkdir()
     (folder / "version").write_text("99\n")
@@ -97,8 +97,8 @@ def test_a_data_folder_of_a_newer_version_is_named_and_left_alone(world: Any) ->
     assert not (folder / "cell.sqlite").exists()
 
 
-def test_a_data_folder_in_use_is_named(world: Any, finish: Any) -> None:
-    cell, _ = started_cell(world)
+def test_a_data_folder_in_use_is_reported(world: Any, finish: Any) -> None:
+    cell, _ = start_cell(world)
     result = world.remuda("cell", "serve", "--data", "cell", "--listen", "127.0.0.1:0")
     assert result.code == 2
     assert "in use by another process" in result.err
@@ -107,7 +107,7 @@ def test_a_data_folder_in_use_is_named(world: Any, finish: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
+    ("arguments", "message"),
     [
         (["--listen", "nowhere"], "HOST:PORT"),
         (["--database", "postgresql://127.0.0.1:1/d"], "check that PostgreSQL runs there"),
@@ -115,15 +115,15 @@ def test_a_data_folder_in_use_is_named(world: Any, finish: Any) -> None:
         (["--cell-id", "one"], "--cell-id"),
     ],
 )
-def test_bad_arguments_of_a_cell(world: Any, arguments: list[str], wanted: str) -> None:
+def test_bad_arguments_of_a_cell_are_reported(world: Any, arguments: list[str], message: str) -> None:
     result = world.remuda("cell", "serve", "--data", "cell", *arguments)
     assert result.code == 2
-    assert wanted in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "message"),
     [
         (None, "there is no such file"),
         ("concurrent = x\n", "config.toml:1: not valid TOML"),
@@ -131,24 +131,24 @@ def test_bad_arguments_of_a_cell(world: Any, arguments: list[str], wanted: str) 
         ('[[runners]]\nurl = "http://127.0.0.1:1"\ntoken = "t"\nexecutor = "kubernetes"\n', "not run jobs in pods"),
     ],
 )
-def test_a_bad_configuration_is_named(world: Any, text: str | None, wanted: str) -> None:
+def test_a_bad_configuration_is_reported(world: Any, text: str | None, message: str) -> None:
     if text is not None:
         (world.folder / "config.toml").write_text(text)
     result = world.remuda("manager", "run", "--config", "config.toml", "--data", "manager")
     assert result.code == 2
-    assert wanted in result.err
+    assert message in result.err
     assert "Traceback" not in result.err
 
 
-def test_registering_with_a_wrong_token_or_nobody_is_named_and_writes_nothing(world: Any, finish: Any) -> None:
-    cell, url = started_cell(world)
+def test_failed_registration_is_reported_and_writes_nothing(world: Any, finish: Any) -> None:
+    cell, url = start_cell(world)
     config = Path(world.folder / "config.toml")
     wrong = world.remuda("manager", "register", "--url", url, "--token", "glrt-wrong", "--config", config)
     assert wrong.code == 2
     assert "token is not valid there" in wrong.err
     cell.terminate()
     assert finish(cell).code == 0
-    away = world.remuda("manager", "register", "--url", url, "--token", "glrt-wrong", "--config", config)
-    assert away.code == 2
-    assert "cannot be reached" in away.err
+    unreachable = world.remuda("manager", "register", "--url", url, "--token", "glrt-wrong", "--config", config)
+    assert unreachable.code == 2
+    assert "cannot be reached" in unreachable.err
     assert not config.exists()

@@ -1,4 +1,4 @@
-"""A real engine, and the programs of the container steps as the step runner would start them."""
+"""Fixtures: a real Docker engine, and a job that runs the container steps as the step runner does."""
 
 import json
 import os
@@ -18,8 +18,8 @@ PROGRAM = [sys.executable, "-m", "remuda.stdsteps"]
 
 
 @dataclass(slots=True)
-class Ended:
-    """How a program ended, and what it said."""
+class ProgramResult:
+    """Exit code, output text (stdout and stderr) and step outputs of a program."""
 
     code: int
     text: str
@@ -32,66 +32,67 @@ class Job:
     def __init__(self, folder: Path, host: str) -> None:
         self.work, self.exchange, self._private = folder / "work", folder / "exchange", folder / "private"
         self.host = host
-        for one in (self.work, self.exchange, self._private):
-            one.mkdir(parents=True)
+        for path in (self.work, self.exchange, self._private):
+            path.mkdir(parents=True)
         self.env: dict[str, str] = {}
         self.environment = "1/container/1"
         self._count = 0
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """What the last exec told of the platform's failure."""
+        """The content of the failure file, which the last exec wrote for a failure of the platform."""
         path = self._private / "failure"
-        found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
-        return found
+        content: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+        return content
 
-    def step(self, program: str, **inputs: Any) -> Ended:
-        """Run a step from beginning to end."""
+    def step(self, program: str, **inputs: Any) -> ProgramResult:
         return self.step_as(None, program, **inputs)
 
-    def step_as(self, uid: int | None, program: str, **inputs: Any) -> Ended:
-        """The same as another user."""
+    def step_as(self, uid: int | None, program: str, **inputs: Any) -> ProgramResult:
+        """Run a step as the user with this uid; None is the user of the test."""
         self._count += 1
-        given, told = self._private / f"{self._count}.inputs", self._private / f"{self._count}.outputs"
-        given.write_text(json.dumps({"engine": self.host} | inputs))
-        env = self._env() | {"REMUDA_INPUTS": str(given), "REMUDA_OUTPUTS": str(told)}
-        given.chmod(0o644)
+        inputs_file, outputs_file = self._private / f"{self._count}.inputs", self._private / f"{self._count}.outputs"
+        inputs_file.write_text(json.dumps({"engine": self.host} | inputs))
+        env = self._env() | {"REMUDA_INPUTS": str(inputs_file), "REMUDA_OUTPUTS": str(outputs_file)}
+        inputs_file.chmod(0o644)
         # Another user may not be able to read this Python, so it becomes that user when everything is imported.
         become = f"os.setgroups([]); os.setgid({uid}); os.setuid({uid})" if uid else ""
         text = (
             "import os, sys; from remuda.stdsteps.__main__ import import_step, main; "
             f"import_step({program!r}); {become or 'pass'}"
         )
-        words = [sys.executable, "-c", f"{text}; sys.exit(main([{program!r}]))"]
-        done = subprocess.run(words, cwd=self.work, env=env, capture_output=True, text=True, timeout=100)
-        lines = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
-        return Ended(done.returncode, done.stdout + done.stderr, {one["name"]: one["value"] for one in lines})
+        command = [sys.executable, "-c", f"{text}; sys.exit(main([{program!r}]))"]
+        process = subprocess.run(command, cwd=self.work, env=env, capture_output=True, text=True, timeout=100)
+        lines = [json.loads(line) for line in outputs_file.read_text().splitlines()] if outputs_file.exists() else []
+        return ProgramResult(
+            process.returncode, process.stdout + process.stderr, {line["name"]: line["value"] for line in lines}
+        )
 
-    def open(self, image: str = BUSYBOX, **inputs: Any) -> Ended:
+    def open(self, image: str = BUSYBOX, **inputs: Any) -> ProgramResult:
         return self.step("container_open", image=image, **{"pull_policy": ["never"]} | inputs)
 
-    def close(self, image: str = BUSYBOX, **inputs: Any) -> Ended:
+    def close(self, image: str = BUSYBOX, **inputs: Any) -> ProgramResult:
         return self.step("container_close", image=image, **inputs)
 
-    def begin(self, opened: Ended, *command: str, **env: str) -> subprocess.Popen[str]:
-        """Start a command in an environment that was opened."""
+    def begin(self, opened: ProgramResult, *command: str, **env: str) -> subprocess.Popen[str]:
+        """Start a command in an open environment."""
         assert opened.code == 0, opened.text
         prefix = opened.outputs["environment"]["exec"]
         assert prefix[0] == "remuda-step"
         self._count += 1
         request = self.exchange / f"{self._count}.json"
         request.write_text(json.dumps({"command": command, "work_dir": str(self.work), "env": env}))
-        words = [*PROGRAM, *prefix[1:], str(request)]
-        with tempfile.TemporaryFile() as nothing:
+        program = [*PROGRAM, *prefix[1:], str(request)]
+        with tempfile.TemporaryFile() as empty:
             return subprocess.Popen(
-                words, cwd=self.work, env=self._env(), stdin=nothing, stdout=-1, stderr=subprocess.STDOUT, text=True
+                program, cwd=self.work, env=self._env(), stdin=empty, stdout=-1, stderr=subprocess.STDOUT, text=True
             )
 
-    def run(self, opened: Ended, *command: str, **env: str) -> Ended:
-        """Run a command in an environment that was opened."""
+    def run(self, opened: ProgramResult, *command: str, **env: str) -> ProgramResult:
+        """Run a command in an open environment and wait for its end."""
         with self.begin(opened, *command, **env) as process:
             text, _ = process.communicate(timeout=100)
-        return Ended(process.returncode, text)
+        return ProgramResult(process.returncode, text)
 
     def _env(self) -> dict[str, str]:
         return {
@@ -105,8 +106,8 @@ class Job:
 
 
 @pytest.fixture(scope="session")
-def engine_of_the_session() -> Iterator[DockerEngine]:
-    """One engine for all tests that only use it."""
+def session_engine() -> Iterator[DockerEngine]:
+    """An engine that the tests of the session share; they must not kill it."""
     if missing := DockerEngine.missing():
         pytest.skip(missing)
     with DockerEngine() as engine:
@@ -115,15 +116,15 @@ def engine_of_the_session() -> Iterator[DockerEngine]:
 
 
 @pytest.fixture
-def engine(engine_of_the_session: DockerEngine) -> Iterator[DockerEngine]:
-    """The same, empty again after each test."""
-    yield engine_of_the_session
-    engine_of_the_session.clear()
+def engine(session_engine: DockerEngine) -> Iterator[DockerEngine]:
+    """The engine of the session. It is empty again after each test."""
+    yield session_engine
+    session_engine.clear()
 
 
 @pytest.fixture
 def own_engine() -> Iterator[DockerEngine]:
-    """One that a test may kill."""
+    """A separate engine, which the test may kill."""
     if missing := DockerEngine.missing():
         pytest.skip(missing)
     with DockerEngine() as engine:
@@ -132,23 +133,27 @@ def own_engine() -> Iterator[DockerEngine]:
 
 @pytest.fixture
 def new_job(tmp_path: Path) -> Callable[..., Job]:
-    """Jobs with folders of their own, by name."""
-    return lambda engine, name="1": Job(tmp_path / name, engine.host)
+    """Create a job that has separate folders for each name."""
+
+    def create(engine: DockerEngine, name: str = "1") -> Job:
+        return Job(tmp_path / name, engine.host)
+
+    return create
 
 
 @pytest.fixture
 def job(engine: DockerEngine, new_job: Callable[..., Job]) -> Job:
-    found: Job = new_job(engine)
-    return found
+    created: Job = new_job(engine)
+    return created
 
 
 @pytest.fixture
-def end_politely() -> Callable[[subprocess.Popen[str]], str]:
-    """SIGTERM to a program; what it had printed."""
+def terminate() -> Callable[[subprocess.Popen[str]], str]:
+    """Send SIGTERM to a program and return the rest of its output."""
 
-    def end(process: subprocess.Popen[str]) -> str:
+    def send_and_read(process: subprocess.Popen[str]) -> str:
         process.send_signal(signal.SIGTERM)
         text, _ = process.communicate(timeout=60)
         return text
 
-    return end
+    return send_and_read

@@ -1,4 +1,4 @@
-"""The agent is killed while a job has a container: the job goes on, each command runs once, nothing is left."""
+"""Kills the agent while a job has a container: the job continues, each command runs once, and no container is left."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -73,7 +73,7 @@ async def test_an_agent_that_dies_while_a_command_runs_finds_it_again(
     assert engine.containers() == []
 
 
-async def test_cancelling_ends_the_command_and_what_always_runs_still_does(
+async def test_cancel_ends_the_command_and_always_steps_still_run(
     engine: DockerEngine, agent: AgentProcess, tmp_path: Path
 ) -> None:
     long = {"name": "long", "script": "touch up; sleep 1000"}
@@ -112,7 +112,7 @@ async def test_a_job_that_is_closed_while_it_runs_is_swept_by_the_next(
 async def test_steps_of_the_machine_cannot_be_called_from_inside(
     engine: DockerEngine, agent: AgentProcess, tmp_path: Path
 ) -> None:
-    """A container that the runner made is the job's limit: its own steps must not start programs outside of it."""
+    """The container limits the job: steps inside of it must not start programs on the machine."""
     inputs = {"folder": str(tmp_path / "stolen"), "key": "k", "paths": ["."]}
     out = {"name": "out", "step": "builtin://cache_save", "inputs": inputs, "origin": "user"}
     await agent.start()

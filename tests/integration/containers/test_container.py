@@ -1,4 +1,4 @@
-"""The container that a job's steps run in: opened, used, closed."""
+"""The steps container_open, container_exec and container_close, run against a real engine."""
 
 import json
 import os
@@ -21,10 +21,10 @@ def test_a_command_runs_inside_with_the_folders_at_their_own_paths(engine: Docke
     (job.work / "file").write_text("from outside\n")
     opened = job.open(image)
     assert opened.code == 0, opened.text
-    script = 'cat file; pwd; echo "$GREETING" >out; echo error >&2; printf exchange >"$1"/told; exit 7'
-    done = job.run(opened, "sh", "-c", script, "sh", str(job.exchange), GREETING="hello there")
-    assert (done.code, done.text) == (7, f"from outside\n{job.work}\nerror\n")
-    assert ((job.work / "out").read_text(), (job.exchange / "told").read_text()) == ("hello there\n", "exchange")
+    script = 'cat file; pwd; echo "$GREETING" >out; echo error >&2; printf exchange >"$1"/output; exit 7'
+    result = job.run(opened, "sh", "-c", script, "sh", str(job.exchange), GREETING="hello there")
+    assert (result.code, result.text) == (7, f"from outside\n{job.work}\nerror\n")
+    assert ((job.work / "out").read_text(), (job.exchange / "output").read_text()) == ("hello there\n", "exchange")
     assert opened.outputs["image"] == image
     assert opened.outputs["image_id"].startswith("sha256:")
     assert not opened.outputs["pulled"]
@@ -47,16 +47,16 @@ def test_opening_again_replaces_what_a_killed_opening_left(engine: DockerEngine,
     first = job.open()
     second = job.open()
     assert first.outputs["container"] != second.outputs["container"]
-    assert [one["Id"] for one in engine.containers()] == [second.outputs["container"]]
+    assert [container["Id"] for container in engine.containers()] == [second.outputs["container"]]
 
 
-def test_two_environments_of_a_job_do_not_meet(engine: DockerEngine, job: Any) -> None:
+def test_two_environments_of_a_job_are_independent(engine: DockerEngine, job: Any) -> None:
     first = job.open()
     job.environment = "1/other/1"
     job.open()
     assert len(engine.containers()) == 2
     assert job.close().code == 0
-    assert [one["Id"] for one in engine.containers()] == [first.outputs["container"]]
+    assert [container["Id"] for container in engine.containers()] == [first.outputs["container"]]
 
 
 def test_output_streams_and_is_exact(job: Any) -> None:
@@ -72,48 +72,48 @@ def test_output_streams_and_is_exact(job: Any) -> None:
 
 def test_background_process_does_not_keep_the_command(job: Any) -> None:
     opened = job.open()
-    done = job.run(opened, "sh", "-c", "sleep 600 & echo $! >pid; echo done")
-    assert (done.code, done.text) == (0, "done\n")
+    result = job.run(opened, "sh", "-c", "sleep 600 & echo $! >pid; echo done")
+    assert (result.code, result.text) == (0, "done\n")
     assert job.run(opened, "sh", "-c", 'kill -0 "$(cat pid)" && echo alive').text == "alive\n"
 
 
-def test_a_command_that_is_not_there(job: Any) -> None:
+def test_missing_command_exits_with_127(job: Any) -> None:
     opened = job.open()
-    done = job.run(opened, "nonsense")
-    assert done.code == 127
-    assert "nonsense: not found" in done.text
+    result = job.run(opened, "nonsense")
+    assert result.code == 127
+    assert "nonsense: not found" in result.text
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("image", "trap", "code"), [(BUSYBOX, "echo told; exit 3", 3), (DEBIAN, "", 137)])
+@pytest.mark.parametrize(("image", "trap", "code"), [(BUSYBOX, "echo trapped; exit 3", 3), (DEBIAN, "", 137)])
 def test_sigterm_ends_everything_the_command_started(
-    job: Any, image: str, trap: str, code: int, end_politely: Callable[..., str]
+    job: Any, image: str, trap: str, code: int, terminate: Callable[..., str]
 ) -> None:
     opened = job.open(image)
     script = f"trap '{trap}' TERM; (trap '' TERM; while :; do sleep 1; done) & sleep 500 & touch up; wait; sleep 501"
     process = job.begin(opened, "sh", "-c", script)
     wait_until((job.work / "up").exists)
-    assert end_politely(process) == ("told\n" if trap else "")
+    assert terminate(process) == ("trapped\n" if trap else "")
     assert process.returncode == code
     listing = "for p in /proc/[0-9]*; do tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null"
     processes = job.run(opened, "sh", "-c", listing).text.splitlines()
-    assert not [one for one in processes if "sleep 50" in one or "sleep 1 " in one]
+    assert not [line for line in processes if "sleep 50" in line or "sleep 1 " in line]
 
 
 def test_exit_code_75_is_the_commands_own(job: Any) -> None:
-    """job_cannot_forge_a_system_failure"""
+    """A job cannot report a failure of the platform by this exit code."""
     assert job.run(job.open(), "sh", "-c", "exit 75").code == 75
     assert job.failure is None
 
 
 def test_a_container_that_was_ended_by_its_job_is_the_jobs_fault(engine: DockerEngine, job: Any) -> None:
     opened = job.open()
-    done = job.run(opened, "sh", "-c", "kill -TERM 1; sleep 60")
-    assert done.code != 0
-    assert "the container ended while the command was running" in done.text
-    again = job.run(opened, "true")
-    assert again.code == 1
-    assert "does not exist any more" in again.text
+    result = job.run(opened, "sh", "-c", "kill -TERM 1; sleep 60")
+    assert result.code != 0
+    assert "the container ended while the command was running" in result.text
+    second = job.run(opened, "true")
+    assert second.code == 1
+    assert "does not exist any more" in second.text
     assert job.failure is None
     assert engine.containers() == []
 
@@ -136,7 +136,7 @@ def test_entrypoint_that_drops_arguments_still_starts(engine: DockerEngine, job:
     assert ("while the entrypoint still runs" in opened.text) == ("sleep" in entrypoint)
 
 
-def test_entrypoint_that_ends_well_is_left_out(engine: DockerEngine, job: Any) -> None:
+def test_entrypoint_that_exits_with_0_is_skipped(engine: DockerEngine, job: Any) -> None:
     engine.add_image("hello:1", busybox_files(), 'ENTRYPOINT ["echo", "hello"]')
     opened = job.open("hello:1")
     assert "hello sh -c" in opened.text
@@ -182,7 +182,7 @@ def test_the_images_own_user_can_use_the_tree(engine: DockerEngine, job: Any) ->
     shadow = os.stat("/etc/shadow").st_mode
     opened = job.open("user:1")
     (job.exchange / "output").touch(mode=0o600)
-    done = job.run(
+    result = job.run(
         opened,
         "sh",
         "-c",
@@ -190,7 +190,7 @@ def test_the_images_own_user_can_use_the_tree(engine: DockerEngine, job: Any) ->
         "sh",
         f"{job.exchange}/output",
     )
-    assert (done.code, done.text) == (0, "1000\n")
+    assert (result.code, result.text) == (0, "1000\n")
     assert (tree / "file").read_text() == "new\n"
     assert (job.exchange / "output").read_text() == "y\n"
     assert os.stat("/etc/shadow").st_mode == shadow
@@ -215,19 +215,19 @@ def test_user_volumes_and_options(engine: DockerEngine, job: Any, tmp_path: Any)
         },
     )
     script = "id -u; cat /given/x; echo; hostname; echo $LANG; touch /given/y || echo read only; grep db /etc/hosts"
-    done = job.run(opened, "sh", "-c", script)
-    assert done.text.split("\n")[:4] == ["1000", "shared", "builder", "C.UTF-8"]
-    assert "read only" in done.text
-    assert "10.1.2.3" in done.text
+    result = job.run(opened, "sh", "-c", script)
+    assert result.text.split("\n")[:4] == ["1000", "shared", "builder", "C.UTF-8"]
+    assert "read only" in result.text
+    assert "10.1.2.3" in result.text
     host = engine.api.call("GET", f"/containers/{opened.outputs['container']}/json")["HostConfig"]
     assert (host["Memory"], host["NanoCpus"], host["PidsLimit"]) == (64 * 2**20, 500_000_000, 50)
 
 
 def test_a_command_over_the_memory_limit_is_explained(job: Any) -> None:
     opened = job.open(options={"memory": "32m", "memory_swap": "32m"})
-    done = job.run(opened, "sh", "-c", "dd if=/dev/zero of=/dev/null bs=200M count=1")
-    assert done.code == 137
-    assert "more memory than its limit of 32.0 MiB" in done.text
+    result = job.run(opened, "sh", "-c", "dd if=/dev/zero of=/dev/null bs=200M count=1")
+    assert result.code == 137
+    assert "more memory than its limit of 32.0 MiB" in result.text
 
 
 def test_limits_of_a_policy_hold(engine: DockerEngine, job: Any) -> None:
@@ -239,15 +239,15 @@ def test_limits_of_a_policy_hold(engine: DockerEngine, job: Any) -> None:
 
 
 def test_leftovers_of_ended_jobs_are_swept(engine: DockerEngine, job: Any, new_job: Callable[..., Any]) -> None:
-    other = new_job(engine, "2")
-    other.open(BUSYBOX, network="job")
-    living = new_job(engine, "3")
-    kept = living.open()
-    other.exchange.rmdir()  # as when its job has ended
+    ended = new_job(engine, "2")
+    ended.open(BUSYBOX, network="job")
+    running = new_job(engine, "3")
+    still_open = running.open()
+    ended.exchange.rmdir()  # as when its job has ended
     opened = job.open()
     assert "left behind" in opened.text
-    assert sorted(one["Id"] for one in engine.containers()) == sorted(
-        [kept.outputs["container"], opened.outputs["container"]]
+    assert sorted(container["Id"] for container in engine.containers()) == sorted(
+        [still_open.outputs["container"], opened.outputs["container"]]
     )
     assert engine.networks() == []
 
@@ -255,14 +255,14 @@ def test_leftovers_of_ended_jobs_are_swept(engine: DockerEngine, job: Any, new_j
 def test_a_checkout_removes_a_container_that_still_has_its_folder(
     engine: DockerEngine, job: Any, new_job: Callable[..., Any]
 ) -> None:
-    """One that could not be closed. The files of its job are still there, so it does not count as a leftover."""
+    """This container could not be closed. The files of its job still exist, so it does not count as a leftover."""
     assert job.open().code == 0
     neighbour = new_job(engine, "2")
-    kept = neighbour.open()
-    done = job.step("checkout", strategy="empty")
-    assert done.code == 0, done.text
-    assert "which job 1 left behind" in done.text
-    assert [one["Id"] for one in engine.containers()] == [kept.outputs["container"]]
+    still_open = neighbour.open()
+    result = job.step("checkout", strategy="empty")
+    assert result.code == 0, result.text
+    assert "which job 1 left behind" in result.text
+    assert [container["Id"] for container in engine.containers()] == [still_open.outputs["container"]]
 
 
 def test_a_checkout_does_not_begin_where_the_engine_is_away(job: Any) -> None:
@@ -273,55 +273,55 @@ def test_a_checkout_does_not_begin_where_the_engine_is_away(job: Any) -> None:
 
 
 def test_a_request_that_the_container_replaced_by_a_link_is_not_read(job: Any, tmp_path: Path) -> None:
-    """That of another job, say, with its secrets."""
+    """The link could lead to the request of another job, with its secrets."""
     opened = job.open()
-    others = {"command": ["sh", "-c", "echo $SECRET"], "work_dir": str(job.work), "env": {"SECRET": "hunter2"}}
-    (tmp_path / "others").write_text(json.dumps(others))
+    foreign_request = {"command": ["sh", "-c", "echo $SECRET"], "work_dir": str(job.work), "env": {"SECRET": "hunter2"}}
+    (tmp_path / "foreign").write_text(json.dumps(foreign_request))
     link = job.exchange / "1.command"
-    link.symlink_to(tmp_path / "others")
-    words = [sys.executable, "-m", "remuda.stdsteps", *opened.outputs["environment"]["exec"][1:], str(link)]
-    done = subprocess.run(words, cwd=job.work, capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0
-    assert "hunter2" not in done.stdout
+    link.symlink_to(tmp_path / "foreign")
+    command = [sys.executable, "-m", "remuda.stdsteps", *opened.outputs["environment"]["exec"][1:], str(link)]
+    process = subprocess.run(command, cwd=job.work, capture_output=True, text=True, timeout=60)
+    assert process.returncode != 0
+    assert "hunter2" not in process.stdout
 
 
-def test_a_lease_that_is_over_ends_the_container(engine: DockerEngine, job: Any) -> None:
+def test_container_ends_when_its_lease_expires(engine: DockerEngine, job: Any) -> None:
     job.open(lease_seconds=1)
     wait_until(lambda: engine.containers() == [])
 
 
 def test_files_go_to_the_owner_of_the_working_directory(job: Any) -> None:
-    """An agent that is root, for a job whose own steps on the machine run as another user."""
+    """The agent is root, and the job's steps on the machine run as another user."""
     os.chown(job.work, 65534, 65534)
     assert job.run(job.open(), "sh", "-c", "mkdir -p made/deep; touch made/deep/file; ln -s /etc/passwd link").code == 0
     assert job.close().code == 0
-    made = [job.work / name for name in ("made", "made/deep/file", "link")]
-    assert [one.lstat().st_uid for one in made] == [65534] * 3
+    created = [job.work / name for name in ("made", "made/deep/file", "link")]
+    assert [path.lstat().st_uid for path in created] == [65534] * 3
     assert os.stat("/etc/passwd").st_uid == 0
 
 
 @pytest.fixture
-def reachable() -> Iterator[Path]:
-    """A folder that every user of the machine can come to."""
+def public_folder() -> Iterator[Path]:
+    """A folder that every user of the machine can enter."""
     with tempfile.TemporaryDirectory(prefix="remuda-open-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
-@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("is_paused", [False, True])
 def test_a_user_that_is_not_root_gets_files_back(
-    engine: DockerEngine, new_job: Callable[..., Any], reachable: Path, is_held: bool
+    engine: DockerEngine, new_job: Callable[..., Any], public_folder: Path, is_paused: bool
 ) -> None:
-    """An agent that runs as a plain user in the engine's group."""
-    job = new_job(engine, str(reachable / "job"))
+    """The agent runs as an unprivileged user in the engine's group."""
+    job = new_job(engine, str(public_folder / "job"))
     script = "mkdir -p made/deep; touch made/deep/file"
     opened = job.open()
     assert job.run(opened, "sh", "-c", script).code == 0
     for folder in (job.work, job.exchange, job.exchange.parent / "private"):
         subprocess.run(["chown", "-R", "65534:65534", folder], check=True)
-    made = job.work / "made" / "deep"
-    os.chown(made, 0, 0)
-    if is_held:
+    created = job.work / "made" / "deep"
+    os.chown(created, 0, 0)
+    if is_paused:
         assert job.step("container_pause").code == 0
     socket = engine.host.removeprefix("unix://")
     before = os.stat(socket)
@@ -332,5 +332,5 @@ def test_a_user_that_is_not_root_gets_files_back(
     finally:
         os.chown(socket, before.st_uid, before.st_gid)
     assert closed.code == 0, closed.text
-    assert made.stat().st_uid == 65534
+    assert created.stat().st_uid == 65534
     assert names(engine.containers()) == []

@@ -1,4 +1,4 @@
-"""What a job in a container gets from the runner's machine, and what it does not reach there."""
+"""Access of a job in a container to the runner's machine: it gets its secrets, but not the host's keys and programs."""
 
 import io
 import json
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
-from tests.support.servers.vault_server import FakeVault, serving_vault
+from tests.support.servers.vault_server import FakeVault, run_vault_server
 
 from remuda.cli.main import call
 from remuda.stdsteps.signatures.statements import NAME, read_statement
@@ -53,8 +53,8 @@ SETTINGS = """
 [extensions]
 	worktreeConfig = true
 """
-"""What makes git run a program, in a repository's configuration."""
-LEAVE = """
+"""Settings in a repository's configuration that make git run a program."""
+SEIZE_REPOSITORY = """
 cd "$CI_PROJECT_DIR"
 seize() {
     mkdir -p .git/info .git/hooks .git/modules/module/hooks module common
@@ -70,29 +70,29 @@ seize() {
     echo ../common >.git/commondir
 }
 """
-"""For a shell in a container: put all of it into the working directory."""
+"""A shell function for the container: it writes these settings and hooks into the working directory."""
 
 
 @pytest.fixture
 def vault() -> Iterator[FakeVault]:
-    with serving_vault() as state:
+    with run_vault_server() as state:
         state.jwt = None
         yield state
 
 
 async def run_job(engine: DockerEngine, cell: ServedCell, folder: Path, settings: str = "") -> dict[str, Any]:
-    """Have a docker runner run the one job of the one pipeline; the job with its log."""
-    bench = ManagerBench(folder, cell)
+    """Let a docker runner run the only job of the pipeline. Returns the job with its log."""
+    harness = ManagerHarness(folder, cell)
     docker = f'[runners.docker]\nhost = "{engine.host}"\npull_policy = "never"\n{settings}'
-    bench.write_config(concurrent=2, executor="docker", extra=docker)
-    async with bench.manager():
-        [job] = (await cell.ended_jobs()).values()
-    await bench.close()
+    harness.write_config(concurrent=2, executor="docker", extra=docker)
+    async with harness.manager():
+        [job] = (await cell.wait_for_jobs()).values()
+    await harness.close()
     assert job["status"] == "success", job["log"]
     return job
 
 
-async def test_secrets_come_in_and_the_signing_key_stays_out(
+async def test_a_job_gets_its_secrets_but_not_the_signing_key(
     engine: DockerEngine, cell: ServedCell, vault: FakeVault, signing_key: Path, tmp_path: Path
 ) -> None:
     text = PIPELINE.replace("IMAGE", BUSYBOX).replace("PORT", str(vault.port))
@@ -107,34 +107,37 @@ async def test_secrets_come_in_and_the_signing_key_stays_out(
         assert read_statement(archive.read(NAME)).predicate["protection"] == "enforced"
         assert not any(b"PRIVATE KEY" in archive.read(name) for name in archive.namelist())
     assert call(["artifacts", "verify", str(tmp_path / "artifacts.zip"), "--key", str(tmp_path / "public.pem")]) == 0
-    # A report is the content of a file, and this one's is not the job's.
-    assert "junit" not in {one["file_type"] for one in job["artifacts"]}
+    # The report is a link to the key, which is not a file of the job.
+    assert "junit" not in {artifact["file_type"] for artifact in job["artifacts"]}
 
 
 @pytest.fixture
 def marks(tmp_path: Path) -> Path:
-    """Where the attacks on git leave a file: no container has this folder."""
+    """The folder where an attack on git would create a file. No container can write there."""
     folder = tmp_path / "marks"
     folder.mkdir()
     return folder
 
 
-@pytest.mark.parametrize("way", ["beside the checkout", "before it"])
-async def test_no_hook_of_a_job_has_the_checkout_run_a_program(
-    engine: DockerEngine, cell: ServedCell, marks: Path, tmp_path: Path, way: str
+@pytest.mark.parametrize("time", ["during the checkout", "before it"])
+async def test_no_hook_of_a_job_makes_the_checkout_run_a_program(
+    engine: DockerEngine, cell: ServedCell, marks: Path, tmp_path: Path, time: str
 ) -> None:
     """Git runs on the machine, with the agent's rights; hooks run in containers that have the repository."""
     command = f"touch {marks}/by-git"
-    is_beside = way == "beside the checkout"
+    is_during = time == "during the checkout"
     image: dict[str, Any] = {"name": BUSYBOX}
-    if is_beside:
-        attack = f'( {LEAVE}\nwhile :; do seize; done ) >/dev/null 2>&1 & exec "$@"'
+    if is_during:
+        attack = f'( {SEIZE_REPOSITORY}\nwhile :; do seize; done ) >/dev/null 2>&1 & exec "$@"'
         image["entrypoint"] = ["sh", "-c", attack, "sh"]
     job = {
         "image": image,
         "variables": {"COMMAND": command, "SETTINGS": SETTINGS.replace("COMMAND", command)},
         "hooks": {
-            "pre_get_sources_script": ["touch left; echo before", "sleep 1" if is_beside else f"{LEAVE}\nseize"],
+            "pre_get_sources_script": [
+                "touch left; echo before",
+                "sleep 1" if is_during else f"{SEIZE_REPOSITORY}\nseize",
+            ],
             "post_get_sources_script": ["echo after with $(cat file.txt)"],
         },
         "script": ["echo done"],

@@ -1,4 +1,4 @@
-"""How an image comes to the engine: policies, credentials, room on the disk."""
+"""Pulls images into the engine: pull policies, registry credentials, and removal of images on a full disk."""
 
 import base64
 import json
@@ -27,31 +27,32 @@ auth: {{htpasswd: {{realm: test, path: "{folder}/htpasswd"}}}}
 
 
 @pytest.fixture(scope="module")
-def registry(
-    engine_of_the_session: DockerEngine, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], str]]:
-    """A registry with a password in the engine's network; called with an image of the engine, it has it."""
-    if not RegistryServer.is_there():
+def registry(session_engine: DockerEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """A registry with a password in the engine's network. Call it to push an image of the engine; it returns the
+    image's name in the registry."""
+    if not RegistryServer.is_installed():
         pytest.skip("docker-registry is not installed: make packages")
     folder, port = tmp_path_factory.mktemp("registry"), free_port()
     (folder / "htpasswd").write_text(HTPASSWD)
     (folder / "registry.yml").write_text(CONFIGURATION.format(folder=folder, port=port))
-    engine = engine_of_the_session
+    engine = session_engine
     host = f"127.0.0.1:{port}"
-    process = subprocess.Popen([*engine.inside, PROGRAM, "serve", folder / "registry.yml"], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*engine.network_prefix, PROGRAM, "serve", folder / "registry.yml"], stderr=subprocess.DEVNULL
+    )
 
     def push(image: str) -> str:
         name, tag = f"{host}/group/{image.partition(':')[0]}", image.partition(":")[2]
         engine.api.call("POST", f"/images/{image}/tag", query={"repo": name, "tag": tag})
         header = Credential(place=host, username=LOGIN[0], password=LOGIN[1]).header()
-        until = time.monotonic() + 20
+        deadline = time.monotonic() + 20
         while True:
             lines = list(
                 engine.api.lines(f"/images/{name}/push", query={"tag": tag}, headers={"X-Registry-Auth": header})
             )
             if not any("error" in line for line in lines):
                 break
-            assert time.monotonic() < until, lines
+            assert time.monotonic() < deadline, lines
             time.sleep(0.2)
         engine.api.call("DELETE", f"/images/{name}:{tag}")
         return f"{name}:{tag}"
@@ -63,13 +64,13 @@ def registry(
         process.wait()
 
 
-def an_entry(image: str, password: str = LOGIN[1]) -> dict[str, str]:
+def registry_credential(image: str, password: str = LOGIN[1]) -> dict[str, str]:
     return {"type": "registry", "url": image.partition("/")[0], "username": LOGIN[0], "password": password}
 
 
 def test_a_pull_with_the_jobs_credentials(registry: Callable[[str], str], engine: DockerEngine, job: Any) -> None:
     image = registry(BUSYBOX)
-    opened = job.open(image, pull_policy=["always"], credentials=[an_entry(image)])
+    opened = job.open(image, pull_policy=["always"], credentials=[registry_credential(image)])
     assert opened.code == 0, opened.text
     assert "Pulling the image" in opened.text
     assert "as reader" in opened.text
@@ -78,8 +79,8 @@ def test_a_pull_with_the_jobs_credentials(registry: Callable[[str], str], engine
     assert opened.outputs["digest"].startswith(f"{image.rpartition(':')[0]}@sha256:")
     assert opened.outputs["image_bytes"] > 500_000
     job.close(image)
-    again = job.open(opened.outputs["digest"], pull_policy=["if-not-present"])
-    assert (again.code, again.outputs["pulled"]) == (0, False), again.text
+    second = job.open(opened.outputs["digest"], pull_policy=["if-not-present"])
+    assert (second.code, second.outputs["pulled"]) == (0, False), second.text
     job.close(image)
     engine.api.call("DELETE", f"/images/{image}")
 
@@ -88,22 +89,24 @@ def test_credentials_of_the_variable_win(registry: Callable[[str], str], engine:
     image = registry(BUSYBOX)
     auth = base64.b64encode(":".join(LOGIN).encode()).decode()
     config = json.dumps({"auths": {image.partition("/")[0]: {"auth": auth}}})
-    opened = job.open(image, pull_policy=["always"], credentials=[an_entry(image, "wrong")], auth_config=config)
+    opened = job.open(
+        image, pull_policy=["always"], credentials=[registry_credential(image, "wrong")], auth_config=config
+    )
     assert opened.code == 0, opened.text
     job.close(image)
     engine.api.call("DELETE", f"/images/{image}")
 
 
-def test_refusals_are_the_users_and_say_what_to_do(registry: Callable[[str], str], job: Any) -> None:
+def test_registry_refusals_are_user_errors_with_advice(registry: Callable[[str], str], job: Any) -> None:
     image = registry(BUSYBOX)
     without = job.open(image, pull_policy=["always"])
     assert without.code == 1
     assert "set the variable DOCKER_AUTH_CONFIG" in without.text
-    wrong = job.open(image, pull_policy=["always"], credentials=[an_entry(image, "wrong one")])
+    wrong = job.open(image, pull_policy=["always"], credentials=[registry_credential(image, "wrong one")])
     assert wrong.code == 1
     assert "credentials of reader" in wrong.text
     assert "wrong one" not in wrong.text
-    absent = job.open(image + "-none", pull_policy=["always"], credentials=[an_entry(image)])
+    absent = job.open(image + "-none", pull_policy=["always"], credentials=[registry_credential(image)])
     assert absent.code == 1
     assert "cannot be pulled" in absent.text
     job.env["DOCKER_AUTH_CONFIG"] = "{not json"
@@ -122,20 +125,20 @@ def test_policies_are_tried_in_turn(job: Any) -> None:
     assert (unknown.code, "must be one of always, if-not-present, never" in unknown.text) == (1, True)
 
 
-def test_a_list_goes_on_after_a_failed_pull(engine: DockerEngine, job: Any) -> None:
+def test_next_policy_of_the_list_is_tried_after_a_failed_pull(engine: DockerEngine, job: Any) -> None:
     name = "127.0.0.1:1/group/local"
     engine.api.call("POST", f"/images/{BUSYBOX}/tag", query={"repo": name, "tag": "1"})
     try:
         opened = job.open(f"{name}:1", pull_policy=["always", "if-not-present"])
         assert opened.code == 0, opened.text
-        assert "trying with the policy if-not-present" in opened.text
+        assert "trying with the pull policy if-not-present" in opened.text
     finally:
         job.close(f"{name}:1")
         engine.api.call("DELETE", f"/images/{name}:1")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../containers/x", "x?y", "-x"])
-def test_names_that_are_none(job: Any, name: str) -> None:
+def test_invalid_image_names_are_refused(job: Any, name: str) -> None:
     opened = job.open(name)
     assert opened.code == 1
     assert "image" in opened.text
@@ -145,7 +148,7 @@ def test_names_that_are_none(job: Any, name: str) -> None:
 def test_unused_images_make_room_and_then_a_pull_is_refused(
     own_engine: DockerEngine, new_job: Callable[..., Any]
 ) -> None:
-    """Disk guard: the oldest unused image goes first, one that is used stays, and a full disk is not filled up."""
+    """The oldest unused image is removed first, an image in use stays, and no pull starts on a full disk."""
     engine = own_engine
     engine.kill()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", engine.data], check=True)
@@ -158,20 +161,20 @@ def test_unused_images_make_room_and_then_a_pull_is_refused(
     assert used.code == 0, used.text
     job.environment = "another"
     # About 115 MB are free; each image of ballast gives 40 back.
-    one = job.open("127.0.0.1:1/none:1", pull_policy=["always"], min_free_disk="130m")
-    assert "Removed the image ballast:1" in one.text
-    assert "ballast:2" not in one.text
-    assert "cannot be pulled" in one.text
-    all_of_them = job.open("127.0.0.1:1/none:1", pull_policy=["always"], min_free_disk="1g")
-    assert all_of_them.code == 75
-    assert "Removed the image ballast:2" in all_of_them.text
-    assert "no unused image is left" in all_of_them.text
+    small_request = job.open("127.0.0.1:1/none:1", pull_policy=["always"], min_free_disk="130m")
+    assert "Removed the image ballast:1" in small_request.text
+    assert "ballast:2" not in small_request.text
+    assert "cannot be pulled" in small_request.text
+    large_request = job.open("127.0.0.1:1/none:1", pull_policy=["always"], min_free_disk="1g")
+    assert large_request.code == 75
+    assert "Removed the image ballast:2" in large_request.text
+    assert "no unused image is left" in large_request.text
     assert job.run(used, "true").code == 0
     with pytest.raises(EngineRefusedError):
         engine.api.call("GET", "/images/ballast:1/json")
 
 
-def test_an_address_that_is_no_engine(job: Any) -> None:
+def test_error_for_a_wrong_engine_address(job: Any) -> None:
     job.host = "unix:///nowhere/sock"
     opened = job.open()
     assert opened.code == 75

@@ -1,4 +1,4 @@
-"""Steps that a policy puts around a job in a container run on the machine, and nothing of the container bends them."""
+"""Steps that a policy inserts around a job in a container run on the machine; the container cannot change them."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
+from tests.support.step_files import write_step
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
@@ -16,7 +17,7 @@ EXCHANGE = "$(dirname $REMUDA_OUTPUTS)"
 
 
 def a_job(engine: DockerEngine, folder: Path, script: str, audit: dict[str, Any], **values: Any) -> JobStart:
-    """A job in a container, as the manager compiles it, and a step after it."""
+    """A job in a container, as the manager compiles it, with a policy that inserts a step after it."""
     inputs = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
     steps = [{"name": "in", "script": script}]
     box = {"name": "box", "step": "builtin://container", "origin": "compiled", "inputs": inputs, "run": steps}
@@ -26,7 +27,7 @@ def a_job(engine: DockerEngine, folder: Path, script: str, audit: dict[str, Any]
     return JobStart(id="1", work_dir=str(folder / "work"), steps=steps_text(box), policy=json.dumps(policy), **values)
 
 
-async def test_links_in_the_exchange_folder_lead_an_inserted_step_nowhere(
+async def test_an_inserted_step_follows_no_link_in_the_exchange_folder(
     engine: DockerEngine, agent: AgentProcess, tmp_path: Path
 ) -> None:
     (tmp_path / "marks").mkdir()
@@ -37,13 +38,13 @@ async def test_links_in_the_exchange_folder_lead_an_inserted_step_nowhere(
         rm $REMUDA_OUTPUTS $REMUDA_EXPORTS $REMUDA_MASKS
         echo of the job >$FILE
     """
-    told = json.dumps({"name": "checked", "value": "yes"})
-    audit = f"echo '{told}' | tee -a $REMUDA_OUTPUTS >>$REMUDA_EXPORTS; echo secret >>$REMUDA_MASKS; cat $FILE"
+    output = json.dumps({"name": "checked", "value": "yes"})
+    audit = f"echo '{output}' | tee -a $REMUDA_OUTPUTS >>$REMUDA_EXPORTS; echo secret >>$REMUDA_MASKS; cat $FILE"
     variables = (JobVariable(key="FILE", value="of the project\n", file=True),)
     seen = await run_job(agent, a_job(engine, tmp_path, script, {"script": audit}, variables=variables))
     assert seen.check().status == "success", seen.log.decode()
     assert list((tmp_path / "marks").iterdir()) == []
-    [event] = [one for one in seen.results if one["event"] == "finished" and one["path"] == "/audit"]
+    [event] = [result for result in seen.results if result["event"] == "finished" and result["path"] == "/audit"]
     assert event["outputs"] == {"checked": "yes"}
     assert b"of the project" in seen.lines
     assert b"of the job" not in seen.lines
@@ -60,14 +61,13 @@ done; done
 async def test_a_container_that_is_still_open_changes_no_inserted_step(
     engine: DockerEngine, agent: AgentProcess, tmp_path: Path, is_package: bool
 ) -> None:
-    """A failed job that is held keeps its container; the inserted step runs on the machine, or in one of its own."""
+    """A failed job on hold keeps its container. The inserted step runs on the machine or in its own container."""
     audit: dict[str, Any] = {"script": "echo AUDITED by $(cat $FILE)"}
     if is_package:
         inputs = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
         inner = {"name": "in", "script": f"{audit['script']}; echo done >>$REMUDA_MASKS"}
         box = {"name": "box", "step": "builtin://container", "inputs": inputs, "run": [inner]}
-        (tmp_path / "package").mkdir()
-        (tmp_path / "package/func.yml").write_text(f'{{"spec": {{"remuda": 1}}}}\n---\n{json.dumps({"run": [box]})}')
+        write_step(tmp_path / "package", {"run": [box]})
         audit = {"step": str(tmp_path / "package")}
     script = f"({FORGE % EXCHANGE}) >/dev/null 2>&1 & exit 3"
     variables = (JobVariable(key="FILE", value="hand\n", file=True),)
@@ -78,10 +78,10 @@ async def test_a_container_that_is_still_open_changes_no_inserted_step(
     assert b"FORGED" not in seen.lines
 
 
-async def test_a_container_of_a_held_job_changes_nothing_while_other_steps_run(
+async def test_a_container_of_a_held_job_is_paused_while_other_steps_run(
     engine: DockerEngine, agent: AgentProcess, tmp_path: Path
 ) -> None:
-    """It has the working directory, in which steps on the machine work with more rights."""
+    """The container has the working directory, in which steps on the machine work with more rights."""
     script = "(while :; do date +%N; usleep 1000; done >count) & until [ -s count ]; do usleep 1000; done; exit 3"
     audit = {"script": "first=$(stat -c %s count); sleep 0.5; echo grew by $(($(stat -c %s count) - first))"}
     job = a_job(engine, tmp_path, script, audit | {"env": {}}, hold_failed_seconds=600)
@@ -91,8 +91,8 @@ async def test_a_container_of_a_held_job_changes_nothing_while_other_steps_run(
         assert (seen.check().exit_code, seen.lines[-1:]) == (3, [b"grew by 0"]), seen.log.decode()
         size = (tmp_path / "work/count").stat().st_size
         async with open_shell(client, "1", ShellCommand(command=("echo", "looked"), terminal=False)) as shell:
-            shown = [event async for event in shell]
-        assert ShellExit(0) in shown
+            events = [event async for event in shell]
+        assert ShellExit(0) in events
         await until(lambda: (tmp_path / "work/count").stat().st_size > size)
         await client.close_job("1")
     assert engine.containers() == []

@@ -1,4 +1,4 @@
-"""A shell in a job's container, by the engine's exec: while the job runs, and when it failed and is held."""
+"""A shell in a job's container, by the engine's exec: while the job runs, and while the failed job is on hold."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from remuda.wire.agent_shell import AgentShell, ShellCommand, ShellData, ShellEx
 
 
 def a_job(engine: DockerEngine, folder: Path, script: str, inputs: Mapping[str, Any] = {}, **values: Any) -> JobStart:
-    """`inputs`: of the job's container."""
+    """`inputs`: more inputs of the job's container."""
     common = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
     service = {"name": "db", "step": "builtin://service", "inputs": common | {"command": ["sleep", "1000"]}}
     container = {
@@ -32,9 +32,9 @@ def a_job(engine: DockerEngine, folder: Path, script: str, inputs: Mapping[str, 
     }
     last = {"name": "last", "script": "touch last", "if": "always()"}
     stop = {"name": "stop", "step": "builtin://service_stop", "inputs": {"engine": engine.host}, "if": "always()"}
-    given = [JobVariable(key="SECRET", value="s3cret"), JobVariable(key="KEY", value="of the file", file=True)]
+    variables = [JobVariable(key="SECRET", value="s3cret"), JobVariable(key="KEY", value="of the file", file=True)]
     steps = steps_text(service, container, last, stop)
-    return JobStart(id="1", work_dir=str(folder / "work"), steps=steps, variables=given, **values)
+    return JobStart(id="1", work_dir=str(folder / "work"), steps=steps, variables=variables, **values)
 
 
 async def run(client: AgentClient, *command: str, feed: bytes = b"") -> tuple[int, bytes, bytes]:
@@ -52,14 +52,14 @@ async def run(client: AgentClient, *command: str, feed: bytes = b"") -> tuple[in
 
 
 async def read_until(shell: AgentShell, text: bytes) -> bytes:
-    shown = b""
+    output = b""
     async with asyncio.timeout(30):
         async for event in shell:
             if isinstance(event, ShellData):
-                shown += event.data
-            if text in shown:
-                return shown
-    raise AssertionError(shown)
+                output += event.data
+            if text in output:
+                return output
+    raise AssertionError(output)
 
 
 async def test_shell_in_the_container_of_a_running_job(
@@ -74,13 +74,13 @@ async def test_shell_in_the_container_of_a_running_job(
         assert output == f"{tmp_path}/work\ns3cret\nof the file/bin/busybox\nsent\0\n".encode()
         async with open_shell(client, "1", ShellCommand(columns=91, rows=31)) as shell:
             await shell.write(b"stty size; tr '\\0' '\\n' </proc/1/cmdline; sleep 1234 & echo re''ady\n")
-            shown = await read_until(shell, b"ready\r\n")
-            assert b"31 91" in shown
+            text = await read_until(shell, b"ready\r\n")
+            assert b"31 91" in text
             await shell.resize(77, 33)
             await shell.write(b"sleep 0.3; stty size\n")
             await read_until(shell, b"33 77\r\n")
 
-        # The caller has gone, and so has everything that it started there.
+        # The client is gone, so all processes that it started there must end.
         async def is_gone() -> bool:
             return b"1234" not in (await run(client, "ps", "-o", "args"))[1]
 
@@ -92,18 +92,18 @@ async def test_shell_in_the_container_of_a_running_job(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dies", ["", "afterwards", "agent.put_off", "agent.held"])
+@pytest.mark.parametrize("killed_at", ["", "afterwards", "agent.put_off", "agent.held"])
 async def test_failed_job_keeps_container_and_services(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path, dies: str
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path, killed_at: str
 ) -> None:
     await agent.stop()
-    await agent.start(kill_point=dies if "." in dies else "")
+    await agent.start(kill_point=killed_at if "." in killed_at else "")
     seen = await through_deaths(agent, a_job(engine, tmp_path, "echo here >/made; exit 3", hold_failed_seconds=600))
     assert (seen.check().status, seen.check().exit_code) == ("failure", 3)
     assert seen.check().held_seconds
     assert seen.statuses["last"] == "success"
     assert (tmp_path / "work/last").exists()
-    if dies == "afterwards":
+    if killed_at == "afterwards":
         await agent.kill()
         await agent.start()
     async with agent.client() as client:
@@ -118,7 +118,7 @@ async def test_failed_job_keeps_container_and_services(
 async def test_no_shell_while_the_entrypoint_prepares_the_container(
     engine: DockerEngine, agent: AgentProcess, tmp_path: Path
 ) -> None:
-    """The machine would be the only place for it, and the agent's user the only one."""
+    """Otherwise the shell would run on the machine, as the agent's user."""
     wait = f"touch {tmp_path}/work/up; until [ -e {tmp_path}/work/go ]; do sleep 0.1; done"
     entrypoint = ["sh", "-c", f'{wait}; exec "$@"', "sh"]
     inputs = {"entrypoint": entrypoint, "entrypoint_patience_seconds": 60}
@@ -146,7 +146,7 @@ async def test_no_shell_in_a_held_job_without_a_container(
 
 
 async def test_no_shell_in_the_container_of_a_hook(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
-    """The checkout follows, which has the agent's rights and works on files that a shell there could change."""
+    """The checkout follows. It has the agent's rights and works on files that a shell there could change."""
     inputs = {"image": BUSYBOX, "pull_policy": ["never"], "engine": engine.host}
     box = {"step": "builtin://container", "inputs": inputs, "origin": "compiled"}
     wait = "touch up; while [ ! -e go ]; do sleep 0.1; done"
@@ -162,7 +162,9 @@ async def test_no_shell_in_the_container_of_a_hook(engine: DockerEngine, agent: 
         assert (await follow(client, "1")).check().status == "success"
 
 
-async def test_hold_that_ends_takes_the_container(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
+async def test_container_is_removed_when_the_hold_ends(
+    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
+) -> None:
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, "exit 3", hold_failed_seconds=2))
         assert (await follow(client, "1")).check().held_seconds
@@ -174,7 +176,7 @@ async def test_hold_that_ends_takes_the_container(engine: DockerEngine, agent: A
 async def test_a_container_that_cannot_be_paused_is_not_kept(
     own_engine: DockerEngine, agent: AgentProcess, tmp_path: Path
 ) -> None:
-    """It would change the working directory while the last steps work there."""
+    """The container would change the working directory while the last steps work there."""
     async with agent.client() as client:
         await client.start(a_job(own_engine, tmp_path, "touch up; sleep 1000", hold_failed_seconds=600))
         await until((tmp_path / "work/up").exists)
@@ -195,8 +197,8 @@ broken:
 """
 
 
-def test_person_looks_into_the_container_of_a_failed_job(engine: DockerEngine, tmp_path: Path) -> None:
-    """All of it: the command line, a cell, a manager with the docker executor, its agent, a real engine."""
+def test_user_opens_a_shell_in_the_container_of_a_failed_job(engine: DockerEngine, tmp_path: Path) -> None:
+    """The whole chain: the command line, a cell, a manager with the docker executor, its agent, and a real engine."""
     with Lab(tmp_path / "lab") as lab:
         lab.manager.stop()
         config = lab.config.read_text().replace('"shell"', '"docker"')
@@ -208,21 +210,21 @@ def test_person_looks_into_the_container_of_a_failed_job(engine: DockerEngine, t
         commit = {"branch": "main", "commit_message": "First", "actions": actions}
         lab.call("POST", f"/api/v4/projects/{project}/repository/commits", commit)
 
-        def held() -> Any:
+        def held_jobs() -> Any:
             return lab.call("GET", "/api/remuda/v1/jobs?held=true")
 
-        lab.wait_until(held, "the job is held")
-        job = str(held()[0]["id"])
+        lab.wait_until(held_jobs, "the job is held")
+        job = str(held_jobs()[0]["id"])
         variables = dict(os.environ) | {"REMUDA_URL": lab.url, "REMUDA_TOKEN": ADMIN_TOKEN, "HOME": str(lab.home)}
 
-        def remuda(*words: str) -> tuple[int, bytes]:
-            command = [sys.executable, "-m", "remuda", "job", *words]
-            done = subprocess.run(command, stdin=DEVNULL, capture_output=True, env=variables, timeout=60)
-            return done.returncode, done.stdout
+        def remuda(*arguments: str) -> tuple[int, bytes]:
+            command = [sys.executable, "-m", "remuda", "job", *arguments]
+            process = subprocess.run(command, stdin=DEVNULL, capture_output=True, env=variables, timeout=60)
+            return process.returncode, process.stdout
 
-        shown = remuda("shell", job, "--", "sh", "-c", "cat /made; nc db 8000; echo $HOW; exit 4")
-        assert shown == (4, b"here\nafter\nhello\nwell\n")
+        result = remuda("shell", job, "--", "sh", "-c", "cat /made; nc db 8000; echo $HOW; exit 4")
+        assert result == (4, b"here\nafter\nhello\nwell\n")
         assert len(engine.containers()) == 2
         assert remuda("release", job)[0] == 0
         lab.wait_until(lambda: not engine.containers() and not engine.networks(), "everything is gone")
-        lab.wait_until(lambda: not held(), "the cell knows it")
+        lab.wait_until(lambda: not held_jobs(), "the cell knows it")

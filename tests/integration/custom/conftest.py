@@ -1,31 +1,33 @@
+"""Fixtures for tests of the custom executor: an agent, a git server and a driver."""
+
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 from tests.support.git_client import Clone
-from tests.support.runners.custom_driver import Bench, Driver
-from tests.support.servers.step_server import StepServer, a_repository
+from tests.support.runners.custom_driver import CustomHarness, Driver
+from tests.support.servers.step_server import StepServer, create_repository
 
 from remuda.testing.agent_process import AgentProcess
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, server: StepServer) -> AsyncIterator[Bench]:
-    """An agent, a server with one commit, a plain driver."""
-    commits = a_repository(server.root / "group/project.git", tmp_path / "source", {"file": "version 1\n"})
+async def harness(tmp_path: Path, server: StepServer) -> AsyncIterator[CustomHarness]:
+    """An agent, a server with one commit, and a driver that runs all scripts with bash."""
+    commits = create_repository(server.root / "group/project.git", tmp_path / "source", {"file": "version 1\n"})
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
-        yield Bench(agent, server, Driver(tmp_path / "driver"), tmp_path, commits[-1])
+        yield CustomHarness(agent, server, Driver(tmp_path / "driver"), tmp_path, commits[-1])
 
 
 @pytest.fixture
-def push(server: StepServer, bench: Bench, tmp_path: Path) -> Callable[..., str]:
-    """Add a commit to a repository of the server; its hash."""
+def push(server: StepServer, harness: CustomHarness, tmp_path: Path) -> Callable[..., str]:
+    """A function that adds a commit to a repository of the server, and returns its hash."""
 
-    def pushed(files: dict[str, str], *, repository: str = "project", submodule: str = "") -> str:
+    def push_commit(files: dict[str, str], *, repository: str = "project", submodule: str = "") -> str:
         bare = server.root / f"group/{repository}.git"
         if not bare.exists():
-            return a_repository(bare, tmp_path / f"source-{repository}", files)[-1]
+            return create_repository(bare, tmp_path / f"source-{repository}", files)[-1]
         clone = Clone(tmp_path / f"clone-{repository}")
         if not (clone.folder / ".git").exists():
             clone.git("clone", "--quiet", "--branch", "main", str(bare), ".")
@@ -36,4 +38,4 @@ def push(server: StepServer, bench: Bench, tmp_path: Path) -> Callable[..., str]
         clone.push("HEAD:main")
         return commit
 
-    return pushed
+    return push_commit

@@ -1,6 +1,6 @@
-"""Drivers that put the scripts somewhere: a bubblewrap with a file system of its own, a script through a pipe."""
+"""A driver that runs scripts in bubblewrap, with another file system and the script on stdin."""
 
-from tests.support.runners.custom_driver import Bench
+from tests.support.runners.custom_driver import CustomHarness
 
 BUBBLEWRAP = """#!/bin/bash
 set -e
@@ -17,24 +17,24 @@ bwrap --ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/lib /lib --symlin
 CONFIG = '#!/bin/sh\necho \'{"builds_dir": "/builds", "cache_dir": "/builds/cache", "hostname": "bubble"}\'\n'
 
 
-async def test_scripts_need_nothing_of_this_machine(bench: Bench) -> None:
-    bench.driver.write("run", BUBBLEWRAP)
-    bench.driver.write("config", CONFIG)
+async def test_scripts_run_in_a_sandbox_without_files_of_the_host(harness: CustomHarness) -> None:
+    harness.driver.write("run", BUBBLEWRAP)
+    harness.driver.write("config", CONFIG)
     variables = [
         {"key": "KEY", "value": "content", "file": True},
         {"key": "WORD", "value": "a 'b' $$c", "masked": True},
     ]
-    seen = await bench.run(
+    result = await harness.run(
         "pwd", "cat file", 'cat "$KEY"; echo', 'echo "${#WORD}"', "ls /work 2>/dev/null || echo outside is not seen",
         variables=variables,
     )  # fmt: skip
-    assert seen.check().status == "success", seen.log.decode()
-    assert [line for line in seen.lines if not line.startswith(b"\x1b")][-5:] == [
+    assert result.check().status == "success", result.log.decode()
+    assert [line for line in result.lines if not line.startswith(b"\x1b")][-5:] == [
         b"/builds/group/project",
         b"version 1",
         b"content",
         b"8",
         b"outside is not seen",
     ]
-    failed = await bench.run("exit 42")
+    failed = await harness.run("exit 42")
     assert failed.check().exit_code == 42

@@ -1,4 +1,4 @@
-"""Whole jobs from a cell through a manager to a driver, with a manager that is killed in the middle of a stage."""
+"""Jobs from a cell through a manager to a driver; the manager is killed during a stage, and the job continues."""
 
 import os
 import sys
@@ -37,11 +37,11 @@ def test_a_driver_outlives_the_manager(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lab", settings=settings)
     try:
         lab.start_cell()
-        made = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "custom"})
+        runner = lab.call("POST", "/api/v4/user/runners", {"runner_type": "instance_type", "description": "custom"})
         folder = driver.folder
         lab.config.write_text(
             f'concurrent = 1\ncheck_interval = 1\n[[runners]]\nname = "custom"\nurl = "{lab.url}"\n'
-            f'token = "{made["token"]}"\nexecutor = "custom"\nbuilds_dir = "/nowhere"\nenvironment = ["GO={go}"]\n'
+            f'token = "{runner["token"]}"\nexecutor = "custom"\nbuilds_dir = "/nowhere"\nenvironment = ["GO={go}"]\n'
             f'[runners.custom]\nconfig_exec = "{folder}/config"\nprepare_exec = "{folder}/prepare"\n'
             f'run_exec = "{folder}/run"\nrun_args = ["extra"]\ncleanup_exec = "{folder}/cleanup"\n'
         )
@@ -63,8 +63,8 @@ def test_a_driver_outlives_the_manager(tmp_path: Path) -> None:
         }, trace
         assert status == "failed"
         assert jobs["fails"].attributes["failure_reason"] == "script_failure"
-        for words in ("hello from the pipeline", "of the repository", "after success", "section_start:"):
-            assert words in trace
+        for text in ("hello from the pipeline", "of the repository", "after success", "section_start:"):
+            assert text in trace
         build = driver.calls[: driver.calls.index("cleanup") + 1]
         assert build.count("run step_script") == 1
         assert build[-2:] == ["run cleanup_file_variables", "cleanup"]

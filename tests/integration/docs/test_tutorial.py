@@ -1,4 +1,4 @@
-"""The tutorial's commands are run as they stand, in order, in one shell."""
+"""Runs the commands of docs/tutorial.md unchanged, in order, in one shell."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
         "TMPDIR": str(tmp_path),
     }
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", "\n".join(blocks)],
         cwd=tmp_path,
         env=environment,
@@ -30,6 +30,6 @@ def test_the_tutorial_works(tmp_path: Path) -> None:
         text=True,
         timeout=280,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert '.gitlab-ci.yml:5:3: write:scirpt: unknown key "scirpt"' in done.stderr
-    assert "good bye" in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert '.gitlab-ci.yml:5:3: write:scirpt: unknown key "scirpt"' in result.stderr
+    assert "good bye" in result.stdout

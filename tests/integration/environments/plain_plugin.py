@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""An environment plugin without anything of Remuda in it: another gRPC library, threads, and the protocol's file.
+"""An environment plugin without Remuda's SDK: with another gRPC library, with threads, and with only the .proto file.
 
-One machine, a folder, for any number of jobs; protocol version 1. Run by the tests as a program; it is given the folder
-that has remuda/wire/proto/environment.proto in it, and the command of the agent.
+It has one machine, a folder, for any number of jobs, and speaks protocol version 1. Tests run it as a program with two
+variables: PROTOS, the folder with remuda/wire/proto/environment.proto in it, and AGENT, the command of the agent.
 """
 
 import os
@@ -18,9 +18,9 @@ from pathlib import Path
 import grpc
 from grpc_tools import protoc
 
-made = tempfile.mkdtemp()
-protoc.main(["", f"-I{os.environ['PROTOS']}", f"--python_out={made}", "remuda/wire/proto/environment.proto"])
-sys.path.insert(0, f"{made}/remuda/wire/proto")
+generated = tempfile.mkdtemp()
+protoc.main(["", f"-I{os.environ['PROTOS']}", f"--python_out={generated}", "remuda/wire/proto/environment.proto"])
+sys.path.insert(0, f"{generated}/remuda/wire/proto")
 import environment_pb2 as pb  # noqa: E402
 
 AGENT = shlex.split(os.environ["AGENT"])
@@ -34,9 +34,9 @@ def open_(request, context):
 
 def watch(request, context):
     yield pb.Standing()
-    ended = threading.Event()
-    context.add_callback(ended.set)
-    ended.wait()
+    cancelled = threading.Event()
+    context.add_callback(cancelled.set)
+    cancelled.wait()
 
 
 def prepare(request, context):
@@ -57,7 +57,7 @@ def connect(messages, context):
         stdout=subprocess.PIPE,
     )
 
-    def inward():
+    def forward_input():
         try:
             for message in messages:
                 agent.stdin.write(message.data)
@@ -66,7 +66,7 @@ def connect(messages, context):
             pass
         agent.stdin.close()
 
-    threading.Thread(target=inward, daemon=True).start()
+    threading.Thread(target=forward_input, daemon=True).start()
     yield pb.Bytes()
     try:
         while data := agent.stdout.read1(65536):
@@ -97,7 +97,9 @@ UNARY = {
 }
 handlers = {
     name: grpc.unary_unary_rpc_method_handler(
-        function, request_deserializer=message.FromString, response_serializer=lambda made: made.SerializeToString()
+        function,
+        request_deserializer=message.FromString,
+        response_serializer=lambda response: response.SerializeToString(),
     )
     for name, (function, message) in UNARY.items()
 }
@@ -114,5 +116,5 @@ server.add_insecure_port(f"unix:{path}")
 server.start()
 print(f"remuda-environment|1|unix|{path}", flush=True)
 sys.stdin.buffer.read()
-shutil.rmtree(made)
+shutil.rmtree(generated)
 os._exit(0)

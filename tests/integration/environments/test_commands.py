@@ -1,4 +1,4 @@
-"""`remuda environment new` and `check`, as somebody types them."""
+"""`remuda environment new` and `check`: output, exit codes and error messages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def _no_agents_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     kill_agents(tmp_path)
 
 
-def test_what_new_writes_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plugin_of_new_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "cloud"
     call(["environment", "new", "cloud", "--folder", str(folder)])
     program = folder / "remuda-environment-cloud"
@@ -26,12 +26,12 @@ def test_what_new_writes_passes_the_check(tmp_path: Path, capsys: pytest.Capture
     call(["environment", "check", str(program), "--config", '{"machines": ["one"]}'])
     out = capsys.readouterr().out
     assert out.startswith("ok      handshake\n")
-    assert out.endswith("All checks are passed\n")
-    with pytest.raises(BadInputError, match="is there already"):
+    assert out.endswith("All checks passed\n")
+    with pytest.raises(BadInputError, match="exists already"):
         call(["environment", "new", "cloud", "--folder", str(folder)])
 
 
-def test_a_check_that_fails_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_check_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = a_plugin(tmp_path / "broken", replacing={"return len(self.machines)": "return 0"})
     with pytest.raises(SystemExit) as caught:
         call(["environment", "check", str(program)])
@@ -40,15 +40,15 @@ def test_a_check_that_fails_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("arguments", "message"),
     [
         (["check", "there-is-none"], "no program remuda-environment-there-is-none in PATH"),
         (["check", "/bin/true", "--config", "x"], "--config: not JSON"),
         (["check", "/bin/true", "--config", "[]"], "--config: a JSON object is needed"),
-        (["new", "Not a name"], "small letters, digits and -"),
+        (["new", "Not a name"], "lower-case letters, digits and -"),
     ],
 )
-def test_bad_input_is_told(words: list[str], problem: str) -> None:
+def test_error_messages_for_bad_input(arguments: list[str], message: str) -> None:
     with pytest.raises(BadInputError) as caught:
-        call(["environment", *words])
-    assert problem in str(caught.value)
+        call(["environment", *arguments])
+    assert message in str(caught.value)

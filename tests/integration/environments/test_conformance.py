@@ -1,4 +1,5 @@
-"""The conformance check: passed by the example and by a plugin without our SDK, and clear about what is broken."""
+"""The conformance checks of `remuda environment check`: the template and a plugin without the SDK pass them, and each
+fault of a broken plugin is explained."""
 
 import os
 import sys
@@ -21,11 +22,13 @@ def _no_agents_left(tmp_path: Path) -> Iterator[None]:
     kill_agents(tmp_path)
 
 
-async def results(program: Path, folder: Path, config: dict[str, object] | None = None) -> list[Result]:
-    return [one async for one in check_plugin(str(program), CONFIG if config is None else config, folder / "kept")]
+async def check(program: Path, folder: Path, config: dict[str, object] | None = None) -> list[Result]:
+    return [
+        result async for result in check_plugin(str(program), CONFIG if config is None else config, folder / "kept")
+    ]
 
 
-def test_the_worked_example_is_the_template() -> None:
+def test_the_example_plugin_equals_the_template() -> None:
     folder = ROOT / "examples/environment-plugin"
     for name, text in files("folders").items():
         assert (folder / name).read_text() == text
@@ -33,16 +36,16 @@ def test_the_worked_example_is_the_template() -> None:
 
 
 async def test_the_template_passes_in_both_versions(tmp_path: Path) -> None:
-    found = await results(a_plugin(tmp_path), tmp_path)
-    assert [one for one in found if one.problem] == []
-    assert found[0].name == "handshake"
-    assert {one.name[-2] for one in found[1:]} == {"1", "2"}
-    names = [one.name for one in found]
-    assert "room on the disk (version 2)" in names
-    assert "room on the disk (version 1)" not in names
+    results = await check(a_plugin(tmp_path), tmp_path)
+    assert [result for result in results if result.problem] == []
+    assert results[0].name == "handshake"
+    assert {result.name[-2] for result in results[1:]} == {"1", "2"}
+    names = [result.name for result in results]
+    assert "free disk space (version 2)" in names
+    assert "free disk space (version 1)" not in names
 
 
-async def test_a_plugin_without_our_sdk_passes(tmp_path: Path) -> None:
+async def test_a_plugin_without_the_sdk_passes(tmp_path: Path) -> None:
     program = tmp_path / "plain"
     source = Path(__file__).with_name("plain_plugin.py")
     agent = f"{sys.executable} -m remuda.steps"
@@ -50,9 +53,9 @@ async def test_a_plugin_without_our_sdk_passes(tmp_path: Path) -> None:
         f"#!/bin/sh\nexport PROTOS='{ROOT / 'src'}' AGENT='{agent}'\nexec {sys.executable} -I {source}\n"
     )
     program.chmod(0o755)
-    found = await results(program, tmp_path)
-    assert [one for one in found if one.problem] == []
-    assert {one.name[-2] for one in found[1:]} == {"1"}
+    results = await check(program, tmp_path)
+    assert [result for result in results if result.problem] == []
+    assert {result.name[-2] for result in results[1:]} == {"1"}
 
 
 BROKEN = {
@@ -80,9 +83,9 @@ BROKEN = {
     ),
     "lets hooks fail": (
         {'return await run_hook("before_job", place.before_job, place, work_dir)': 'return "before of 1"'},
-        "a before_job that fails has to be an error, FAILED_PRECONDITION",
+        "a before_job that fails has to return FAILED_PRECONDITION",
     ),
-    "has any machine": ({"if machine not in self.machines:": "if False:"}, "has to be NOT_FOUND, not a connection"),
+    "has any machine": ({"if machine not in self.machines:": "if False:"}, "has to return NOT_FOUND, not a connection"),
     "finds nothing": ({"if has_jobs(self.base(name))": "if False"}, "Recover has to name first"),
     "raises": ({"return shutil.disk_usage(self.folder).free": "raise KeyError(self.folder)"}, "KeyError"),
     "stays": (
@@ -95,10 +98,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("replacing", "words"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("replacing", "message"), BROKEN.values(), ids=BROKEN)
 @pytest.mark.long
-async def test_what_is_broken_is_explained(tmp_path: Path, replacing: dict[str, str], words: str) -> None:
-    found = await results(a_plugin(tmp_path, replacing=replacing), tmp_path)
-    problems = [one.problem for one in found if one.problem]
+async def test_faults_of_a_plugin_are_explained(tmp_path: Path, replacing: dict[str, str], message: str) -> None:
+    results = await check(a_plugin(tmp_path, replacing=replacing), tmp_path)
+    problems = [result.problem for result in results if result.problem]
     assert problems
-    assert words in problems[0]
+    assert message in problems[0]

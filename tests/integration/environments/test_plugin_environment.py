@@ -1,4 +1,4 @@
-"""The manager's side of a plugin: it is kept running, and what goes wrong is told."""
+"""The manager's side of an environment plugin: restarts, connections, protocol versions, hooks, errors and shutdown."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
 STEPS = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "wait", "script": "sleep 60"}]}'
-OLD = {"    async def open(": "    versions = (1,)\n\n    async def open("}
+VERSION_1 = {"    async def open(": "    versions = (1,)\n\n    async def open("}
 HOST = """
 import asyncio, sys
 from remuda.environments.host import EnvironmentProcess
@@ -40,7 +40,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-async def test_a_plugin_that_dies_is_started_again_and_jobs_go_on(tmp_path: Path) -> None:
+async def test_a_plugin_that_dies_is_restarted_and_jobs_continue(tmp_path: Path) -> None:
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
         place = a_place()
         machine = await environment.acquire(place)
@@ -54,48 +54,50 @@ async def test_a_plugin_that_dies_is_started_again_and_jobs_go_on(tmp_path: Path
         await until(lambda: environment.capacity() == 2)
         assert environment.pid != first
         client.close()
-        # The new process was told who holds what.
+        # The manager told the new process which job has which machine.
         assert await environment.acquire(place) == machine
         assert await environment.acquire(a_place(2)) != machine
-        async with await environment.connect(machine) as again:
-            assert place.key in (await again.hello()).jobs
-            await again.close_job(place.key)
+        async with await environment.connect(machine) as client:
+            assert place.key in (await client.hello()).jobs
+            await client.close_job(place.key)
         await environment.clean_up(place, machine)
 
 
-async def test_what_moves_through_a_connection_is_whole(tmp_path: Path) -> None:
+async def test_large_data_passes_a_connection_without_loss(tmp_path: Path) -> None:
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
         machine = await environment.acquire(a_place())
         work_dir = (await environment.prepare(a_place(), machine)).work_dir
         steps = '{"spec": {"remuda": 1}}\n---\n{"run": [{"name": "much", "script": "seq 300000"}]}'
         async with await environment.connect(machine) as client:
             await client.start(JobStart(id="1-abc", work_dir=work_dir, steps=steps, env={"LARGE": "x" * 3_000_000}))
-            seen = await follow(client, "1-abc")
+            result = await follow(client, "1-abc")
             await client.close_job("1-abc")
-        assert seen.check().status == "success"
-        assert b"300000" in seen.lines[-1]
+        assert result.check().status == "success"
+        assert b"300000" in result.lines[-1]
 
 
 @pytest.mark.parametrize(
-    ("plugin", "config", "words"),
+    ("plugin", "config", "message"),
     [
         ("there-is-none", {}, "no program remuda-environment-there-is-none in PATH"),
         ("/nowhere/plugin", {}, "there is no such program"),
         ("", {"machine": 1}, "machine: unknown; this plugin knows machines and folder"),
     ],
 )
-async def test_a_plugin_that_cannot_be_used_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugin: str, config: dict[str, int], words: str
+async def test_error_messages_for_plugins_that_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plugin: str, config: dict[str, int], message: str
 ) -> None:
     monkeypatch.setattr("remuda.manager.environments.plugin.UP_SECONDS", 3.0)
     program = plugin or str(a_plugin(tmp_path / "program"))
     async with plugin_environment(tmp_path, program, config) as environment:
         assert environment.capacity() == 0
-        with pytest.raises(EnvironmentTemporaryError, match=words):
+        with pytest.raises(EnvironmentTemporaryError, match=message):
             await environment.acquire(a_place())
 
 
-async def test_no_version_in_common_names_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_error_for_no_common_version_has_the_versions_of_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("remuda.manager.environments.plugin.UP_SECONDS", 3.0)
     newer = {"    async def open(": "    versions = (3, 4)\n\n    async def open("}
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=newer)) as environment:
@@ -103,7 +105,7 @@ async def test_no_version_in_common_names_both_sides(tmp_path: Path, monkeypatch
             await environment.usage()
 
 
-async def test_closing_waits_for_a_plugin_that_is_being_ended(tmp_path: Path) -> None:
+async def test_close_waits_for_the_end_of_the_plugin(tmp_path: Path) -> None:
     program = tmp_path / "program"
     lines = [
         "echo 'remuda-environment|9|unix|/nowhere'",
@@ -118,8 +120,8 @@ async def test_closing_waits_for_a_plugin_that_is_being_ended(tmp_path: Path) ->
     assert (tmp_path / "ended").exists()
 
 
-async def test_an_old_plugin_has_neither_hooks_nor_usage(tmp_path: Path) -> None:
-    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=OLD)) as environment:
+async def test_a_plugin_with_version_1_has_no_hooks_and_no_usage(tmp_path: Path) -> None:
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=VERSION_1)) as environment:
         assert (await environment.usage()).disk_free_bytes > 1 << 60
         machine = await environment.acquire(a_place())
         assert await environment.run_hook("before_job", a_place(), machine) == ""
@@ -127,7 +129,7 @@ async def test_an_old_plugin_has_neither_hooks_nor_usage(tmp_path: Path) -> None
             await environment.run_hook("before_job", a_place(before_job="true"), machine)
 
 
-async def test_hooks_of_a_new_one_run(tmp_path: Path) -> None:
+async def test_a_plugin_with_version_2_runs_hooks(tmp_path: Path) -> None:
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
         machine = await environment.acquire(a_place())
         assert "it is 1" in await environment.run_hook(
@@ -137,14 +139,14 @@ async def test_hooks_of_a_new_one_run(tmp_path: Path) -> None:
             await environment.run_hook("after_job", a_place(after_job="echo no; exit 3"), machine)
 
 
-async def test_a_machine_that_is_gone_is_lost(tmp_path: Path) -> None:
+async def test_a_connection_to_an_unknown_machine_is_lost(tmp_path: Path) -> None:
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program")) as environment:
         environment.adopt(a_place(), "gone")
         with pytest.raises(EnvironmentLostError, match="there is no machine gone"):
             await environment.connect("gone")
 
 
-async def test_it_ends_with_the_manager_and_when_the_manager_is_killed(tmp_path: Path) -> None:
+async def test_the_plugin_ends_when_the_manager_ends_or_is_killed(tmp_path: Path) -> None:
     program = a_plugin(tmp_path / "program")
     async with plugin_environment(tmp_path, program) as environment:
         await environment.usage()
@@ -161,17 +163,17 @@ async def test_it_ends_with_the_manager_and_when_the_manager_is_killed(tmp_path:
     await until(lambda: is_gone(pid))
 
 
-async def test_what_it_prints_is_in_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_output_of_the_plugin_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     configure(level="info", log_format="text", stream=sys.stdout)
-    talks = {"        self.machines = [": '        print("talks of itself")\n        self.machines = ['}
-    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=talks)) as environment:
+    replacing = {"        self.machines = [": '        print("talks of itself")\n        self.machines = ['}
+    async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=replacing)) as environment:
         await environment.usage()
         await wait_for_event(asyncio.Event(), within_seconds=0.2)
     configure(level="error", log_format="text", stream=sys.__stderr__)
     assert "talks of itself" in capsys.readouterr().out
 
 
-async def test_a_child_that_holds_the_pipes_does_not_delay_the_end(tmp_path: Path) -> None:
+async def test_a_child_that_keeps_the_pipes_open_does_not_delay_the_end(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\necho 'remuda-environment|1|unix|/nowhere'\nsleep 60 <&0 &\ncat > /dev/null\n")
     program.chmod(0o755)

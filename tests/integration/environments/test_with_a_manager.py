@@ -1,11 +1,11 @@
-"""Whole jobs through a manager and a plugin, the worked example of the documentation."""
+"""Jobs of a manager on machines of an environment plugin; the plugin is the example of the documentation."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.support.environment_plugins import a_plugin, kill_agents
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
 
@@ -13,21 +13,21 @@ NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[ManagerBench]:
-    made = ManagerBench(tmp_path, coordinator)
+async def harness(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[ManagerHarness]:
+    harness = ManagerHarness(tmp_path, coordinator)
     program = a_plugin(tmp_path / "program")
-    made.config.write_text(
+    harness.config.write_text(
         f'concurrent = 4\ncheck_interval = 0.2\n[[runners]]\nname = "plugged"\nurl = "{coordinator.url}"\n'
         f'token = "{RUNNER_TOKEN}"\nexecutor = "plugin"\nrequest_concurrency = 2\n[runners.remuda]\n'
         'before_job = "echo $REMUDA_JOB >>$HOOKS"\n'.replace("$HOOKS", str(tmp_path / "hooks"))
         + f'[runners.remuda.environment]\nplugin = "{program}"\nconfig = {{machines = ["first", "second"]}}\n'
     )
-    yield made
+    yield harness
     kill_agents(tmp_path)
 
 
-async def test_jobs_run_on_the_plugins_machines(bench: ManagerBench, coordinator: Coordinator) -> None:
-    async with bench.manager():
+async def test_jobs_run_on_the_plugins_machines(harness: ManagerHarness, coordinator: Coordinator) -> None:
+    async with harness.manager():
         jobs = [await coordinator.enqueue("pwd; echo works", variables=NO_SOURCES) for _ in range(4)]
         for job in jobs:
             await coordinator.until_over(job)
@@ -35,4 +35,4 @@ async def test_jobs_run_on_the_plugins_machines(bench: ManagerBench, coordinator
     assert all(b"works" in job.output for job in jobs)
     machines = {b"/plugin/first/" in job.output for job in jobs}
     assert machines == {True, False}
-    assert len((bench.folder / "hooks").read_text().splitlines()) == 4
+    assert len((harness.folder / "hooks").read_text().splitlines()) == 4

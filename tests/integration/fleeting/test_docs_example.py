@@ -1,4 +1,4 @@
-"""The plugin in docs/reference/fleeting-protocol.md works as it stands there."""
+"""Runs the example plugin of docs/reference/fleeting-protocol.md."""
 
 import sys
 from pathlib import Path
@@ -12,12 +12,12 @@ from remuda.testing.instance_groups import a_program
 PAGE = Path(__file__).parents[3] / "docs/reference/fleeting-protocol.md"
 
 
-async def test_the_plugin_of_the_page(tmp_path: Path) -> None:
+async def test_the_example_plugin_works(tmp_path: Path) -> None:
     text = PAGE.read_text().partition("```python\n")[2].partition("```")[0]
     program = a_program(tmp_path, f"#!{sys.executable}\n{text}", name="fleeting-plugin-shelf")
-    wrong = HostedGroup(str(program))
+    misconfigured = HostedGroup(str(program))
     with pytest.raises(PermanentError, match="addresses is empty"):
-        await wrong.init({"addresses": []}, Settings())
+        await misconfigured.init({"addresses": []}, Settings())
     group = HostedGroup(str(program))
     try:
         info = await group.init({"addresses": ["10.0.0.7", "10.0.0.8"]}, Settings())

@@ -1,4 +1,5 @@
-"""Plugins that are broken in every way that we could think of, and what the host makes of them."""
+"""How the host of plugins (HostedGroup) handles broken plugins: bad handshakes, crashes, hangs, floods of output, stale
+sockets and wrong answers."""
 
 import asyncio
 import json
@@ -66,26 +67,26 @@ async def main(service):
 
 @pytest.fixture
 async def host(tmp_path: Path) -> AsyncIterator[Host]:
-    """Hosts a program; nothing of it is left in the end."""
+    """A function that hosts a program. Checks in the end that no process of it is left."""
     async with AsyncExitStack() as stack:
 
-        def hosted(program: Path | str, **how: Any) -> HostedGroup:
-            settings: dict[str, Any] = {"backoff": QUICK, "end_seconds": 0.3} | how
+        def host_program(program: Path | str, **options: Any) -> HostedGroup:
+            settings: dict[str, Any] = {"backoff": QUICK, "end_seconds": 0.3} | options
             group = HostedGroup(str(program), **settings)
             stack.push_async_callback(group.close)
             return group
 
-        yield hosted
-    # Children that were killed are gone as soon as the kernel finds the time.
+        yield host_program
+    # The kernel may take a moment to remove killed children.
     await until(lambda: not [words for _, words in processes() if any(str(tmp_path) in word for word in words)])
 
 
-def shell(folder: Path, text: str) -> Path:
+def write_shell_script(folder: Path, text: str) -> Path:
     return a_program(folder, f"#!/bin/sh\n{text}\n")
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "said"),
+    ("text", "kind", "message"),
     [
         ("echo; sleep 60", PermanentError, "no handshake: ''"),
         ("yes | tr -d '\\n'", PermanentError, "a first line of more than"),
@@ -105,49 +106,49 @@ def shell(folder: Path, text: str) -> Path:
         ("echo '1|0|unix|/nowhere|grpc|'; echo sorry >&2; sleep 60", TemporaryError, "cannot be reached.*sorry"),
     ],
 )
-async def test_what_is_no_plugin_is_explained(
-    host: Host, tmp_path: Path, text: str, kind: type[Exception], said: str
+async def test_error_messages_for_programs_that_are_no_plugins(
+    host: Host, tmp_path: Path, text: str, kind: type[Exception], message: str
 ) -> None:
-    group = host(shell(tmp_path, text), start_seconds=1.0)
-    with pytest.raises(kind, match=said):
+    group = host(write_shell_script(tmp_path, text), start_seconds=1.0)
+    with pytest.raises(kind, match=message):
         await group.init({}, Settings())
     with pytest.raises(kind, match="does not run"):
         await group.update()
 
 
-async def test_banner_on_stdout_explained(host: Host, tmp_path: Path) -> None:
+async def test_a_banner_on_stdout_is_explained(host: Host, tmp_path: Path) -> None:
     text = "print('Welcome to my plugin 2.0')\nserve(TableGroup())\n"
     group = host(a_program(tmp_path, PRELUDE + text))
     with pytest.raises(PermanentError) as caught:
         await group.init({}, Settings())
-    said = str(caught.value)
-    assert f"{tmp_path}/fleeting-plugin-odd: this is no handshake: 'Welcome to my plugin 2.0'" in said
-    assert "the first line on stdout has to be 1|0|unix|PATH|grpc|, and nothing may be printed before" in said
+    message = str(caught.value)
+    assert f"{tmp_path}/fleeting-plugin-odd: this is no handshake: 'Welcome to my plugin 2.0'" in message
+    assert "the first line on stdout has to be 1|0|unix|PATH|grpc|, and nothing may be printed before" in message
 
 
-async def test_unasked_certificate_survived(host: Host, tmp_path: Path) -> None:
-    unasked = "import remuda.fleeting.serving as serving\nread = serving.Handshake\n"
-    unasked += "serving.Handshake = lambda **how: read(**how | {'certificate': b'x' * 600})\nserve(TableGroup())\n"
-    group = host(a_program(tmp_path, PRELUDE + unasked))
+async def test_an_unrequested_certificate_is_refused(host: Host, tmp_path: Path) -> None:
+    text = "import remuda.fleeting.serving as serving\nread = serving.Handshake\n"
+    text += "serving.Handshake = lambda **how: read(**how | {'certificate': b'x' * 600})\nserve(TableGroup())\n"
+    group = host(a_program(tmp_path, PRELUDE + text))
     with pytest.raises(PermanentError, match="a certificate although none was asked for; leave its sixth field empty"):
         await group.init({}, Settings())
     assert (await host(a_plugin(tmp_path)).init({}, Settings())).id == "test/table"
 
 
-async def test_missing_submessage_survived(host: Host, tmp_path: Path) -> None:
+async def test_a_missing_submessage_is_an_error_on_both_sides(host: Host, tmp_path: Path) -> None:
     text = (
         "class Silent(GroupService):\n"
         "    async def ConnectInfo(self, stream):\n        await stream.recv_message()\n"
         "        await stream.send_message(pb.ConnectInfoResponse(InternalAddr='10.0.0.1'))\n"
         "asyncio.run(main(Silent(TableGroup())))\n"
     )
-    ours = host(a_program(tmp_path / "theirs", RAW + text))
-    await ours.init({}, Settings())
+    group = host(a_program(tmp_path / "theirs", RAW + text))
+    await group.init({}, Settings())
     with pytest.raises(TemporaryError, match="has no connector; it has to say how to log in"):
-        await ours.connect_info("a")
-    assert await ours.update() == {}
+        await group.connect_info("a")
+    assert await group.update() == {}
 
-    # The other side: a host that leaves out settings, or the connector in them.
+    # The plugin's side: a host sends Init without settings, or without the connector in them.
     process = FleetingProcess(str(a_plugin(tmp_path / "ours")), say=lambda _: None)
     try:
         channel = await process.start()
@@ -158,9 +159,9 @@ async def test_missing_submessage_survived(host: Host, tmp_path: Path) -> None:
         empty = pb.Settings(connector_config=pb.ConnectorConfig())
         assert (await stub.Init(pb.InitRequest(settings=empty))).id == "test/table"
         await stub.Increase(pb.IncreaseRequest(n=1))
-        answer = await stub.ConnectInfo(pb.ConnectInfoRequest(instance="instance-1"))
-        assert answer.HasField("connector")
-        assert (answer.connector.keepalive, answer.connector.timeout) == (30 * 10**9, 600 * 10**9)
+        response = await stub.ConnectInfo(pb.ConnectInfoRequest(instance="instance-1"))
+        assert response.HasField("connector")
+        assert (response.connector.keepalive, response.connector.timeout) == (30 * 10**9, 600 * 10**9)
         with pytest.raises(GRPCError, match="there is no instance"):
             await stub.ConnectInfo(pb.ConnectInfoRequest())
         channel.close()
@@ -177,7 +178,7 @@ async def test_a_program_that_cannot_be_started_is_explained(host: Host, tmp_pat
             await host(missing).init({}, Settings())
 
 
-def test_folder_named_like_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_the_name_of_a_plugin_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = a_plugin(tmp_path / "bin")
     (tmp_path / "table").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -185,13 +186,13 @@ def test_folder_named_like_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert find_program("table") == find_program("fleeting-plugin-table") == str(program)
 
 
-async def test_a_plugin_that_never_answers_is_given_up(host: Host, tmp_path: Path) -> None:
+async def test_init_of_a_plugin_that_never_answers_times_out(host: Host, tmp_path: Path) -> None:
     group = host(a_program(tmp_path, PRELUDE + NEVER_ANSWERS), deadlines=Deadlines(init=0.3))
     with pytest.raises(TemporaryError, match="has not answered Init in time"):
         await group.init({}, Settings())
 
 
-async def test_a_plugin_that_dies_in_a_call_is_started_anew(host: Host, tmp_path: Path) -> None:
+async def test_a_plugin_that_dies_in_a_call_is_restarted(host: Host, tmp_path: Path) -> None:
     flag = tmp_path / "died"
     text = (
         "class Dying(TableGroup):\n    async def increase(self, count):\n"
@@ -213,21 +214,21 @@ async def test_a_plugin_that_dies_in_a_call_is_started_anew(host: Host, tmp_path
     assert await group.increase(1) == 1
 
 
-async def test_a_version_that_was_installed_meanwhile_is_told(host: Host, tmp_path: Path) -> None:
+async def test_a_restart_logs_the_version_that_was_installed_meanwhile(host: Host, tmp_path: Path) -> None:
     program = a_plugin(tmp_path)
     group = host(program, backoff=QUICK)
     assert (await group.init({}, Settings())).version == "1.2.3"
     program.write_text(program.read_text().replace("sys.exit(", "TableGroup.version = '2.0.0'\nsys.exit("))
     assert group.pid is not None
-    with capture_logs() as said:
+    with capture_logs() as logs:
         os.kill(group.pid, signal.SIGKILL)
-        await until(lambda: any(one["event"] == "plugin restarted" for one in said))
+        await until(lambda: any(entry["event"] == "plugin restarted" for entry in logs))
     assert group.info is not None
     assert group.info.version == "2.0.0"
-    assert [one["version"] for one in said if one["event"] == "plugin restarted"] == ["2.0.0"]
+    assert [entry["version"] for entry in logs if entry["event"] == "plugin restarted"] == ["2.0.0"]
 
 
-async def test_a_call_that_hangs_has_a_deadline_and_ends_the_process(host: Host, tmp_path: Path) -> None:
+async def test_a_call_that_hangs_times_out_and_the_plugin_is_restarted(host: Host, tmp_path: Path) -> None:
     text = (
         "class Hanging(TableGroup):\n    async def update(self):\n        await asyncio.sleep(60)\nserve(Hanging())\n"
     )
@@ -240,7 +241,7 @@ async def test_a_call_that_hangs_has_a_deadline_and_ends_the_process(host: Host,
     assert first not in dict(processes())
 
 
-async def test_one_slow_instance_ends_no_process(host: Host, tmp_path: Path) -> None:
+async def test_a_slow_connect_info_does_not_restart_the_plugin(host: Host, tmp_path: Path) -> None:
     text = (
         "class Slow(TableGroup):\n    async def connect_info(self, instance):\n        await asyncio.sleep(60)\n"
         "serve(Slow())\n"
@@ -255,7 +256,7 @@ async def test_one_slow_instance_ends_no_process(host: Host, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("ending", ["\\n", ""], ids=["lines", "one line"])
 @pytest.mark.parametrize("where", ["stdout", "stderr"])
-async def test_a_flood_costs_little_memory(host: Host, tmp_path: Path, where: str, ending: str) -> None:
+async def test_a_flood_of_output_uses_little_memory(host: Host, tmp_path: Path, where: str, ending: str) -> None:
     megabytes = 30
     number = {"stdout": 1, "stderr": 2}[where]
     text = (
@@ -277,7 +278,7 @@ async def test_a_flood_costs_little_memory(host: Host, tmp_path: Path, where: st
     assert group.starts == 1
 
 
-async def test_a_child_that_holds_the_pipes_holds_up_nobody(host: Host, tmp_path: Path) -> None:
+async def test_a_child_that_keeps_the_pipes_open_does_not_block_the_host(host: Host, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     text = (
         "class Parent(TableGroup):\n    async def update(self):\n"
@@ -312,7 +313,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where sockets are: nothing but them is there, and nothing is left."""
+    """The folder for sockets of hosts. Checks in the end that it is empty."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
@@ -320,8 +321,8 @@ def sockets(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def killed_host(plugin: Path, sockets: Path) -> AsyncIterator[int]:
-    """A host in a process of its own, which is killed with the block; the plugin's process."""
+async def run_host_until_killed(plugin: Path, sockets: Path) -> AsyncIterator[int]:
+    """Run a host in another process, and kill it at the end of the block. Yields the pid of the plugin."""
     env = os.environ | {"TMPDIR": str(sockets)}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", HOST, str(plugin)), env=env, stdout=asyncio.subprocess.PIPE
@@ -337,12 +338,12 @@ async def killed_host(plugin: Path, sockets: Path) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("killed", ["a plugin that does not want to end", "a plugin at work", "the host"])
-async def test_stale_socket_removed(host: Host, tmp_path: Path, sockets: Path, killed: str) -> None:
+async def test_stale_sockets_are_removed(host: Host, tmp_path: Path, sockets: Path, killed: str) -> None:
     stubborn = a_program(tmp_path, PRELUDE + STUBBORN)
     if killed == "the host":
-        async with killed_host(stubborn, sockets):
+        async with run_host_until_killed(stubborn, sockets):
             [before] = sockets.glob("*/*/socket")
-        assert before.exists()  # nobody was left to remove it
+        assert before.exists()  # the killed host could not remove it
     group = host(stubborn)
     await group.init({}, Settings())
     if killed == "a plugin at work":
@@ -358,33 +359,35 @@ async def test_stale_socket_removed(host: Host, tmp_path: Path, sockets: Path, k
     assert pid not in dict(processes())
 
 
-async def test_it_ends_with_a_host_that_is_killed(tmp_path: Path, sockets: Path) -> None:
-    async with killed_host(a_plugin(tmp_path, TableGroup), sockets) as pid:
-        os.kill(pid, signal.SIGSTOP)  # so that it does not notice by itself
+async def test_the_plugin_ends_when_its_host_is_killed(tmp_path: Path, sockets: Path) -> None:
+    async with run_host_until_killed(a_plugin(tmp_path, TableGroup), sockets) as pid:
+        os.kill(pid, signal.SIGSTOP)  # so that the plugin does not notice the end of its host itself
     SocketFolder().close()
 
 
-async def test_inherited_env_scrubbed(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_plugin_variables_of_the_host_are_not_inherited(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PLUGIN_CLIENT_CERT", "-----BEGIN CERTIFICATE-----")
     monkeypatch.setenv("PLUGIN_MULTIPLEX_GRPC", "true")
     monkeypatch.setenv("PLUGINS_OF_MINE", "kept")
-    told = tmp_path / "env"
-    first = f"import json, os; json.dump(dict(os.environ), open({str(told)!r}, 'w'))"
+    env_file = tmp_path / "env"
+    first = f"import json, os; json.dump(dict(os.environ), open({str(env_file)!r}, 'w'))"
     assert (await host(a_plugin(tmp_path, first=first)).init({}, Settings())).id == "test/table"
-    env = json.loads(told.read_text())
+    env = json.loads(env_file.read_text())
     names = ["PLUGIN_MAX_PORT", "PLUGIN_MIN_PORT", "PLUGIN_PROTOCOL_VERSIONS", "PLUGIN_UNIX_SOCKET_DIR"]
     assert sorted(name for name in env if name.startswith("PLUGIN_")) == names
     assert env["PLUGINS_OF_MINE"] == "kept"
 
 
-async def test_a_configuration_that_cannot_be_told_is_refused(host: Host, tmp_path: Path) -> None:
+async def test_a_configuration_that_is_not_json_is_refused(host: Host, tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match="plugin_config cannot be sent"):
         await host(a_plugin(tmp_path)).init({"max_size": float("nan")}, Settings())
-    dated = await host(a_plugin(tmp_path)).init({"address": date(2026, 1, 2)}, Settings())
-    assert dated.id == "test/table"
+    info = await host(a_plugin(tmp_path)).init({"address": date(2026, 1, 2)}, Settings())
+    assert info.id == "test/table"
 
 
-async def test_a_machine_without_room_for_a_socket_is_explained(
+async def test_a_failure_to_create_the_socket_folder_is_explained(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
@@ -392,15 +395,15 @@ async def test_a_machine_without_room_for_a_socket_is_explained(
         await host(a_plugin(tmp_path)).init({}, Settings())
 
 
-async def test_an_init_that_is_given_up_leaves_nothing(host: Host, tmp_path: Path) -> None:
-    group = host(shell(tmp_path, "exec sleep 60"))
+async def test_a_cancelled_init_leaves_no_process(host: Host, tmp_path: Path) -> None:
+    group = host(write_shell_script(tmp_path, "exec sleep 60"))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await group.init({}, Settings())
     assert group.pid is None
 
 
-async def test_an_init_that_is_given_up_waits_for_a_plugin_that_is_being_ended(host: Host, tmp_path: Path) -> None:
+async def test_a_cancelled_init_waits_for_the_end_of_the_plugin(host: Host, tmp_path: Path) -> None:
     text = (
         f"def end(*_):\n    open('{tmp_path}/ending', 'w').close()\n    time.sleep(0.3)\n"
         f"    open('{tmp_path}/ended', 'w').close()\n    os._exit(0)\nsignal.signal(signal.SIGTERM, end)\n"
@@ -414,7 +417,7 @@ async def test_an_init_that_is_given_up_waits_for_a_plugin_that_is_being_ended(h
 
 
 @pytest.mark.parametrize("missing", ["Shutdown = Heartbeat", "Heartbeat"], ids=["five of 2023", "six of 2024"])
-async def test_old_plugin_verbs(host: Host, tmp_path: Path, missing: str) -> None:
+async def test_plugins_with_the_older_protocol_of_five_or_six_calls(host: Host, tmp_path: Path, missing: str) -> None:
     calls = tmp_path / "calls"
     text = (
         "class Old(GroupService):\n    async def missing(self, stream):\n"
@@ -426,11 +429,11 @@ async def test_old_plugin_verbs(host: Host, tmp_path: Path, missing: str) -> Non
     group = host(a_program(tmp_path, f"{RAW}{text}asyncio.run(main(Old(PlainGroup())))\n"))
     assert (await group.init({}, Settings())).capabilities == frozenset()
     assert await group.increase(1) == 1
-    [one] = await group.update()
-    assert await group.update() == {one: InstanceState.RUNNING}
-    assert (await group.connect_info(one)).address() == "10.0.0.1"
-    await group.heartbeat(one)
-    assert await group.decrease([one]) == [one]
+    [instance] = await group.update()
+    assert await group.update() == {instance: InstanceState.RUNNING}
+    assert (await group.connect_info(instance)).address() == "10.0.0.1"
+    await group.heartbeat(instance)
+    assert await group.decrease([instance]) == [instance]
     await group.shutdown()
     assert calls.exists() == ("Shutdown" not in missing)
     unsupported: list[Callable[[], Awaitable[object]]] = [
@@ -448,7 +451,7 @@ async def test_old_plugin_verbs(host: Host, tmp_path: Path, missing: str) -> Non
         await boasting.suspend(["a"])
 
 
-async def test_answers_are_not_believed_further_than_they_can_be(host: Host, tmp_path: Path) -> None:
+async def test_impossible_values_in_answers_are_corrected(host: Host, tmp_path: Path) -> None:
     text = (
         "class Boasting(GroupService):\n"
         "    async def Increase(self, stream):\n        request = await stream.recv_message()\n"
@@ -467,7 +470,7 @@ async def test_answers_are_not_believed_further_than_they_can_be(host: Host, tmp
     assert await group.update() == {"a": InstanceState.UNKNOWN}
 
 
-async def test_half_a_suspend_is_kept(host: Host, tmp_path: Path) -> None:
+async def test_a_partly_failed_suspend_returns_the_suspended_instances(host: Host, tmp_path: Path) -> None:
     text = (
         "from remuda.fleeting.status_details import Details\n"
         "class Half(GroupService):\n    async def Suspend(self, stream):\n"

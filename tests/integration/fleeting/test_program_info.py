@@ -1,4 +1,4 @@
-"""What programs say of themselves when they are asked by hand."""
+"""Asks a plugin's program for its schema and its version: valid and invalid answers, timeouts and missing programs."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from remuda.testing.instance_groups import PlainGroup, TableGroup, a_plugin, a_p
 from remuda.testing.waiting import until
 
 
-def test_a_plugin_of_ours_tells_its_settings_and_what_it_can(tmp_path: Path) -> None:
+def test_the_schema_has_the_settings_and_capabilities(tmp_path: Path) -> None:
     schema = ask_schema(a_plugin(tmp_path / "able", TableGroup))
     assert schema is not None
     assert "max_size" in schema["$defs"]["TableConfig"]["properties"]
@@ -25,13 +25,13 @@ def test_a_plugin_of_ours_tells_its_settings_and_what_it_can(tmp_path: Path) -> 
     "body",
     ["echo usage; exit 2", "echo nothing that is JSON", "echo '[1]'", "exit 0", "printf '\\377'"],
 )
-def test_who_does_not_tell_is_passed_over(tmp_path: Path, body: str) -> None:
+def test_a_program_without_a_schema_has_none(tmp_path: Path, body: str) -> None:
     program = a_program(tmp_path, f"#!/bin/sh\n{body}\n")
     assert ask_schema(program) is None
     assert look_at(str(program)).schema is None
 
 
-async def test_a_program_that_hangs_is_ended_with_all_that_it_started(
+async def test_a_program_that_hangs_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program_info, "SCHEMA_SECONDS", 0.3)
@@ -42,20 +42,20 @@ async def test_a_program_that_hangs_is_ended_with_all_that_it_started(
         ask_version(program)
     pids = (tmp_path / "pids").read_text().split()
     assert pids
-    await until(lambda: not any(map(lives, pids)))
+    await until(lambda: not any(map(is_alive, pids)))
 
 
-def lives(pid: str) -> bool:
+def is_alive(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
 
 
-def test_a_plugin_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_plugin_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETING_PLUGIN_PATH", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = look_at("nosuch:1.2")
-    assert "a version of" in found.problem
-    assert str(tmp_path) in found.problem
-    assert "(none installed)" in found.problem
+    program = look_at("nosuch:1.2")
+    assert "a version of" in program.problem
+    assert str(tmp_path) in program.problem
+    assert "(none installed)" in program.problem

@@ -1,4 +1,4 @@
-"""What `plugin new` writes is in order before anything is done to it."""
+"""The files that `plugin new` writes: they are formatted, pass the linter, and their tests pass."""
 
 import os
 import subprocess
@@ -10,28 +10,28 @@ import pytest
 from remuda.fleeting.templates import files
 
 
-def done(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """A program in the new folder, without anything of ours in its way."""
+def run_program(*command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program in the new folder, without the PYTEST and PYTHON variables of this process."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST", "PYTHON"))}
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("name", ["cloud", "a-very-long-name-of-a-plugin-of-forty-ch"])
 def test_a_new_plugin_is_formatted_and_its_tests_run_before_it_is_installed(tmp_path: Path, name: str) -> None:
-    for one in files(name, "python"):
-        path = tmp_path / one.path
+    for file in files(name, "python"):
+        path = tmp_path / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(one.text)
+        path.write_text(file.text)
     ruff = str(Path(sys.executable).with_name("ruff"))
-    for words in ([ruff, "format", "--check", "--no-cache"], [ruff, "check", "--no-cache"]):
-        checked = done(*words, folder=tmp_path)
-        assert checked.returncode == 0, checked.stdout
-    tested = done(sys.executable, "-m", "pytest", "-q", folder=tmp_path)
-    assert tested.returncode == 0, tested.stdout
-    assert "2 passed" in tested.stdout
+    for command in ([ruff, "format", "--check", "--no-cache"], [ruff, "check", "--no-cache"]):
+        result = run_program(*command, folder=tmp_path)
+        assert result.returncode == 0, result.stdout
+    result = run_program(sys.executable, "-m", "pytest", "-q", folder=tmp_path)
+    assert result.returncode == 0, result.stdout
+    assert "2 passed" in result.stdout
 
 
 @pytest.mark.parametrize("language", ["python", "go"])
-def test_what_is_built_is_not_committed(language: str) -> None:
-    written = {one.path: one.text for one in files("cloud", language)}
-    assert "dist/" in written[".gitignore"]
+def test_gitignore_has_the_build_folder(language: str) -> None:
+    texts = {file.path: file.text for file in files("cloud", language)}
+    assert "dist/" in texts[".gitignore"]

@@ -1,4 +1,4 @@
-"""An instance that its plugin cannot look up: what hosts are told of it."""
+"""Instances in the state `unknown`: hosts that set an owner get this state, other hosts get `creating`."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from remuda.fleeting import InstanceState, Settings
 from remuda.fleeting.host import HostedGroup
 from remuda.testing.instance_groups import PlainGroup, a_plugin
 
-UNSURE = """
+UPDATE_WITH_UNKNOWN = """
 from remuda.fleeting import InstanceState
 from remuda.testing.instance_groups import PlainGroup
 
@@ -22,8 +22,10 @@ PlainGroup.update = update
 @pytest.mark.parametrize(
     ("owner", "state"), [("s_1/one", InstanceState.UNKNOWN), ("", InstanceState.CREATING)], ids=["ours", "others"]
 )
-async def test_an_instance_that_cannot_be_looked_up(tmp_path: Path, owner: str, state: InstanceState) -> None:
-    group = HostedGroup(str(a_plugin(tmp_path, PlainGroup, first=UNSURE)))
+async def test_the_state_of_an_unknown_instance_depends_on_the_host(
+    tmp_path: Path, owner: str, state: InstanceState
+) -> None:
+    group = HostedGroup(str(a_plugin(tmp_path, PlainGroup, first=UPDATE_WITH_UNKNOWN)))
     try:
         await group.init({}, Settings(owner=owner))
         assert await group.update() == {"a": state, "b": InstanceState.RUNNING}

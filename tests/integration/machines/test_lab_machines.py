@@ -1,4 +1,4 @@
-"""The machines that other tests use: apart from each other and from this one, and gone with whoever made them."""
+"""The lab machines that other tests use: isolated from each other and from the host, and removed with their owner."""
 
 import os
 import signal
@@ -23,17 +23,17 @@ with Machines(1) as lab:
 """
 
 
-def test_machines_have_a_name_files_and_processes_of_their_own(tmp_path: Path) -> None:
+def test_machines_have_their_own_names_and_files_and_a_shared_network(tmp_path: Path) -> None:
     with Machines(2, shared=tmp_path) as lab:
         first, second = lab.machines
-        assert [one.run("hostname").stdout for one in lab.machines] == ["m1\n", "m2\n"]
+        assert [machine.run("hostname").stdout for machine in lab.machines] == ["m1\n", "m2\n"]
         first.run("echo first >/tmp/file; echo first >/root/file; echo first >/etc/file")
         assert second.run("ls /tmp/file /root/file /etc/file", check=False).stdout == ""
         assert not Path("/etc/file").exists()
         assert (first.root / "root/file").read_text() == "first\n"
-        assert second.run(f"cat >{tmp_path}/told </etc/hostname; whoami", user=USER, check=False).stdout == f"{USER}\n"
-        second.run(f"hostname >{tmp_path}/told")
-        assert (tmp_path / "told").read_text() == "m2\n"
+        assert second.run(f"cat >{tmp_path}/name </etc/hostname; whoami", user=USER, check=False).stdout == f"{USER}\n"
+        second.run(f"hostname >{tmp_path}/name")
+        assert (tmp_path / "name").read_text() == "m2\n"
         assert first.run(f"bash -c '</dev/tcp/{second.address}/22'").returncode == 0
 
 
@@ -56,7 +56,7 @@ def test_nothing_is_left_when_the_owner_is_killed() -> None:
         owner.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 20
     while os.path.exists(f"/proc/{lab}") or os.path.exists(f"/proc/{init}"):
-        assert time.monotonic() < deadline, "the lab outlives its owner"
+        assert time.monotonic() < deadline, "the lab still runs after the end of its owner"
         time.sleep(0.02)
     with Machines(1):
         assert not list(Path("/tmp").glob(f"remuda-machines-{owner.pid}-*"))

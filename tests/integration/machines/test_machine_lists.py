@@ -1,4 +1,4 @@
-"""Lists of machines: who gets which, what happens to those that fail, are used up or full, and who comes back."""
+"""An environment with a list of machines: distribution of jobs, dead machines, use counts, full disks, hooks."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from remuda.testing.agent_process import follow, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart
 
-Make = Callable[..., MachinesEnvironment]
+MakeEnvironment = Callable[..., MachinesEnvironment]
 
 
-async def test_jobs_are_spread_and_wait_when_all_machines_are_full(lab: Machines, environment: Make) -> None:
+async def test_jobs_are_spread_and_wait_when_all_machines_are_full(lab: Machines, environment: MakeEnvironment) -> None:
     subject = environment()
     assert subject.capacity() == 6
-    found = [await subject.acquire(a_place(number)) for number in range(6)]
-    assert found == ["m1", "m2", "m3"] * 2
+    machines = [await subject.acquire(a_place(number)) for number in range(6)]
+    assert machines == ["m1", "m2", "m3"] * 2
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         waiting = group.create_task(subject.acquire(a_place(7)))
         await subject.clean_up(a_place(1), "m2")
@@ -29,7 +29,7 @@ async def test_jobs_are_spread_and_wait_when_all_machines_are_full(lab: Machines
 
 
 async def test_a_dead_machine_gets_no_job_until_it_is_back(
-    lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
+    lab: Machines, environment: MakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remuda.manager.environments.ssh.CONNECT_SECONDS", 1.0)
     lab.machines[0].kill()
@@ -44,8 +44,8 @@ async def test_a_dead_machine_gets_no_job_until_it_is_back(
     assert await subject.acquire(a_place(3)) == "m1"
 
 
-async def test_a_machine_counts_its_uses_itself(lab: Machines, environment: Make) -> None:
-    for number in range(2):  # each in a new process
+async def test_the_use_count_is_stored_on_the_machine(lab: Machines, environment: MakeEnvironment) -> None:
+    for number in range(2):  # each time with a new environment
         subject = environment(lab.machines[0], lab.machines[1], capacity=1, use_count=1)
         place = a_place(number)
         assert await subject.acquire(place) == f"m{number + 1}"
@@ -60,7 +60,9 @@ async def test_a_machine_counts_its_uses_itself(lab: Machines, environment: Make
     assert subject.capacity() == 0
 
 
-async def test_a_machine_leaves_the_capacity_when_its_last_job_begins(lab: Machines, environment: Make) -> None:
+async def test_a_machine_at_its_use_count_does_not_count_for_the_capacity(
+    lab: Machines, environment: MakeEnvironment
+) -> None:
     m1, m2, _ = lab.machines
     subject = environment(m1, m2, use_count=3)
     await subject.usage()
@@ -74,13 +76,13 @@ async def test_a_machine_leaves_the_capacity_when_its_last_job_begins(lab: Machi
     assert subject.capacity() == 2
     await subject.clean_up(a_place(4), "m1")
     assert subject.capacity() == 1
-    again = environment(m1, m2, use_count=3)
-    await again.usage()
-    assert again.capacity() == 1
+    restarted = environment(m1, m2, use_count=3)
+    await restarted.usage()
+    assert restarted.capacity() == 1
 
 
-async def test_a_job_waits_for_machines_that_could_come_back(
-    lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
+async def test_a_job_is_retried_while_an_unreachable_machine_may_come_back(
+    lab: Machines, environment: MakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remuda.manager.environments.ssh.CONNECT_SECONDS", 1.0)
     m1, m2, _ = lab.machines
@@ -96,7 +98,9 @@ async def test_a_job_waits_for_machines_that_could_come_back(
         await subject.acquire(a_place(3))
 
 
-async def test_a_job_that_waits_hears_when_nothing_is_left_for_it(lab: Machines, environment: Make) -> None:
+async def test_a_waiting_job_fails_when_no_machine_can_be_used_any_more(
+    lab: Machines, environment: MakeEnvironment
+) -> None:
     subject = environment(lab.machines[0], capacity=1, use_count=2)
     await subject.acquire(a_place(1))
     failures: list[str] = []
@@ -114,25 +118,25 @@ async def test_a_job_that_waits_hears_when_nothing_is_left_for_it(lab: Machines,
     assert len(failures) == 1
 
 
-async def test_two_managers_do_not_share_the_last_use(lab: Machines, environment: Make) -> None:
-    made = [environment(lab.machines[0], use_count=1) for _ in range(6)]
+async def test_only_one_of_several_managers_gets_the_last_use(lab: Machines, environment: MakeEnvironment) -> None:
+    environments = [environment(lab.machines[0], use_count=1) for _ in range(6)]
     async with asyncio.TaskGroup() as group:
-        for one in made:
-            group.create_task(one.usage())
-    found = await asyncio.gather(
-        *(one.acquire(a_place(number)) for number, one in enumerate(made)), return_exceptions=True
+        for subject in environments:
+            group.create_task(subject.usage())
+    results = await asyncio.gather(
+        *(subject.acquire(a_place(number)) for number, subject in enumerate(environments)), return_exceptions=True
     )
-    assert sorted(type(one).__name__ for one in found) == ["EnvironmentLostError"] * 5 + ["str"]
+    assert sorted(type(result).__name__ for result in results) == ["EnvironmentLostError"] * 5 + ["str"]
 
 
-async def test_a_machine_with_a_full_disk_gets_no_job(lab: Machines, environment: Make) -> None:
-    """What is asked for is more than any has, so none gets one, and the manager is told of the best."""
+async def test_a_machine_with_a_full_disk_gets_no_job(lab: Machines, environment: MakeEnvironment) -> None:
+    """No machine has the required space, so none gets a job; `usage` returns the largest free space."""
     subject = environment(lab.machines[0], least_disk_bytes=1 << 60)
     assert 0 < (await subject.usage()).disk_free_bytes < 1 << 60
     assert subject.capacity() == 0
 
 
-async def test_a_machine_that_is_not_configured_any_more(lab: Machines, environment: Make) -> None:
+async def test_a_machine_that_is_not_configured_any_more_is_lost(lab: Machines, environment: MakeEnvironment) -> None:
     subject = environment()
     subject.adopt(a_place(1), "gone")
     assert await subject.acquire(a_place(1)) == "gone"
@@ -140,7 +144,7 @@ async def test_a_machine_that_is_not_configured_any_more(lab: Machines, environm
         await subject.connect("gone")
 
 
-async def cut_in_the_middle(client: AgentClient, machine: Machine) -> None:
+async def unplug_during_watch(client: AgentClient, machine: Machine) -> None:
     async with client.watch() as watch:
         await watch.subscribe("1-abc")
         async for _ in watch:
@@ -148,8 +152,8 @@ async def cut_in_the_middle(client: AgentClient, machine: Machine) -> None:
 
 
 @pytest.mark.long
-async def test_a_cut_network_is_noticed_and_the_log_goes_on_where_it_stood(
-    lab: Machines, environment: Make, monkeypatch: pytest.MonkeyPatch
+async def test_a_cut_network_is_noticed_and_the_log_continues_after_it(
+    lab: Machines, environment: MakeEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remuda.manager.environments.ssh.KEEP_ALIVE_SECONDS", 0.3)
     machine = lab.machines[0]
@@ -160,16 +164,16 @@ async def test_a_cut_network_is_noticed_and_the_log_goes_on_where_it_stood(
     async with await subject.connect(name) as client:
         await client.start(JobStart(id="1-abc", work_dir=work, steps=steps_text({"name": "say", "script": script})))
         with pytest.raises(AgentUnavailableError):
-            await cut_in_the_middle(client, machine)
+            await unplug_during_watch(client, machine)
     machine.plug()
     async with await subject.connect(name) as client:
-        seen = await follow(client, "1-abc")
-        assert seen.check().status == "success", seen
-        assert seen.lines == [f"line {n}".encode() for n in range(200)]
+        result = await follow(client, "1-abc")
+        assert result.check().status == "success", result
+        assert result.lines == [f"line {n}".encode() for n in range(200)]
         await client.close_job("1-abc")
 
 
-async def test_a_job_runs_as_another_user_in_folders_of_its_own(lab: Machines, environment: Make) -> None:
+async def test_the_folders_of_a_job_belong_to_its_user(lab: Machines, environment: MakeEnvironment) -> None:
     machine = lab.machines[0]
     subject = environment(machine)
     place = replace(a_place(1), run_as="4001")
@@ -179,8 +183,8 @@ async def test_a_job_runs_as_another_user_in_folders_of_its_own(lab: Machines, e
     (machine.root / prepared.work_dir.lstrip("/") / "file").touch()
     other = replace(place, run_as="4002:4003")
     assert (await subject.prepare(other, machine.name)).cache_dir != prepared.cache_dir
-    there = machine.root / prepared.work_dir.lstrip("/")
-    assert (there.stat().st_uid, (there / "file").stat().st_gid) == (4002, 4003)
+    work_dir = machine.root / prepared.work_dir.lstrip("/")
+    assert (work_dir.stat().st_uid, (work_dir / "file").stat().st_gid) == (4002, 4003)
     with pytest.raises(EnvironmentLostError, match="no such user"):
         await subject.prepare(replace(place, run_as="nosuchuser"), machine.name)
     with pytest.raises(EnvironmentLostError, match="steps must not run as root; name another user"):
@@ -189,7 +193,7 @@ async def test_a_job_runs_as_another_user_in_folders_of_its_own(lab: Machines, e
         await subject.prepare(replace(place, builds_dir="/root/builds"), machine.name)
 
 
-async def test_a_program_that_somebody_removed_is_placed_again(lab: Machines, environment: Make) -> None:
+async def test_a_removed_agent_program_is_installed_again(lab: Machines, environment: MakeEnvironment) -> None:
     machine = lab.machines[0]
     subject = environment(machine)
     await subject.acquire(a_place(1))
@@ -200,7 +204,7 @@ async def test_a_program_that_somebody_removed_is_placed_again(lab: Machines, en
         assert (await client.hello()).protocol == 1
 
 
-async def test_a_hook_that_fails_says_where_and_how(lab: Machines, environment: Make) -> None:
+async def test_a_failed_hook_is_reported_with_machine_and_output(lab: Machines, environment: MakeEnvironment) -> None:
     subject = environment(lab.machines[0])
     place = replace(a_place(5), before_job="echo $REMUDA_JOB in $REMUDA_WORK_DIR; exit 3", after_job="id -un >&2")
     with pytest.raises(EnvironmentLostError, match="before_job ended with 3 on m1: 5 in /var/lib/remuda-machine"):

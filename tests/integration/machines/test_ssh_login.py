@@ -1,4 +1,4 @@
-"""Who is let in, which machines are believed, and what is said when it does not work."""
+"""SSH login to machines: keys, passwords, host keys, and the error messages of failed logins."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,17 +13,17 @@ from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.machines import MachinesEnvironment, ssh_environment
 from remuda.manager.errors import EnvironmentTemporaryError
 
-Make = Callable[..., MachinesEnvironment]
+MakeEnvironment = Callable[..., MachinesEnvironment]
 PLACE = a_place()
 
 
-async def refusal(environment: MachinesEnvironment) -> str:
+async def login_error(environment: MachinesEnvironment) -> str:
     with pytest.raises(EnvironmentTemporaryError) as caught:
         await environment.acquire(PLACE)
     return str(caught.value)
 
 
-async def test_a_plain_user_with_a_password(lab: Machines, environment: Make) -> None:
+async def test_login_as_an_unprivileged_user_with_a_password(lab: Machines, environment: MakeEnvironment) -> None:
     machine = lab.machines[0]
     subject = environment(machine, user=USER, password=PASSWORD, identity_file="")
     assert await subject.acquire(PLACE) == machine.name
@@ -34,24 +34,26 @@ async def test_a_plain_user_with_a_password(lab: Machines, environment: Make) ->
         assert (await client.describe()).uid == 2000
 
 
-async def test_a_known_hosts_file(lab: Machines, environment: Make, tmp_path: Path) -> None:
+async def test_host_keys_are_checked_against_the_known_hosts_file(
+    lab: Machines, environment: MakeEnvironment, tmp_path: Path
+) -> None:
     first, second, _ = lab.machines
-    known = str(lab.known_hosts(first))
-    assert await environment(first, host_key="", known_hosts_file=known).acquire(PLACE) == first.name
-    said = await refusal(environment(second, host_key="", known_hosts_file=known))
-    assert f"the host key of root@{second.address}:22 is not in {known}" in said
-    assert f"ssh-keyscan -p 22 {second.address}" in said
-    said = await refusal(environment(second, host_key="", known_hosts_file=str(tmp_path / "none")))
-    assert f"is not in {tmp_path}/none" in said
+    known_hosts = str(lab.known_hosts(first))
+    assert await environment(first, host_key="", known_hosts_file=known_hosts).acquire(PLACE) == first.name
+    message = await login_error(environment(second, host_key="", known_hosts_file=known_hosts))
+    assert f"the host key of root@{second.address}:22 is not in {known_hosts}" in message
+    assert f"ssh-keyscan -p 22 {second.address}" in message
+    message = await login_error(environment(second, host_key="", known_hosts_file=str(tmp_path / "none")))
+    assert f"is not in {tmp_path}/none" in message
 
 
-async def test_another_host_key_than_the_entry_says(lab: Machines, environment: Make) -> None:
+async def test_a_wrong_host_key_is_refused(lab: Machines, environment: MakeEnvironment) -> None:
     first, second, _ = lab.machines
-    said = await refusal(environment(first, host_key=second.host_key))
-    assert f"root@{first.address}:22 has another host key than its host_key says" in said
+    message = await login_error(environment(first, host_key=second.host_key))
+    assert f"root@{first.address}:22 has another host key than its host_key says" in message
 
 
-async def test_an_operator_may_believe_any_machine(lab: Machines) -> None:
+async def test_host_key_checking_can_be_disabled(lab: Machines) -> None:
     machine = lab.machines[0]
     ssh = SshConfig(
         host=machine.address, identity_file=str(lab.key), disable_strict_host_key_checking=True, known_hosts_file="/no"
@@ -65,7 +67,7 @@ async def test_an_operator_may_believe_any_machine(lab: Machines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "text"),
+    ("address", "message"),
     [
         ({"user": USER, "identity_file": "", "password": "wrong"}, "does not accept the password"),
         ({"user": "nobody"}, "the machine cannot be examined (exit code 1): Could not chdir to home directory"),
@@ -76,13 +78,15 @@ async def test_an_operator_may_believe_any_machine(lab: Machines) -> None:
         ({"host_key": "nonsense"}, "host_key cannot be read"),
     ],
 )
-async def test_what_is_wrong_is_said(lab: Machines, environment: Make, more: dict[str, str], text: str) -> None:
-    assert text in await refusal(environment(lab.machines[0], **more))
+async def test_error_messages_of_failed_logins(
+    lab: Machines, environment: MakeEnvironment, address: dict[str, str], message: str
+) -> None:
+    assert message in await login_error(environment(lab.machines[0], **address))
 
 
-async def test_a_machine_without_python_says_what_is_needed(lab: Machines, environment: Make) -> None:
+async def test_a_machine_without_python_is_refused_with_the_fix(lab: Machines, environment: MakeEnvironment) -> None:
     machine = lab.machines[0]
     machine.hide_python()
-    assert "no Python 3.11 or newer): install Python there, or give a frozen agent" in await refusal(
+    assert "no Python 3.11 or newer): install Python there, or give a frozen agent" in await login_error(
         environment(machine)
     )

@@ -1,4 +1,4 @@
-"""Whole jobs on machines behind SSH: from a pipeline file through a cell and a manager to another machine and back."""
+"""Jobs of a pipeline on machines behind SSH, with a cell and a manager; machines restart and disappear during jobs."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.cells.served_cell import ServedCell
 from tests.support.machines.machines import LAB_ADDRESS, Machine, Machines
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, busybox_files
 
 from remuda.testing.waiting import wait_until
@@ -51,19 +51,19 @@ boxed:
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
-    """Two machines, the second of which may have an engine; this thread is in their network."""
-    with Machines(2, shared=tmp_path, docker=(2,)) as lab, lab.entered():
+    """Two machines; the second can run Docker. The test's thread joins their network namespace."""
+    with Machines(2, shared=tmp_path, docker=(2,)) as lab, lab.enter_network():
         yield lab
 
 
 @pytest.fixture
 def cell(machines: Machines, tmp_path: Path) -> Iterator[ServedCell]:
-    """Where the machines can reach it."""
+    """A cell at an address that the machines can reach."""
     with ServedCell(tmp_path / "cell", host=LAB_ADDRESS) as served:
         yield served
 
 
-async def run(
+async def run_pipeline(
     cell: ServedCell,
     folder: Path,
     executor: str,
@@ -73,30 +73,30 @@ async def run(
     *,
     agent_lost_seconds: float = 900.0,
 ) -> dict[str, dict[str, Any]]:
-    """Run a pipeline with a manager that has one runner; the jobs by name."""
-    bench = ManagerBench(folder, cell)
-    bench.write_config(concurrent=3, executor=executor, extra=runner)
+    """Run a pipeline with a manager that has one runner; return the jobs by name. Calls `meanwhile` when it runs."""
+    harness = ManagerHarness(folder, cell)
+    harness.write_config(concurrent=3, executor=executor, extra=runner)
     cell.new_project("app", pipeline, **{"file.txt": "text\n"})
-    async with bench.manager(agent_lost_seconds=agent_lost_seconds):
+    async with harness.manager(agent_lost_seconds=agent_lost_seconds):
         await asyncio.to_thread(meanwhile)
-        return await cell.ended_jobs()
+        return await cell.wait_for_jobs()
 
 
-def entry(machines: Machines, machine: Machine) -> str:
+def machine_entry(machines: Machines, machine: Machine) -> str:
     return (
         f'[[runners.remuda.machines]]\nname = "{machine.name}"\nhost = "{machine.address}"\n'
         f'identity_file = "{machines.key}"\nhost_key = "{machine.host_key}"\n'
     )
 
 
-async def test_a_runner_of_one_machine(machines: Machines, cell: ServedCell, tmp_path: Path) -> None:
+async def test_jobs_on_a_single_machine(machines: Machines, cell: ServedCell, tmp_path: Path) -> None:
     machine = machines.machines[0]
     runner = (
         f'[runners.ssh]\nhost = "{machine.address}"\nuser = "root"\n'
         f'identity_file = "{machines.key}"\nknown_hosts_file = "{machines.known_hosts()}"\n'
         f'[runners.remuda]\nbefore_job = "echo $REMUDA_JOB >>/root/before"\n'
     )
-    jobs = await run(cell, tmp_path, "ssh", runner, PIPELINE)
+    jobs = await run_pipeline(cell, tmp_path, "ssh", runner, PIPELINE)
     assert {name: job["status"] for name, job in jobs.items()} == {
         "build": "success",
         "use": "success",
@@ -110,21 +110,21 @@ async def test_a_runner_of_one_machine(machines: Machines, cell: ServedCell, tmp
     assert machine.run("find /var/lib/remuda-machine/builds -name '*.tmp' -o -path '*/agent/jobs/*'").stdout == ""
 
 
-async def test_containers_of_a_machine_in_a_list(machines: Machines, cell: ServedCell, tmp_path: Path) -> None:
-    """The engine is the machine's own, by the path that it has there."""
+async def test_containers_on_a_machine_of_a_list(machines: Machines, cell: ServedCell, tmp_path: Path) -> None:
+    """The job uses the Docker engine of the machine, not one of the manager's host."""
     machine = machines.machines[1]
     (tmp_path / "image.tar").write_bytes(busybox_files())
     machine.run("setsid dockerd --shutdown-timeout 1 >/root/dockerd.log 2>&1 </dev/null &")
     machine.run("until docker info >/dev/null 2>&1; do sleep 0.1; done")
     machine.run(f"docker import {tmp_path}/image.tar {BUSYBOX}")
-    runner = f'[runners.docker]\npull_policy = "never"\n{entry(machines, machine)}'
-    jobs = await run(cell, tmp_path, "docker-autoscaler", runner, BOXED)
+    runner = f'[runners.docker]\npull_policy = "never"\n{machine_entry(machines, machine)}'
+    jobs = await run_pipeline(cell, tmp_path, "docker-autoscaler", runner, BOXED)
     assert jobs["boxed"]["status"] == "success", jobs["boxed"]["log"]
     assert "hello" in jobs["boxed"]["log"]
     assert machine.run("docker ps -aq").stdout == ""
 
 
-async def test_a_machine_that_starts_anew_has_lost_its_jobs_and_gets_others(
+async def test_a_restarted_machine_loses_its_job_and_gets_the_next(
     machines: Machines, cell: ServedCell, tmp_path: Path
 ) -> None:
     machine = machines.machines[0]
@@ -136,12 +136,12 @@ async def test_a_machine_that_starts_anew_has_lost_its_jobs_and_gets_others(
 
     pipeline = f"long: {{stage: build, script: [touch {tmp_path}/m1, sleep 600], allow_failure: true}}\n"
     pipeline += "next: {stage: test, script: [hostname]}\n"
-    jobs = await run(cell, tmp_path, "instance", entry(machines, machine), pipeline, restart)
+    jobs = await run_pipeline(cell, tmp_path, "instance", machine_entry(machines, machine), pipeline, restart)
     assert (jobs["long"]["status"], jobs["long"]["failure_reason"]) == ("failed", "runner_system_failure")
     assert "m1\n" in jobs["next"]["log"]
 
 
-LOST = """
+TWO_LONG_JOBS = """
 lost:
   retry: {max: 1, when: [runner_system_failure]}
   script:
@@ -155,16 +155,19 @@ other:
 
 
 @pytest.mark.long
-async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_others(
+async def test_a_dead_machine_fails_only_its_own_job(
     machines: Machines, cell: ServedCell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("remuda.manager.environments.ssh.CONNECT_SECONDS", 1.0)
     lost: dict[str, Any] = {}
-    said = tmp_path / "first/name"
+    name_file = tmp_path / "first/name"
 
-    def break_one() -> None:
-        wait_until(lambda: said.exists() and bool(said.read_text()) and (tmp_path / "other").exists(), "both jobs run")
-        machines.named(said.read_text().strip()).kill()
+    def kill_machine() -> None:
+        wait_until(
+            lambda: name_file.exists() and bool(name_file.read_text()) and (tmp_path / "other").exists(),
+            "both jobs run",
+        )
+        machines.machine(name_file.read_text().strip()).kill()
 
         def is_over() -> bool:
             jobs = cell.api("GET", "/projects/1/pipelines/1/jobs?include_retried=true").json()
@@ -174,14 +177,14 @@ async def test_a_machine_that_never_comes_back_takes_its_jobs_along_and_no_other
         wait_until(is_over, "the job is given up", seconds=60)
         (tmp_path / "go").touch()
 
-    runner = entry(machines, machines.machines[0]) + entry(machines, machines.machines[1])
-    pipeline = LOST.replace("FOLDER", str(tmp_path))
-    jobs = await run(cell, tmp_path, "instance", runner, pipeline, break_one, agent_lost_seconds=3.0)
+    runner = machine_entry(machines, machines.machines[0]) + machine_entry(machines, machines.machines[1])
+    pipeline = TWO_LONG_JOBS.replace("FOLDER", str(tmp_path))
+    jobs = await run_pipeline(cell, tmp_path, "instance", runner, pipeline, kill_machine, agent_lost_seconds=3.0)
     assert lost["failure_reason"] == "runner_system_failure"
     log = cell.api("GET", f"/projects/1/jobs/{lost['id']}/trace").body.decode()
-    gone, *_ = said.read_text().split()
-    [there] = [one.name for one in machines.machines if one.name != gone]
-    assert f"{machines.named(gone).address}:22 cannot be reached" in log
-    assert f"still on {there}\n" in jobs["other"]["log"]
-    assert f"again on {there}\n" in jobs["lost"]["log"]
+    killed, *_ = name_file.read_text().split()
+    [remaining] = [machine.name for machine in machines.machines if machine.name != killed]
+    assert f"{machines.machine(killed).address}:22 cannot be reached" in log
+    assert f"still on {remaining}\n" in jobs["other"]["log"]
+    assert f"again on {remaining}\n" in jobs["lost"]["log"]
     assert {job["status"] for job in jobs.values()} == {"success"}

@@ -1,20 +1,20 @@
-"""A strict server and a manager to point at it."""
+"""Fixtures: a manager that uses the strict coordinator, and a fake environment."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 
 
 @pytest.fixture
-async def bench(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[ManagerBench]:
-    bench = ManagerBench(tmp_path, coordinator)
-    yield bench
-    await bench.close()
+async def harness(tmp_path: Path, coordinator: Coordinator) -> AsyncIterator[ManagerHarness]:
+    harness = ManagerHarness(tmp_path, coordinator)
+    yield harness
+    await harness.close()
 
 
 @pytest.fixture

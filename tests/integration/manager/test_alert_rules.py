@@ -1,4 +1,4 @@
-"""The alerts that come along: of metrics that there are, taken by Prometheus, and each fires when it should."""
+"""The Prometheus alert rules that are shipped: they use existing metrics, and each alert fires when it should."""
 
 import json
 import re
@@ -15,16 +15,16 @@ from remuda.manager.metrics.metric_table import SERVED
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "packaging" / "prometheus" / "remuda-manager.rules.yml"
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
-OF = '{runner_name="one", instance="m"}'
-FIRES = {
-    "RemudaServerNotWell": {f"remuda_manager_runner_well{OF}": "0x300"},
-    "RemudaDiskFull": {f"remuda_manager_runner_blocked{OF}": "1x300"},
+LABELS = '{runner_name="one", instance="m"}'
+FIRING_SERIES = {
+    "RemudaServerNotWell": {f"remuda_manager_runner_well{LABELS}": "0x300"},
+    "RemudaDiskFull": {f"remuda_manager_runner_blocked{LABELS}": "1x300"},
     "RemudaSaturated": {'remuda_manager_saturation{instance="m"}': "1x300"},
     "RemudaSystemFailures": {
         'gitlab_runner_failed_jobs_total{runner_name="one", instance="m", failure_reason="runner_system_failure"}': (
             "0+1x300"
         ),
-        f"gitlab_runner_jobs_total{OF}": "0+10x300",
+        f"gitlab_runner_jobs_total{LABELS}": "0+10x300",
     },
     "RemudaPluginNotWell": {'remuda_manager_scaling_group_well{group="aws"}': "0x300"},
     "RemudaPluginRestarts": {'remuda_manager_scaling_plugin_starts_total{group="aws"}': "1+1x300"},
@@ -55,8 +55,8 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 
-def test_every_rule_is_of_metrics_that_there_are_and_says_what_to_do() -> None:
-    assert {rule["alert"] for rule in rules()} == set(FIRES)
+def test_every_rule_uses_existing_metrics_and_has_texts() -> None:
+    assert {rule["alert"] for rule in rules()} == set(FIRING_SERIES)
     for rule in rules():
         names = re.findall(r"\b(?:gitlab_runner|fleeting|remuda_manager)_\w+", rule["expr"])
         assert names
@@ -79,20 +79,20 @@ def test_each_alert_fires_when_it_should_and_no_other_does(tmp_path: Path) -> No
                 }
             ],
         }
-        for alert, series in FIRES.items()
+        for alert, series in FIRING_SERIES.items()
     ]
     case = tmp_path / "rules.test.json"
     case.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
-    done = subprocess.run(["promtool", "test", "rules", str(case)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run(["promtool", "test", "rules", str(case)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="Prometheus is not installed: make packages")
 def test_prometheus_can_read_the_expressions_of_the_page(tmp_path: Path) -> None:
-    found = re.findall(r"^```promql\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    assert len(found) >= 5
-    rules = [{"record": f"page:{number}", "expr": expression} for number, expression in enumerate(found)]
+    expressions = re.findall(r"^```promql\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert len(expressions) >= 5
+    rules = [{"record": f"page:{number}", "expr": expression} for number, expression in enumerate(expressions)]
     file = tmp_path / "page.json"
     file.write_text(json.dumps({"groups": [{"name": "page", "rules": rules}]}))
-    done = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = subprocess.run(["promtool", "check", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -1,4 +1,4 @@
-"""Runners that have machines created: what a configuration that cannot be used changes, and how their plugins show."""
+"""Autoscaled runners: reloads with configurations that cannot be used, and problems of plugins in the status."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,15 +20,15 @@ from remuda.testing.coordinator import OTHER_TOKEN, RUNNER_TOKEN, Coordinator
 from remuda.testing.instance_groups import PlainGroup
 
 
-class Populated(PlainGroup):
-    """A group that has an instance already."""
+class PopulatedGroup(PlainGroup):
+    """A group that already has an instance."""
 
     def __init__(self) -> None:
         super().__init__()
         self._states["left"] = InstanceState.RUNNING
 
     @property
-    def living(self) -> list[str]:
+    def instances(self) -> list[str]:
         return list(self._states)
 
 
@@ -41,7 +41,7 @@ def runner(coordinator: Coordinator, name: str, token: str, section: str) -> str
 
 @asynccontextmanager
 async def manager(folder: Path, plugins: Callable[[], PlainGroup] = PlainGroup) -> AsyncIterator[asyncio.Event]:
-    """One with plugins in its own process; what it gives is set to have the file read again."""
+    """Run a manager with plugins in its own process. Yields the event that reloads the configuration."""
     stop, reload, ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
     service = ManagerService(folder / "config.toml", folder / "data", plugins=lambda _: InProcess(plugins()))
     async with asyncio.TaskGroup() as tasks:
@@ -57,9 +57,9 @@ async def status(folder: Path) -> ManagerStatus:
     return await ask_status(folder / "data")
 
 
-async def test_a_key_that_has_gone_leaves_all_fleets_as_they_were(tmp_path: Path, coordinator: Coordinator) -> None:
-    def write_config(most: int, key: str) -> None:
-        login = f'max_instances = {most}\n[runners.autoscaler.connector_config]\nkey_path = "{tmp_path}'
+async def test_a_missing_key_file_leaves_all_fleets_unchanged(tmp_path: Path, coordinator: Coordinator) -> None:
+    def write_config(maximum: int, key: str) -> None:
+        login = f'max_instances = {maximum}\n[runners.autoscaler.connector_config]\nkey_path = "{tmp_path}'
         (tmp_path / "config.toml").write_text(
             runner(coordinator, "first", RUNNER_TOKEN, f'{login}/kept"')
             + runner(coordinator, "second", OTHER_TOKEN, f'{login}/{key}"')
@@ -74,7 +74,7 @@ async def test_a_key_that_has_gone_leaves_all_fleets_as_they_were(tmp_path: Path
     write_config(2, "old")
     async with manager(tmp_path) as reload:
         assert await limits() == [2, 2]
-        # The new key counts after a restart, so that the old one is still wanted.
+        # The new key is used only after a restart, so the old one is still needed.
         (tmp_path / "old").unlink()
         write_config(5, "new")
         reload.set()
@@ -89,10 +89,10 @@ async def test_a_key_that_has_gone_leaves_all_fleets_as_they_were(tmp_path: Path
         assert await limits() == [5, 5]
 
 
-async def test_a_fleet_that_cannot_be_made_keeps_the_others_from_nothing(
+async def test_a_fleet_that_cannot_be_created_does_not_affect_others(
     tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was made for the same file is let go again, and comes with the file that can be used."""
+    """Fleets that were created for an invalid file are closed, and created again with the next valid one."""
 
     def write_config(*runners: tuple[str, str]) -> None:
         sections = [runner(coordinator, name, token, "max_instances = 2") for name, token in runners]
@@ -105,34 +105,41 @@ async def test_a_fleet_that_cannot_be_made_keeps_the_others_from_nothing(
     async with manager(tmp_path) as reload:
         write_config(("new", OTHER_TOKEN), ("broken", RUNNER_TOKEN))
         reload.set()
-        while not (error := (found := await status(tmp_path)).config.error):
+        while not (error := (manager_status := await status(tmp_path)).config.error):
             pass
         assert "runner broken: the stored state of its machines" in error
-        assert [one.name for one in found.runners] == [one.name for one in found.fleets] == ["old"]
+        assert (
+            [runner.name for runner in manager_status.runners]
+            == [fleet.name for fleet in manager_status.fleets]
+            == ["old"]
+        )
         broken.rmdir()
         reload.set()
-        while (found := await status(tmp_path)).config.error:
+        while (manager_status := await status(tmp_path)).config.error:
             reload.set()
-        assert [one.name for one in found.runners] == ["new", "broken"]
-        assert {one.health for one in found.runners} == {"well"}
+        assert [runner.name for runner in manager_status.runners] == ["new", "broken"]
+        assert {runner.health for runner in manager_status.runners} == {"well"}
 
 
-async def test_a_runner_whose_plugin_refuses_its_settings_is_not_well(tmp_path: Path, coordinator: Coordinator) -> None:
+async def test_a_runner_whose_plugin_refuses_its_settings_is_troubled(tmp_path: Path, coordinator: Coordinator) -> None:
     wrong = "[runners.autoscaler.plugin_config]\nmax_sise = 3"
     (tmp_path / "config.toml").write_text(
         runner(coordinator, "right", RUNNER_TOKEN, "max_instances = 2")
         + runner(coordinator, "wrong", OTHER_TOKEN, wrong)
     )
     async with manager(tmp_path):
-        while not (found := await status(tmp_path)).fleets[1].problems:
+        while not (manager_status := await status(tmp_path)).fleets[1].problems:
             pass
-        assert {one.name: one.health for one in found.runners} == {"right": "well", "wrong": "troubled"}
-        [problem] = found.fleets[1].problems
+        assert {runner.name: runner.health for runner in manager_status.runners} == {
+            "right": "well",
+            "wrong": "troubled",
+        }
+        [problem] = manager_status.fleets[1].problems
         assert "there is no setting max_sise; did you mean max_size?" in problem
-        assert [one.disk_free_bytes for one in found.runners] == [None, None]
+        assert [runner.disk_free_bytes for runner in manager_status.runners] == [None, None]
 
 
-async def test_a_runner_asks_for_jobs_while_the_machines_of_another_cannot_be_searched(
+async def test_a_runner_requests_jobs_while_the_machines_of_another_cannot_be_searched(
     tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "RECOVERY_SECONDS", 1e6)
@@ -141,24 +148,24 @@ async def test_a_runner_asks_for_jobs_while_the_machines_of_another_cannot_be_se
         runner(coordinator, "sick", OTHER_TOKEN, sick) + runner(coordinator, "well", RUNNER_TOKEN, "max_instances = 2")
     )
 
-    def has_asked() -> bool:
+    def has_requested() -> bool:
         return any(
             name.endswith("/jobs/request") and headers["runner-token"] == RUNNER_TOKEN
             for name, headers in coordinator.requests
         )
 
     async with manager(tmp_path):
-        await coordinator.until(has_asked)
+        await coordinator.until(has_requested)
 
 
-async def test_a_fleet_whose_machines_cannot_be_reached_ends_with_its_runner(
+async def test_a_fleet_with_unreachable_machines_ends_with_its_runner(
     tmp_path: Path, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jobs of an earlier process are looked for there for as long as the runner is there, not longer."""
+    """Jobs of an earlier process are searched there only as long as the runner is configured."""
     monkeypatch.setattr(supervision, "TEND_SECONDS", 0.01)
     monkeypatch.setattr(supervision, "RECOVERY_SECONDS", 0.01)
     monkeypatch.setattr(links, "LINGER_SECONDS", 0.01)
-    group = Populated()
+    group = PopulatedGroup()
     groups = [PlainGroup(), group]
     sick = "[runners.autoscaler.plugin_config]\nbroken = ['connect_info']"
     (tmp_path / "config.toml").write_text(runner(coordinator, "sick", RUNNER_TOKEN, sick))
@@ -167,6 +174,6 @@ async def test_a_fleet_whose_machines_cannot_be_reached_ends_with_its_runner(
             pass
         (tmp_path / "config.toml").write_text(runner(coordinator, "well", OTHER_TOKEN, "max_instances = 2"))
         reload.set()
-        while [one.name for one in (await status(tmp_path)).fleets] != ["well"]:
+        while [fleet.name for fleet in (await status(tmp_path)).fleets] != ["well"]:
             pass
-    assert group.living == []
+    assert group.instances == []

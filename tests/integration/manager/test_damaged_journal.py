@@ -1,4 +1,4 @@
-"""A manager whose journal is damaged moves it aside by itself, and finds its jobs again through their agents."""
+"""A manager moves a damaged journal aside, and finds its jobs again through their agents."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.integration.manager.test_lost_folder import check, ended, script
-from tests.support.runners.manager_bench import ManagerBench
+from tests.integration.manager.test_lost_folder import check, script, wait_for_exit
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.manager.errors import DataFolderError
 from remuda.manager.jobs.journal import Journal
@@ -58,8 +58,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def _settle(path: Path) -> None:
-    """Have everything in the file itself, as after a checkpoint."""
+def _checkpoint(path: Path) -> None:
+    """Write all data into the file itself by a checkpoint."""
     db = sqlite3.connect(path)
     db.execute("pragma wal_checkpoint(truncate)")
     db.close()
@@ -67,37 +67,37 @@ def _settle(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [*DAMAGES.values(), _empty], ids=[*DAMAGES, "emptied"])
 async def test_jobs_are_found_again(
-    bench: ManagerBench, coordinator: Coordinator, damage: Callable[[Path], None]
+    harness: ManagerHarness, coordinator: Coordinator, damage: Callable[[Path], None]
 ) -> None:
-    process = await bench.spawn()
-    job = await coordinator.enqueue(*script(bench))
+    process = await harness.spawn()
+    job = await coordinator.enqueue(*script(harness))
     await coordinator.until(lambda: b"line 200\n" in job.output)
     process.kill()
     await process.wait()
-    path = bench.data / "journal.sqlite"
-    _settle(path)
+    path = harness.data / "journal.sqlite"
+    _checkpoint(path)
     damage(path)
-    process = await bench.spawn()
-    await until(lambda: b"recovered a job" in (bench.folder / "manager.out").read_bytes())
-    told = (bench.folder / "manager.out").read_text()
-    kept = [str(one) for one in bench.data.glob("journal.sqlite.damaged-*")]
+    process = await harness.spawn()
+    await until(lambda: b"recovered a job" in (harness.folder / "manager.out").read_bytes())
+    log = (harness.folder / "manager.out").read_text()
+    moved = [str(file) for file in harness.data.glob("journal.sqlite.damaged-*")]
     if damage is _empty:
-        assert kept == []
+        assert moved == []
     else:
-        assert len(kept) == 1
-        assert "journal damaged; moved it aside" in told
-        assert Path(kept[0]).stat().st_mode & 0o077 == 0 or damage is _put_a_folder
-        assert kept[0] in told
-        assert (await ask_status(bench.data)).damaged_journals == tuple(kept)
-    (bench.folder / "go").touch()
+        assert len(moved) == 1
+        assert "journal damaged; moved it aside" in log
+        assert Path(moved[0]).stat().st_mode & 0o077 == 0 or damage is _put_a_folder
+        assert moved[0] in log
+        assert (await ask_status(harness.data)).damaged_journals == tuple(moved)
+    (harness.folder / "go").touch()
     await coordinator.until_over(job)
     process.send_signal(signal.SIGQUIT)
-    assert await ended(process) == 0
-    check(bench, job)
-    assert bench.rows() == 0
+    assert await wait_for_exit(process) == 0
+    check(harness, job)
+    assert harness.rows() == 0
 
 
-def test_what_only_cannot_be_opened_is_not_taken_for_damaged(tmp_path: Path) -> None:
+def test_a_journal_of_a_newer_version_is_not_moved_aside(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     Journal(path).close()
     with sqlite3.connect(path) as db:
@@ -105,4 +105,4 @@ def test_what_only_cannot_be_opened_is_not_taken_for_damaged(tmp_path: Path) -> 
     db.close()
     with pytest.raises(DataFolderError, match="newer Remuda"):
         Journal(path)
-    assert [one.name for one in tmp_path.iterdir()] == ["journal.sqlite"]
+    assert [file.name for file in tmp_path.iterdir()] == ["journal.sqlite"]

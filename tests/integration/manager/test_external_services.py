@@ -1,4 +1,4 @@
-"""Whole jobs that need something from outside: secrets of a Vault, a bucket for caches, the runner's signature."""
+"""Jobs that use an external service or key: secrets of a Vault, caches in a bucket, signed artifacts."""
 
 import json
 import zipfile
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cells.served_cell import ServedCell
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 from tests.support.servers.object_server import ObjectServer
 from tests.support.servers.vault_server import JWT, PASSWORD, FakeVault
 
@@ -17,20 +17,20 @@ from remuda.testing.coordinator import Coordinator, ServerJob
 NO_SOURCES = [{"key": "GIT_STRATEGY", "value": "none"}]
 
 
-def told(job: ServerJob, name: str) -> dict[str, Any]:
-    """The result of a step."""
-    [found] = [result for result in job.results if result["event"] == "finished" and result["name"] == name]
-    return found
+def step_result(job: ServerJob, name: str) -> dict[str, Any]:
+    """Return the result of a step."""
+    [match] = [result for result in job.results if result["event"] == "finished" and result["name"] == name]
+    return match
 
 
-async def test_a_job_gets_its_secrets_and_nobody_sees_them(
-    bench: ManagerBench, coordinator: Coordinator, vault: FakeVault
+async def test_a_job_gets_its_secrets_and_they_are_masked(
+    harness: ManagerHarness, coordinator: Coordinator, vault: FakeVault
 ) -> None:
     secret = vault.secret()["vault"]
     secret["server"]["auth"]["data"]["jwt"] = "$VAULT_ID_TOKEN"
     variables = [*NO_SOURCES, {"key": "VAULT_ID_TOKEN", "value": JWT, "masked": True}]
     secrets = {"PLAIN": {"vault": secret, "file": False}, "KEPT": {"vault": secret, "file": True}}
-    async with bench.manager():
+    async with harness.manager():
         job = await coordinator.enqueue(
             f'test "$PLAIN" = {PASSWORD}', 'cat "$KEPT"; echo', secrets=secrets, variables=variables
         )
@@ -39,25 +39,25 @@ async def test_a_job_gets_its_secrets_and_nobody_sees_them(
         refused = await coordinator.enqueue("true", secrets=other, variables=variables)
         await coordinator.until_over(refused)
     assert job.status == "success", job.trace
-    assert list(told(job, "resolve_secrets")["outputs"]["names"]) == ["PLAIN", "KEPT"]
-    shown = bytes(job.trace) + json.dumps(job.results).encode()
-    assert PASSWORD.encode() not in shown
-    assert JWT.encode() not in shown
+    assert list(step_result(job, "resolve_secrets")["outputs"]["names"]) == ["PLAIN", "KEPT"]
+    visible = bytes(job.trace) + json.dumps(job.results).encode()
+    assert PASSWORD.encode() not in visible
+    assert JWT.encode() not in visible
     assert refused.status == "failed"
     assert b"azure_key_vault is not supported" in bytes(refused.trace)
 
 
-async def test_a_cache_goes_from_job_to_job_through_a_bucket(
-    bench: ManagerBench, coordinator: Coordinator, storage: ObjectServer
+async def test_jobs_share_a_cache_in_a_bucket(
+    harness: ManagerHarness, coordinator: Coordinator, storage: ObjectServer
 ) -> None:
     s3 = storage.config
-    bench.write_config(
+    harness.write_config(
         extra=f'[runners.cache]\nType = "s3"\nPath = "ci"\n[runners.cache.s3]\nServerAddress = "{s3.server_address}"\n'
         f'AccessKey = "{s3.access_key}"\nSecretKey = "{s3.secret_key}"\nBucketName = "{s3.bucket}"\nInsecure = true\n'
     )
     cache = [{"key": "deps", "paths": ["deps"], "fallback_keys": ["other"]}]
     new = [{"key": "new", "paths": ["deps"], "policy": "pull", "fallback_keys": ["deps"]}]
-    async with bench.manager():
+    async with harness.manager():
         first = await coordinator.enqueue("mkdir deps; echo one >deps/it", cache=cache, variables=NO_SOURCES)
         await coordinator.until_over(first)
         second = await coordinator.enqueue("cat deps/it", cache=cache, variables=NO_SOURCES)
@@ -65,35 +65,35 @@ async def test_a_cache_goes_from_job_to_job_through_a_bucket(
         third = await coordinator.enqueue("cat deps/it", cache=new, variables=NO_SOURCES)
         await coordinator.until_over(third)
     assert (first.status, second.status, third.status) == ("success", "success", "success"), first.trace
-    found = [told(job, "restore_cache")["outputs"] for job in (first, second, third)]
-    assert [(one["hit"], one["key"], one["fallback"]) for one in found] == [
+    outputs = [step_result(job, "restore_cache")["outputs"] for job in (first, second, third)]
+    assert [(output["hit"], output["key"], output["fallback"]) for output in outputs] == [
         (False, "", False),
         (True, "deps", False),
         (True, "deps", True),
     ]
-    assert (found[1]["bytes"], found[1]["seconds"] > 0) == (len(storage.objects["deps"]), True)
-    assert not (bench.jobs / "cache/group").exists()
+    assert (outputs[1]["bytes"], outputs[1]["seconds"] > 0) == (len(storage.objects["deps"]), True)
+    assert not (harness.jobs / "cache/group").exists()
     assert b"X-Amz" not in bytes(first.trace) + json.dumps([first.results, second.results, third.results]).encode()
 
 
 SIGNED = "make: {script: [mkdir out, date >out/app], artifacts: {paths: [out]}}"
 
 
-async def run_pipeline(cell: ServedCell, bench: ManagerBench, pipeline_file: str) -> dict[str, Any]:
-    """Have a manager run a pipeline with one job; the job with its log."""
+async def run_pipeline(cell: ServedCell, harness: ManagerHarness, pipeline_file: str) -> dict[str, Any]:
+    """Run a pipeline with one job. Returns the job with its log."""
     cell.new_project("app", pipeline_file)
-    async with bench.manager():
-        [job] = (await cell.ended_jobs()).values()
-    await bench.close()
+    async with harness.manager():
+        [job] = (await cell.wait_for_jobs()).values()
+    await harness.close()
     return job
 
 
-async def test_artifacts_that_a_cell_keeps_are_signed(
-    cell: ServedCell, cell_bench: ManagerBench, signing_key: Path, tmp_path: Path
+async def test_artifacts_in_a_cell_are_signed(
+    cell: ServedCell, cell_harness: ManagerHarness, signing_key: Path, tmp_path: Path
 ) -> None:
     public, archive = tmp_path / "public.pem", tmp_path / "artifacts.zip"
-    cell_bench.write_config(extra=f'[runners.remuda]\nsigning_key = "{signing_key}"\n')
-    job = await run_pipeline(cell, cell_bench, SIGNED)
+    cell_harness.write_config(extra=f'[runners.remuda]\nsigning_key = "{signing_key}"\n')
+    job = await run_pipeline(cell, cell_harness, SIGNED)
     assert job["status"] == "success"
     archive.write_bytes(cell.api("GET", f"/projects/1/jobs/{job['id']}/artifacts").body)
     verify = ["artifacts", "verify", str(archive), "--key", str(public)]
@@ -120,10 +120,10 @@ deploy:
 
 
 async def test_secrets_of_a_pipeline_file_are_fetched_with_the_jobs_own_token(
-    cell: ServedCell, cell_bench: ManagerBench, vault: FakeVault
+    cell: ServedCell, cell_harness: ManagerHarness, vault: FakeVault
 ) -> None:
     vault.jwt = None
-    job = await run_pipeline(cell, cell_bench, WITH_SECRETS.replace("PORT", str(vault.port)))
+    job = await run_pipeline(cell, cell_harness, WITH_SECRETS.replace("PORT", str(vault.port)))
     assert job["status"] == "success", job["log"]
     assert "<[MASKED]> <[MASKED]>" in job["log"]
     assert vault.requests == [

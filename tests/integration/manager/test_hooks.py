@@ -1,4 +1,4 @@
-"""The operator's commands before and after a job end when their time is over, whatever they have started."""
+"""The operator's hooks before and after a job end at their timeout, even if they started a daemon."""
 
 import asyncio
 import os

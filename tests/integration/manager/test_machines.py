@@ -1,4 +1,4 @@
-"""Environments with several machines: a machine for each job, hooks around it, and machines that are lost."""
+"""Environments with several machines: one machine per job, hooks around jobs, and lost machines."""
 
 import asyncio
 import signal
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.lib.killpoints import QUIET_POINTS
 from remuda.testing.coordinator import OTHER_TOKEN, Coordinator
@@ -23,18 +23,18 @@ async def machines(tmp_path: Path) -> AsyncIterator[FakeEnvironment]:
     await fake.remove()
 
 
-async def test_every_job_has_a_machine_and_no_more_are_asked_for(
-    bench: ManagerBench, coordinator: Coordinator, machines: FakeEnvironment
+async def test_every_job_has_a_machine_and_no_more_jobs_are_requested(
+    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
 ) -> None:
-    bench.write_config(concurrent=8)
-    async with bench.manager(machines):
+    harness.write_config(concurrent=8)
+    async with harness.manager(machines):
         jobs = [await coordinator.enqueue("true") for _ in range(4)]
-        one, two = machines.machines.values()
-        await one.agent.job()
-        await two.agent.job()
+        first, second = machines.machines.values()
+        await first.agent.job()
+        await second.agent.job()
         assert [job.status for job in jobs].count("pending") == 2
         for _ in range(2):
-            for machine in (one, two):
+            for machine in (first, second):
                 key = await machine.agent.job()
                 assert machines.used[key] in machines.machines
                 await machine.agent.end(key)
@@ -45,11 +45,11 @@ async def test_every_job_has_a_machine_and_no_more_are_asked_for(
 
 
 async def test_two_runners_with_one_environment_share_its_capacity(
-    bench: ManagerBench, coordinator: Coordinator, machines: FakeEnvironment
+    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
 ) -> None:
     other = f'[[runners]]\nname = "other"\nurl = "{coordinator.url}"\ntoken = "{OTHER_TOKEN}"\nexecutor = "shell"\n'
-    bench.write_config(concurrent=8, extra=other)
-    async with bench.manager(machines) as events:
+    harness.write_config(concurrent=8, extra=other)
+    async with harness.manager(machines) as events:
         jobs = [await coordinator.enqueue("true") for _ in range(4)]
         for machine in machines.machines.values():
             await machine.agent.job()
@@ -57,17 +57,17 @@ async def test_two_runners_with_one_environment_share_its_capacity(
         events.stop.set()
 
 
-async def test_a_machine_is_kept_over_a_restart(
-    bench: ManagerBench, coordinator: Coordinator, machines: FakeEnvironment
+async def test_a_job_keeps_its_machine_after_a_restart_of_the_manager(
+    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
 ) -> None:
-    async with bench.manager(machines) as events:
+    async with harness.manager(machines) as events:
         job = await coordinator.enqueue("true")
         key = await machines.machines["one"].agent.job()
         await machines.machines["one"].agent.write(key, b"first\n")
         await coordinator.until(lambda: job.trace)
         events.stop.set()
     machines.used.clear()
-    async with bench.manager(machines):
+    async with harness.manager(machines):
         await machines.machines["one"].agent.write(key, b"second\n")
         await machines.machines["one"].agent.end(key)
         await coordinator.until_over(job)
@@ -75,50 +75,50 @@ async def test_a_machine_is_kept_over_a_restart(
     assert machines.machines["two"].agent.closed == []
 
 
-async def test_a_lost_machine_ends_its_jobs_alone_with_the_cause(
-    bench: ManagerBench, coordinator: Coordinator, machines: FakeEnvironment
+async def test_a_lost_machine_ends_only_its_own_jobs_with_the_cause(
+    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
 ) -> None:
-    one, two = machines.machines.values()
-    async with bench.manager(machines):
+    first, second = machines.machines.values()
+    async with harness.manager(machines):
         lost, other = [await coordinator.enqueue("true") for _ in range(2)]
-        await one.agent.job()
-        key = await two.agent.job()
+        await first.agent.job()
+        key = await second.agent.job()
         if not key.startswith(f"{other.id}-"):
             lost, other = other, lost
-        await one.agent.write(await one.agent.job(), b"some bytes\n")
+        await first.agent.write(await first.agent.job(), b"some bytes\n")
         await coordinator.until(lambda: lost.trace)
-        one.lost = "the cloud took it back"
-        await one.die()
+        first.lost = "the cloud took it back"
+        await first.die()
         await coordinator.until_over(lost)
-        await two.agent.end(key)
+        await second.agent.end(key)
         await coordinator.until_over(other)
     assert lost.updates[-1]["failure_reason"] == "runner_system_failure"
     assert bytes(lost.trace).startswith(b"some bytes\n")
     assert b"the machine one is lost: the cloud took it back" in bytes(lost.trace)
     assert other.status == "success"
     assert machines.used == {}
-    assert bench.rows() == 0
+    assert harness.rows() == 0
 
 
-async def test_a_job_on_a_machine_that_nobody_knows_any_more_is_told_of(
-    bench: ManagerBench, coordinator: Coordinator, machines: FakeEnvironment
+async def test_a_job_on_an_unknown_machine_fails_with_the_cause(
+    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
 ) -> None:
-    async with bench.manager(machines) as events:
+    async with harness.manager(machines) as events:
         job = await coordinator.enqueue("true")
         await machines.machines["one"].agent.job()
         events.stop.set()
     await machines.machines["one"].die()
     del machines.machines["one"]
-    async with bench.manager(machines):
+    async with harness.manager(machines):
         await coordinator.until_over(job)
     assert b"the machine one is lost: there is no machine one" in bytes(job.trace)
 
 
-async def test_a_job_that_is_canceled_while_it_waits_for_a_machine_needs_none(
-    bench: ManagerBench, coordinator: Coordinator, machines: FakeEnvironment
+async def test_a_job_that_is_canceled_while_it_waits_for_a_machine(
+    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
 ) -> None:
     machines.used = {"somebody": "one", "somebody else": "two"}
-    async with bench.manager(machines, keep_alive_seconds=0.1):
+    async with harness.manager(machines, keep_alive_seconds=0.1):
         job = await coordinator.enqueue("true")
         await until(lambda: machines.calls["acquire"] == 1)
         job.status = "canceling"
@@ -128,10 +128,10 @@ async def test_a_job_that_is_canceled_while_it_waits_for_a_machine_needs_none(
 
 
 async def test_hooks_run_around_every_job(
-    bench: ManagerBench, coordinator: Coordinator, machines: FakeEnvironment
+    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
 ) -> None:
-    bench.write_config(extra='[runners.remuda]\nbefore_job = "prepare it"\nafter_job = "put it away"')
-    async with bench.manager(machines):
+    harness.write_config(extra='[runners.remuda]\nbefore_job = "prepare it"\nafter_job = "put it away"')
+    async with harness.manager(machines):
         job = await coordinator.enqueue("true")
         key = await machines.agent.job()
         assert machines.hooks == [("prepare it", key)]
@@ -141,16 +141,16 @@ async def test_hooks_run_around_every_job(
 
 
 async def test_a_hook_that_fails_ends_the_job_as_a_system_failure(
-    bench: ManagerBench, coordinator: Coordinator
+    harness: ManagerHarness, coordinator: Coordinator
 ) -> None:
-    bench.write_config(extra='[runners.remuda]\nbefore_job = "echo no licence >&2; exit 3"\nafter_job = "exit 1"')
-    async with bench.manager():
+    harness.write_config(extra='[runners.remuda]\nbefore_job = "echo no licence >&2; exit 3"\nafter_job = "exit 1"')
+    async with harness.manager():
         job = await coordinator.enqueue("echo never")
         await coordinator.until_over(job)
     assert job.updates[-1]["failure_reason"] == "runner_system_failure"
     assert b"the runner's before_job ended with 3: no licence" in bytes(job.trace)
     assert b"never" not in bytes(job.trace)
-    assert bench.rows() == 0
+    assert harness.rows() == 0
 
 
 PROGRAM = """
@@ -167,20 +167,20 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_manager_that_dies_with_a_machine_in_its_hand_gets_one_again(
-    bench: ManagerBench, coordinator: Coordinator, machines: FakeEnvironment
+async def test_a_job_gets_a_machine_again_if_the_manager_dies_after_the_acquisition(
+    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
 ) -> None:
     assert "manager.acquired" in QUIET_POINTS
-    bench.write_config()
+    harness.write_config()
     job = await coordinator.enqueue("true")
-    arguments = [str(bench.config), str(bench.data), str(bench.folder)]
+    arguments = [str(harness.config), str(harness.data), str(harness.folder)]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, *arguments, env={"REMUDA_KILL_POINT": "manager.acquired"}
     )
     async with asyncio.timeout(30):
         assert await process.wait() == -signal.SIGKILL
-    assert bench.rows() == 1
-    async with bench.manager(machines):
+    assert harness.rows() == 1
+    async with harness.manager(machines):
         await machines.agent.end(await machines.agent.job())
         await coordinator.until_over(job)
     assert job.status == "success"

@@ -1,4 +1,4 @@
-"""Many jobs at once: room, order, back-pressure, metrics."""
+"""Many jobs at once: slots, back-pressure, failing agents, and metrics."""
 
 import os
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.testing.coordinator import OTHER_TOKEN, Coordinator
 from remuda.testing.environment import FakeEnvironment
@@ -16,25 +16,23 @@ from remuda.testing.waiting import until
 pytestmark = pytest.mark.long
 
 
-async def test_jobs_run_side_by_side_and_none_is_lost_or_run_twice(
-    bench: ManagerBench, coordinator: Coordinator
-) -> None:
-    bench.write_config(concurrent=8)
-    async with bench.manager():
-        jobs = [await coordinator.enqueue(f"echo {n} >> {bench.folder}/ran", f"echo out {n}") for n in range(40)]
+async def test_concurrent_jobs_run_exactly_once(harness: ManagerHarness, coordinator: Coordinator) -> None:
+    harness.write_config(concurrent=8)
+    async with harness.manager():
+        jobs = [await coordinator.enqueue(f"echo {n} >> {harness.folder}/ran", f"echo out {n}") for n in range(40)]
         await coordinator.until(lambda: all(job.is_over for job in jobs), seconds=60)
     assert {job.status for job in jobs} == {"success"}
-    assert sorted((bench.folder / "ran").read_text().split(), key=int) == [str(n) for n in range(40)]
+    assert sorted((harness.folder / "ran").read_text().split(), key=int) == [str(n) for n in range(40)]
     for n, job in enumerate(jobs):
         assert f"out {n}\n".encode() in job.output
-    assert bench.rows() == 0
+    assert harness.rows() == 0
 
 
-async def test_no_more_than_concurrent_jobs_are_asked_for(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_no_more_than_concurrent_jobs_are_requested(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    bench.write_config(concurrent=2)
-    async with bench.manager(environment):
+    harness.write_config(concurrent=2)
+    async with harness.manager(environment):
         jobs = [await coordinator.enqueue("true") for _ in range(3)]
         await coordinator.until(lambda: [job.status for job in jobs].count("running") == 2)
         assert coordinator.held == 0
@@ -51,11 +49,11 @@ async def test_no_more_than_concurrent_jobs_are_asked_for(
 
 
 async def test_a_slow_server_costs_time_not_memory(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    """Far more log than the manager may keep, while the server takes nothing."""
+    """The log is much larger than the manager's buffer, and the server is down."""
     log = os.urandom(1 << 20) * 12
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         await coordinator.stop()
@@ -69,10 +67,10 @@ async def test_a_slow_server_costs_time_not_memory(
     assert len(job.offsets) >= 12
 
 
-async def test_an_agent_that_dies_again_and_again_delays_only(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_an_agent_that_dies_repeatedly_only_delays_the_job(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         for number in range(5):
@@ -87,11 +85,11 @@ async def test_an_agent_that_dies_again_and_again_delays_only(
     assert bytes(job.trace) == b"".join(b"line %d\n" % n for n in range(5)) + b"while nobody could connect\n"
 
 
-async def test_no_job_is_asked_for_while_the_agent_cannot_start(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_no_job_is_requested_while_the_agent_cannot_start(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
     environment.is_broken = True
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         await until(lambda: environment.calls["connect"] >= 3)
         assert coordinator.requests == []
@@ -100,35 +98,35 @@ async def test_no_job_is_asked_for_while_the_agent_cannot_start(
         await coordinator.until_over(job)
 
 
-async def test_no_job_is_asked_for_when_the_disk_is_full(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_no_job_is_requested_when_the_disk_is_full(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
     environment.disk_free_bytes = 1000
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         await coordinator.enqueue("true")
-        await until(lambda: environment.calls["usage"] == 2)  # both askers have looked, and wait
+        await until(lambda: environment.calls["usage"] == 2)  # both polls have read it and wait
         assert coordinator.requests == []
 
 
 async def test_two_runners_share_the_last_slot(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    """While both want the one slot, neither request is held, so each gets its turn."""
+    """While both runners need the only slot, no request is held, so they take turns."""
     other = f'[[runners]]\nname = "other"\nurl = "{coordinator.url}"\ntoken = "{OTHER_TOKEN}"\nexecutor = "shell"\n'
-    bench.write_config(concurrent=1, extra=other)
+    harness.write_config(concurrent=1, extra=other)
     coordinator.hold_seconds = 3600
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         await coordinator.until(lambda: len(coordinator.requests) >= 8)
         tokens = [headers["runner-token"] for _, headers in coordinator.requests]
         assert tokens.count(OTHER_TOKEN) >= 3
 
 
 async def test_metrics_have_gitlab_runners_names_and_labels(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
     port = free_port()
-    bench.write_config(top=f'listen_address = "127.0.0.1:{port}"')
-    async with bench.manager(environment), aiohttp.ClientSession() as session:
+    harness.write_config(top=f'listen_address = "127.0.0.1:{port}"')
+    async with harness.manager(environment), aiohttp.ClientSession() as session:
         running = await coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.add_result(key, event="started", name="step_script")
@@ -147,7 +145,7 @@ async def test_metrics_have_gitlab_runners_names_and_labels(
     failed = {"runner": "abcdefghi", "runner_name": "bench", "mode": "traditional", "failure_reason": "script_failure"}
     jobs = runner | {"state": "running", "stage": "step_script", "executor_stage": ""}
     assert ("gitlab_runner_jobs", jobs, 1) in samples(during)
-    asked = by_id | {"endpoint": "request_job", "method": "post", "status": "201"}
+    requested = by_id | {"endpoint": "request_job", "method": "post", "status": "201"}
     updated = by_id | {"endpoint": "update_job", "method": "put", "status_class": "2xx"}
     for expected in (
         ("gitlab_runner_jobs_total", runner, 1),
@@ -157,7 +155,7 @@ async def test_metrics_have_gitlab_runners_names_and_labels(
         ("gitlab_runner_failed_jobs_total", failed, 1),
         ("gitlab_runner_job_queue_duration_seconds_count", runner | {"project_jobs_running": "0"}, 1),
         ("gitlab_runner_job_duration_seconds_count", runner | {"mode": "traditional"}, 1),
-        ("gitlab_runner_api_request_statuses_total", asked, 1),
+        ("gitlab_runner_api_request_statuses_total", requested, 1),
         ("gitlab_runner_api_request_duration_seconds_count", updated, 2),
         ("gitlab_runner_errors_total", {"level": "error"}, 0),
     ):

@@ -1,8 +1,8 @@
-"""One job against a strict server and the real agent."""
+"""Single jobs against a strict server and the real agent."""
 
 from pathlib import Path
 
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.manager.core.record import Phase
 from remuda.manager.jobs.journal import Journal
@@ -12,8 +12,8 @@ from remuda.testing.waiting import until
 NO_SOURCES = {"key": "GIT_STRATEGY", "value": "none"}
 
 
-async def test_a_job_succeeds_with_an_exact_trace(bench: ManagerBench, coordinator: Coordinator) -> None:
-    async with bench.manager():
+async def test_a_job_succeeds_with_an_exact_trace(harness: ManagerHarness, coordinator: Coordinator) -> None:
+    async with harness.manager():
         job = await coordinator.enqueue("echo hello", "for n in $(seq 1 5000); do echo line $n; done")
         await coordinator.until_over(job)
     assert job.status == "success"
@@ -25,11 +25,11 @@ async def test_a_job_succeeds_with_an_exact_trace(bench: ManagerBench, coordinat
     assert [result["event"] for result in job.results] == ["started", "finished", "used"]
     assert job.updates[0]["state"] == "running"
     assert "output" not in job.updates[0]
-    assert bench.rows() == 0
+    assert harness.rows() == 0
 
 
-async def test_a_failed_job_tells_exit_code_and_reason(bench: ManagerBench, coordinator: Coordinator) -> None:
-    async with bench.manager():
+async def test_a_failed_job_reports_exit_code_and_reason(harness: ManagerHarness, coordinator: Coordinator) -> None:
+    async with harness.manager():
         job = await coordinator.enqueue("echo before", "exit 7")
         await coordinator.until_over(job)
     assert job.status == "failed"
@@ -38,7 +38,9 @@ async def test_a_failed_job_tells_exit_code_and_reason(bench: ManagerBench, coor
     assert b"before\n" in job.output
 
 
-async def test_variables_masks_and_after_script_reach_the_job(bench: ManagerBench, coordinator: Coordinator) -> None:
+async def test_variables_masks_and_after_script_reach_the_job(
+    harness: ManagerHarness, coordinator: Coordinator
+) -> None:
     variables = [
         {"key": "GIT_STRATEGY", "value": "none"},
         {"key": "NAME", "value": "world"},
@@ -50,54 +52,56 @@ async def test_variables_masks_and_after_script_reach_the_job(bench: ManagerBenc
         {"name": "script", "script": ['echo "$GREETING and $RAW and $SECRET in $CI_PROJECT_DIR"', "pwd", "false"]},
         {"name": "after_script", "script": ['echo "after $CI_JOB_STATUS"'], "when": "always", "allow_failure": True},
     ]
-    async with bench.manager():
+    async with harness.manager():
         job = await coordinator.enqueue(variables=variables, steps=steps)
         await coordinator.until_over(job)
-    work_dir = bench.work_dir
+    work_dir = harness.work_dir
     assert f"hello world and $NAME and [MASKED] in {work_dir}\n".encode() in job.output
     assert f"{work_dir}\n".encode() in job.output
     assert b"after failed\n" in job.output
     assert job.status == "failed"
 
 
-async def test_a_job_may_choose_its_folder(bench: ManagerBench, coordinator: Coordinator) -> None:
-    bench.write_config(extra="[runners.custom_build_dir]\nenabled = true")
+async def test_a_job_may_choose_its_folder(harness: ManagerHarness, coordinator: Coordinator) -> None:
+    harness.write_config(extra="[runners.custom_build_dir]\nenabled = true")
     path = {"key": "GIT_CLONE_PATH", "value": "$CI_BUILDS_DIR/go/src/$CI_CONCURRENT_ID"}
-    async with bench.manager():
+    async with harness.manager():
         job = await coordinator.enqueue("pwd", "echo $CI_PROJECT_DIR of $CI_BUILDS_DIR", variables=[path, NO_SOURCES])
         await coordinator.until_over(job)
-    builds = bench.jobs / "builds"
-    assert f"{builds}/go/src/0\n{builds}/go/src/0 of {builds}\n".encode() in _printed(job)
+    builds = harness.jobs / "builds"
+    assert f"{builds}/go/src/0\n{builds}/go/src/0 of {builds}\n".encode() in script_output(job)
 
 
-async def test_a_folder_that_a_job_may_not_choose_ends_it(bench: ManagerBench, coordinator: Coordinator) -> None:
+async def test_a_job_fails_if_it_may_not_choose_its_folder(harness: ManagerHarness, coordinator: Coordinator) -> None:
     path = {"key": "GIT_CLONE_PATH", "value": "$CI_BUILDS_DIR/go"}
-    async with bench.manager():
+    async with harness.manager():
         job = await coordinator.enqueue("pwd", variables=[path, NO_SOURCES])
         await coordinator.until_over(job)
     assert job.status == "failed"
     assert b"GIT_CLONE_PATH: this runner does not let jobs choose their folder" in job.trace
 
 
-def _printed(job: ServerJob) -> bytes:
+def script_output(job: ServerJob) -> bytes:
     return b"".join(line for line in job.output.splitlines(keepends=True) if not line.startswith(b"\x1b"))
 
 
-async def test_a_server_that_is_no_remuda_cell_gets_no_results(bench: ManagerBench, coordinator: Coordinator) -> None:
+async def test_a_server_that_is_no_remuda_cell_gets_no_results(
+    harness: ManagerHarness, coordinator: Coordinator
+) -> None:
     coordinator.is_remuda = False
-    async with bench.manager():
+    async with harness.manager():
         job = await coordinator.enqueue("true")
         await coordinator.until_over(job)
     assert job.status == "success"
     assert job.results == []
 
 
-async def test_a_canceled_job_runs_its_after_script_and_ends(bench: ManagerBench, coordinator: Coordinator) -> None:
+async def test_a_canceled_job_runs_its_after_script_and_ends(harness: ManagerHarness, coordinator: Coordinator) -> None:
     steps = [
         {"name": "script", "script": ["echo started", "while :; do echo tick; sleep 0.1; done"]},
         {"name": "after_script", "script": ["echo after $CI_JOB_STATUS"], "when": "always", "allow_failure": True},
     ]
-    async with bench.manager():
+    async with harness.manager():
         job = await coordinator.enqueue(steps=steps)
         await coordinator.until(lambda: b"started" in job.output)
         job.status = "canceling"
@@ -107,69 +111,71 @@ async def test_a_canceled_job_runs_its_after_script_and_ends(bench: ManagerBench
     assert b"after canceled" in job.output
 
 
-async def test_an_aborted_job_is_killed_and_forgotten(bench: ManagerBench, coordinator: Coordinator) -> None:
-    number = bench.folder / "pid"
-    async with bench.manager():
+async def test_an_aborted_job_is_killed_and_forgotten(harness: ManagerHarness, coordinator: Coordinator) -> None:
+    number = harness.folder / "pid"
+    async with harness.manager():
         job = await coordinator.enqueue(f"echo $$ > {number}", "while :; do echo tick; sleep 0.1; done")
         await coordinator.until(lambda: b"tick" in job.output)
         job.status = "canceled"
         await coordinator.notify()
-    assert bench.rows() == 0
+    assert harness.rows() == 0
     await until(lambda: not Path(f"/proc/{number.read_text().strip()}").exists())
 
 
 async def test_an_unusable_working_directory_fails_the_job_with_the_cause(
-    bench: ManagerBench, coordinator: Coordinator
+    harness: ManagerHarness, coordinator: Coordinator
 ) -> None:
-    (bench.folder / "occupied").write_text("a file")
-    bench.write_config(extra=f'builds_dir = "{bench.folder}/occupied"')
-    async with bench.manager():
+    (harness.folder / "occupied").write_text("a file")
+    harness.write_config(extra=f'builds_dir = "{harness.folder}/occupied"')
+    async with harness.manager():
         job = await coordinator.enqueue("true")
         await coordinator.until_over(job)
     assert job.updates[-1]["failure_reason"] == "runner_system_failure"
     assert b"ERROR: Job failed (system failure): the working directory" in bytes(job.trace)
 
 
-async def test_a_wrong_git_strategy_fails_the_job_with_the_cause(bench: ManagerBench, coordinator: Coordinator) -> None:
-    async with bench.manager():
+async def test_a_wrong_git_strategy_fails_the_job_with_the_cause(
+    harness: ManagerHarness, coordinator: Coordinator
+) -> None:
+    async with harness.manager():
         job = await coordinator.enqueue("true", variables=[{"key": "GIT_STRATEGY", "value": "carrier pigeon"}])
         await coordinator.until_over(job)
     assert job.updates[-1]["failure_reason"] == "script_failure"
     assert b"ERROR: Job failed: GIT_STRATEGY: 'carrier pigeon' is not supported" in bytes(job.trace)
 
 
-async def test_a_job_that_cannot_be_read_is_failed_at_once(bench: ManagerBench, coordinator: Coordinator) -> None:
-    async with bench.manager():
+async def test_a_job_that_cannot_be_decoded_fails_at_once(harness: ManagerHarness, coordinator: Coordinator) -> None:
+    async with harness.manager():
         job = await coordinator.enqueue(steps="not a list")
         await coordinator.until_over(job)
     assert job.updates[-1]["failure_reason"] == "runner_system_failure"
 
 
-async def test_stopping_leaves_the_job_to_the_agent_and_a_new_start_goes_on(
-    bench: ManagerBench, coordinator: Coordinator
+async def test_a_job_continues_at_the_agent_after_the_manager_was_stopped(
+    harness: ManagerHarness, coordinator: Coordinator
 ) -> None:
-    go = bench.folder / "go"
-    async with bench.manager() as events:
+    go = harness.folder / "go"
+    async with harness.manager() as events:
         job = await coordinator.enqueue("echo first", f"until [ -e {go} ]; do sleep 0.05; done", "echo second")
         await coordinator.until(lambda: b"first\n" in job.output)
         events.stop.set()
-    journal = Journal(bench.data / "journal.sqlite")
+    journal = Journal(harness.data / "journal.sqlite")
     [(_, record)] = journal.jobs()
     journal.close()
     assert record.phase is Phase.STARTED
     go.touch()
-    async with bench.manager():
+    async with harness.manager():
         await coordinator.until_over(job)
     assert job.status == "success"
     assert job.output.count(b"first\n") == 1
     assert job.output.endswith(b"second\n")
 
 
-async def test_draining_takes_no_new_job_and_waits_for_the_running_one(
-    bench: ManagerBench, coordinator: Coordinator
+async def test_draining_accepts_no_new_job_and_waits_for_the_running_one(
+    harness: ManagerHarness, coordinator: Coordinator
 ) -> None:
-    go = bench.folder / "go"
-    async with bench.manager() as events:
+    go = harness.folder / "go"
+    async with harness.manager() as events:
         job = await coordinator.enqueue("echo first", f"until [ -e {go} ]; do sleep 0.05; done")
         await coordinator.until(lambda: b"first" in job.output)
         await coordinator.until(lambda: coordinator.held == 2)
@@ -180,14 +186,16 @@ async def test_draining_takes_no_new_job_and_waits_for_the_running_one(
         await coordinator.until_over(job)
     assert job.status == "success"
     assert late.status == "pending"
-    assert bench.rows() == 0
+    assert harness.rows() == 0
 
 
-async def test_draining_ends_after_its_time_and_leaves_the_job(bench: ManagerBench, coordinator: Coordinator) -> None:
-    bench.write_config(top='[remuda]\ndrain_timeout = "1s"')
-    async with bench.manager() as events:
+async def test_draining_ends_at_its_timeout_while_the_job_runs(
+    harness: ManagerHarness, coordinator: Coordinator
+) -> None:
+    harness.write_config(top='[remuda]\ndrain_timeout = "1s"')
+    async with harness.manager() as events:
         job = await coordinator.enqueue("echo first", "sleep 60")
         await coordinator.until(lambda: b"first" in job.output)
         events.drain.set()
     assert job.status == "running"
-    assert bench.rows() == 1
+    assert harness.rows() == 1

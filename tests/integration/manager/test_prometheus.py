@@ -1,11 +1,11 @@
-"""Metrics as a real Prometheus scrapes them: every name of the table with its type, labels and buckets."""
+"""Metrics as scraped by a real Prometheus: names, types, labels and buckets of the table. Also the health checks."""
 
 from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import web
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 from tests.support.servers.prometheus_server import PROGRAM, prometheus
 
 from remuda.manager.metrics.metric_table import HIGH_CARDINALITY_FLAG, MISSING, SERVED
@@ -23,14 +23,14 @@ NAMES = {
 
 @pytest.mark.skipif(PROGRAM is None, reason="Prometheus is not installed: make packages")
 async def test_every_metric_has_gitlab_runners_name_type_labels_and_buckets(
-    tmp_path: Path, bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+    tmp_path: Path, harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
     address = f"127.0.0.1:{free_port()}"
-    bench.write_config(
+    harness.write_config(
         top=f'listen_address = "{address}"', extra=f"[runners.feature_flags]\n{HIGH_CARDINALITY_FLAG} = true"
     )
     coordinator.fail_once("PUT", lambda _: web.Response(status=502))
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         failing = await coordinator.enqueue("false")
         key = await environment.agent.job()
         await environment.agent.add_result(key, event="started", name="step_script")
@@ -50,53 +50,53 @@ async def test_every_metric_has_gitlab_runners_name_type_labels_and_buckets(
         await coordinator.enqueue("true")
         running = await environment.agent.job()
         async with prometheus(tmp_path / "prometheus", address) as peer:
-            await peer.until_known("gitlab_runner_jobs")
+            await peer.wait_for_metric("gitlab_runner_jobs")
             series, types = await peer.series(), await peer.types()
             saturation = await peer.value("max(gitlab_runner_jobs) / max(gitlab_runner_concurrent)")
-            own = await peer.value("remuda_manager_saturation")
+            reported = await peer.value("remuda_manager_saturation")
         await environment.agent.end(running)
-    assert saturation == own == 0.25
+    assert saturation == reported == 0.25
     absent = set()
     for family in SERVED.values():
         for pattern in NAMES[family.kind]:
-            found = series.pop(pattern.format(family.name), None)
-            if found is None:
+            samples = series.pop(pattern.format(family.name), None)
+            if samples is None:
                 absent.add(family.name)
                 continue
             labels = {*family.labels, *(("le",) if pattern.endswith("_bucket") else ())}
-            # What is empty counts as left out in Prometheus.
-            assert all(set(one) <= labels for one in found), (family.name, found)
-            given = {name for one in found for name in one}
-            assert labels - given <= {"branch", "go_version", "built_at", "executor_stage"}, (family.name, found)
+            # Prometheus omits labels with an empty value.
+            assert all(set(sample) <= labels for sample in samples), (family.name, samples)
+            present = {name for sample in samples for name in sample}
+            assert labels - present <= {"branch", "go_version", "built_at", "executor_stage"}, (family.name, samples)
             if pattern.endswith("_bucket"):
-                ends = {float(one["le"]) for one in found if one["le"] != "+Inf"}
-                assert ends == set(family.buckets), family.name
+                buckets = {float(sample["le"]) for sample in samples if sample["le"] != "+Inf"}
+                assert buckets == set(family.buckets), family.name
         assert types.get(family.name, types.get(family.name.removesuffix("_total"))) == family.kind, family.name
-    # Those of machines are there when machines are: see tests/integration/autoscaling/test_metrics.py.
-    of_machines = ("fleeting_", "gitlab_runner_autoscaling_", "remuda_manager_scaling_")
-    assert absent == {name for name in SERVED if name.startswith(of_machines)}
+    # Metrics of machines exist only with machines: see tests/integration/autoscaling/test_metrics.py.
+    machine_prefixes = ("fleeting_", "gitlab_runner_autoscaling_", "remuda_manager_scaling_")
+    assert absent == {name for name in SERVED if name.startswith(machine_prefixes)}
     assert {name for name in series if name.startswith(("gitlab_runner", "remuda", "fleeting"))} == set()
     assert not set(MISSING) & set(types)
 
 
-async def test_health_says_how_the_process_is(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_health_endpoints(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
     address = f"127.0.0.1:{free_port()}"
-    bench.write_config(top=f'listen_address = "{address}"')
-    async with bench.manager(environment) as events, aiohttp.ClientSession() as session:
+    harness.write_config(top=f'listen_address = "{address}"')
+    async with harness.manager(environment) as events, aiohttp.ClientSession() as session:
 
-        async def look(path: str) -> tuple[int, str]:
+        async def fetch(path: str) -> tuple[int, str]:
             async with session.get(f"http://{address}/health/{path}") as answer:
                 return answer.status, (await answer.text()).strip()
 
-        assert await look("ready") == await look("live") == (200, "running")
+        assert await fetch("ready") == await fetch("live") == (200, "running")
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         events.drain.set()
-        while (state := await look("ready")) == (200, "running"):
+        while (state := await fetch("ready")) == (200, "running"):
             pass
         assert state == (503, "graceful-shutdown")
-        assert await look("live") == (200, "graceful-shutdown")
+        assert await fetch("live") == (200, "graceful-shutdown")
         await environment.agent.end(key)
         await coordinator.until_over(job)

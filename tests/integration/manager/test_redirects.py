@@ -1,4 +1,4 @@
-"""Tokens stay with the server that they are for, whatever it redirects to."""
+"""Tokens are sent only to the server that they belong to, also if it redirects."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -7,6 +7,7 @@ import pytest
 from aiohttp import web
 
 from remuda.lib.clock import SystemClock
+from remuda.wire.http_session import HttpSession
 from remuda.wire.runner_api import RunnerInfo
 from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import Server, new_session
@@ -16,7 +17,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def served(handler: Handler, host: str) -> AsyncIterator[str]:
+async def serve(handler: Handler, host: str) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", handler)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -29,27 +30,27 @@ async def served(handler: Handler, host: str) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+def create_client(url: str, session: HttpSession, token: str) -> RunnerClient:
+    server = Server(url=url, session=session, clock=SystemClock())
+    return RunnerClient(server, token=token, system_id="s_1", info=RunnerInfo())
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"], ids=["nearby", "by the library"])
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_no_call_goes_to_another_server(host: str, status: int) -> None:
-    strangers: list[str] = []
+async def test_no_call_is_redirected_to_another_server(host: str, status: int) -> None:
+    leaked_calls: list[str] = []
 
-    async def strange(request: web.Request) -> web.Response:
-        strangers.append(f"{request.method} {request.path} {dict(request.headers)} {await request.text()}")
+    async def record_call(request: web.Request) -> web.Response:
+        leaked_calls.append(f"{request.method} {request.path} {dict(request.headers)} {await request.text()}")
         return web.Response(status=204)
 
-    async with served(strange, "127.0.0.3") as elsewhere:
+    async with serve(record_call, "127.0.0.3") as elsewhere:
 
         async def redirect(request: web.Request) -> web.Response:
             return web.Response(status=status, headers={"Location": elsewhere + request.path_qs})
 
-        async with served(redirect, host) as url, new_session() as session:
-            client = RunnerClient(
-                Server(url=url, session=session, clock=SystemClock()),
-                token="glrt-secret",
-                system_id="s_1",
-                info=RunnerInfo(),
-            )
+        async with serve(redirect, host) as url, new_session() as session:
+            client = create_client(url, session, "glrt-secret")
             offer = await client.request_job(request_id="0" * 32)
             assert offer.status == status
             if status in (307, 308):
@@ -60,28 +61,26 @@ async def test_no_call_goes_to_another_server(host: str, status: int) -> None:
             async with UserClient(url, "glpat-secret") as user:
                 with pytest.raises(RefusedError, match=r"redirects to http://127.0.0.3, where your token is not sent"):
                     await user.call("GET", "/api/v4/user")
-    assert strangers == []
+    assert leaked_calls == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"], ids=["nearby", "by the library"])
-async def test_the_same_server_gets_the_whole_call_again(host: str) -> None:
-    seen: list[tuple[str, str, str]] = []
+async def test_a_redirect_on_the_same_server_repeats_the_whole_call(host: str) -> None:
+    requests: list[tuple[str, str, str]] = []
 
     async def handle(request: web.Request) -> web.Response:
-        seen.append((request.method, request.path, await request.text()))
+        requests.append((request.method, request.path, await request.text()))
         if request.path.startswith("/api"):
             return web.Response(status=307, headers={"Location": f"/moved{request.path_qs}"})
         return web.Response(status=202)
 
-    async with served(handle, host) as url, new_session() as session:
-        client = RunnerClient(
-            Server(url=url, session=session, clock=SystemClock()), token="glrt-1", system_id="s_1", info=RunnerInfo()
-        )
+    async with serve(handle, host) as url, new_session() as session:
+        client = create_client(url, session, "glrt-1")
         assert (await client.patch_trace(7, "glcbt-1", 0, b"log")).status == 202
-    assert seen == [("PATCH", "/api/v4/jobs/7/trace", "log"), ("PATCH", "/moved/api/v4/jobs/7/trace", "log")]
+    assert requests == [("PATCH", "/api/v4/jobs/7/trace", "log"), ("PATCH", "/moved/api/v4/jobs/7/trace", "log")]
 
 
-async def test_a_server_that_redirects_for_ever_is_left() -> None:
+async def test_the_number_of_redirects_is_limited() -> None:
     calls = 0
 
     async def handle(request: web.Request) -> web.Response:
@@ -89,9 +88,7 @@ async def test_a_server_that_redirects_for_ever_is_left() -> None:
         calls += 1
         return web.Response(status=307, headers={"Location": request.path_qs})
 
-    async with served(handle, "127.0.0.1") as url, new_session() as session:
-        client = RunnerClient(
-            Server(url=url, session=session, clock=SystemClock()), token="glrt-1", system_id="s_1", info=RunnerInfo()
-        )
+    async with serve(handle, "127.0.0.1") as url, new_session() as session:
+        client = create_client(url, session, "glrt-1")
         assert (await client.patch_trace(7, "glcbt-1", 0, b"log")).status == 307
     assert calls == 6

@@ -1,4 +1,4 @@
-"""Registering a runner: the server is asked, the file keeps what its author wrote."""
+"""Registration of a runner: the server is asked, and the configuration file keeps its comments and other runners."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from remuda.testing.coordinator import RUNNER_TOKEN, Coordinator
 
 async def test_a_created_runner_is_verified_and_written(tmp_path: Path, coordinator: Coordinator) -> None:
     path = tmp_path / "deep" / "config.toml"
-    wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, name="builder", values={"limit": 3})
-    assert await register(path, wanted) == 7
+    registration = Registration(url=coordinator.url, token=RUNNER_TOKEN, name="builder", values={"limit": 3})
+    assert await register(path, registration) == 7
     [runner] = load(path).config.runners
     assert (runner.name, runner.token, runner.id, runner.executor, runner.limit) == (
         "builder",
@@ -26,10 +26,10 @@ async def test_a_created_runner_is_verified_and_written(tmp_path: Path, coordina
     assert [name for name, _ in coordinator.requests] == ["POST /api/v4/runners/verify"]
 
 
-async def test_a_registration_token_makes_a_runner(tmp_path: Path, coordinator: Coordinator) -> None:
+async def test_a_registration_token_creates_a_runner(tmp_path: Path, coordinator: Coordinator) -> None:
     path = tmp_path / "config.toml"
-    wanted = Registration(url=coordinator.url, token="GR1348941registration", tags=("linux", "big"))
-    assert await register(path, wanted) == 8
+    registration = Registration(url=coordinator.url, token="GR1348941registration", tags=("linux", "big"))
+    assert await register(path, registration) == 8
     assert load(path).config.runners[0].token == "glrtr-made-by-the-server"
 
 
@@ -51,7 +51,7 @@ async def test_comments_and_other_runners_survive(tmp_path: Path, coordinator: C
 @pytest.mark.parametrize(
     ("token", "words"), [("glrt-wrong", "403.*not valid"), ("GR1348941wrong", "410.*registration tokens")]
 )
-async def test_a_token_the_server_refuses_changes_nothing(
+async def test_a_refused_token_changes_nothing(
     tmp_path: Path, coordinator: Coordinator, token: str, words: str
 ) -> None:
     path = tmp_path / "config.toml"
@@ -60,14 +60,12 @@ async def test_a_token_the_server_refuses_changes_nothing(
     assert not path.exists()
 
 
-async def test_a_server_that_is_not_there_says_so(tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RegisterError, match="cannot be reached"):
         await register(tmp_path / "config.toml", Registration(url="http://127.0.0.1:1", token=RUNNER_TOKEN))
 
 
-async def test_a_file_that_would_not_work_is_refused_before_the_server_is_asked(
-    tmp_path: Path, coordinator: Coordinator
-) -> None:
+async def test_an_invalid_file_is_refused_before_the_server_is_asked(tmp_path: Path, coordinator: Coordinator) -> None:
     path = tmp_path / "config.toml"
     for text, words in (
         ("concurrent = 0\n", "concurrent"),
@@ -75,19 +73,19 @@ async def test_a_file_that_would_not_work_is_refused_before_the_server_is_asked(
         ("", "^nothing was registered or written, .*executor"),
     ):
         path.write_text(text)
-        wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, executor="shell" if text else "kubernetes")
+        registration = Registration(url=coordinator.url, token=RUNNER_TOKEN, executor="shell" if text else "kubernetes")
         with pytest.raises(ConfigError, match=words):
-            await register(path, wanted)
+            await register(path, registration)
         assert path.read_text() == text
     assert coordinator.requests == []
 
 
 async def test_the_same_runner_twice_is_refused(tmp_path: Path, coordinator: Coordinator) -> None:
     path = tmp_path / "config.toml"
-    wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN)
-    await register(path, wanted)
+    registration = Registration(url=coordinator.url, token=RUNNER_TOKEN)
+    await register(path, registration)
     with pytest.raises(ConfigError, match="two"):
-        await register(path, wanted)
+        await register(path, registration)
 
 
 async def test_a_failed_registration_leaves_no_file(tmp_path: Path, coordinator: Coordinator) -> None:
@@ -102,14 +100,14 @@ async def test_sections_and_a_template(tmp_path: Path, coordinator: Coordinator)
         '[[runners]]\n  token = "not this"\n  limit = 9\n  [runners.docker]\n    image = "alpine:3"\n'
         '    memory = "1g"\n  [[runners.docker.services]]\n    name = "redis:7"\n'
     )
-    wanted = Registration(
+    registration = Registration(
         url=coordinator.url,
         token=RUNNER_TOKEN,
         executor="docker",
         template=template,
         values={"limit": 2, "docker": {"memory": "2g", "volumes": ["/cache"]}},
     )
-    await register(path, wanted)
+    await register(path, registration)
     [runner] = load(path).config.runners
     assert (runner.token, runner.limit, runner.docker.image) == (RUNNER_TOKEN, 2, "alpine:3")
     assert (runner.docker.memory, runner.docker.volumes, runner.docker.services[0].name) == (
@@ -119,19 +117,19 @@ async def test_sections_and_a_template(tmp_path: Path, coordinator: Coordinator)
     )
     template.write_text("concurrent = 1\n")
     with pytest.raises(ConfigError, match=r"exactly one \[\[runners\]\]"):
-        await register(path, wanted)
+        await register(path, registration)
 
 
-async def test_what_belongs_to_the_server_is_refused_with_a_created_runner(
-    tmp_path: Path, coordinator: Coordinator
-) -> None:
-    wanted = Registration(url=coordinator.url, token=RUNNER_TOKEN, tags=("linux",), locked=False, maximum_timeout=600)
-    with pytest.raises(RegisterError, match="--tag-list, --locked, --maximum-timeout: set on the server"):
-        await register(tmp_path / "config.toml", wanted)
+async def test_options_of_the_server_are_refused_for_a_created_runner(tmp_path: Path, coordinator: Coordinator) -> None:
+    registration = Registration(
+        url=coordinator.url, token=RUNNER_TOKEN, tags=("linux",), locked=False, maximum_timeout=600
+    )
+    with pytest.raises(RegisterError, match="--tag-list, --locked, --maximum-timeout: stored on the server"):
+        await register(tmp_path / "config.toml", registration)
     assert coordinator.requests == []
 
 
-async def test_a_link_to_the_file_stays_one(tmp_path: Path, coordinator: Coordinator) -> None:
+async def test_a_symlink_to_the_file_is_kept(tmp_path: Path, coordinator: Coordinator) -> None:
     real = tmp_path / "real.toml"
     real.write_text("concurrent = 3 # three\n")
     (tmp_path / "config.toml").symlink_to(real)

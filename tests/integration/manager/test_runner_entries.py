@@ -1,4 +1,4 @@
-"""Runners of a file and their real cell: verify, unregister, new tokens; by commands and by the manager itself."""
+"""Runner entries of a configuration file with a real cell: verify, unregister, list, and new tokens."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 from tests.support.cells.served_cell import ADMIN_TOKEN, ServedCell
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.cli.main import call
 from remuda.lib.clock import VirtualClock
@@ -22,7 +22,7 @@ from remuda.wire.runner_client import RunnerClient, RunnerReply
 HEAD = "# mine\nconcurrent = 2 # two\n"
 
 
-def section(url: str, token: str, name: str, more: str = "") -> str:
+def runner_section(url: str, token: str, name: str, more: str = "") -> str:
     return (
         f'\n[[runners]]\n  # the runner {name}\n  name = "{name}"\n  url = "{url}"\n  token = "{token}"\n'
         f'  executor = "shell"\n{more}'
@@ -31,14 +31,14 @@ def section(url: str, token: str, name: str, more: str = "") -> str:
 
 @pytest.fixture
 def config(tmp_path: Path, cell: ServedCell) -> Path:
-    """Two runners of the cell, and one that it does not know."""
+    """A file with two runners of the cell, and one that the cell does not know."""
     path = tmp_path / "config.toml"
-    one, two = cell.new_runner().token, cell.new_runner().token
+    first, second = cell.new_runner().token, cell.new_runner().token
     path.write_text(
         HEAD
-        + section(cell.url, one, "one")
-        + section(cell.url, two, "two")
-        + section(cell.url, "glrt-t1_never-heard-of-it", "lost")
+        + runner_section(cell.url, first, "one")
+        + runner_section(cell.url, second, "two")
+        + runner_section(cell.url, "glrt-t1_never-heard-of-it", "lost")
     )
     return path
 
@@ -47,7 +47,7 @@ def names(path: Path) -> list[str]:
     return [runner.name for runner in load(path).config.runners]
 
 
-def test_verify_says_who_is_known(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reports_each_runner(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["manager", "verify", "--config", str(config), "--name", "one"]) == 0
     assert call(["manager", "verify", "--config", str(config)]) == 1
     out = capsys.readouterr().out
@@ -57,7 +57,7 @@ def test_verify_says_who_is_known(config: Path, capsys: pytest.CaptureFixture[st
     assert names(config) == ["one", "two", "lost"]
 
 
-def test_verify_takes_out_what_the_server_does_not_know(config: Path) -> None:
+def test_verify_with_delete_removes_unknown_runners(config: Path) -> None:
     assert call(["manager", "verify", "--config", str(config), "--delete"]) == 1
     assert names(config) == ["one", "two"]
     text = config.read_text()
@@ -66,7 +66,7 @@ def test_verify_takes_out_what_the_server_does_not_know(config: Path) -> None:
     assert call(["manager", "verify", "--config", str(config)]) == 0
 
 
-def test_a_server_that_is_away_takes_nothing_out(config: Path) -> None:
+def test_an_unreachable_server_removes_nothing(config: Path) -> None:
     config.write_text(config.read_text().replace("http://127.0.0.1:", "http://127.0.0.1:1/").replace("1//", "1/"))
     before = config.read_text()
     with pytest.raises(RegisterError, match="cannot be reached"):
@@ -86,25 +86,25 @@ def test_unregister_leaves_the_runner_on_the_server(config: Path, cell: ServedCe
         call(["manager", "unregister", "--config", str(config), "--name", "one"])
 
 
-def test_a_registered_runner_goes_for_good(tmp_path: Path, cell: ServedCell) -> None:
+def test_unregister_deletes_a_registered_runner(tmp_path: Path, cell: ServedCell) -> None:
     cell.api("PUT", "/application/settings", {"allow_runner_registration_token": True})
     token = cell.send("GET", "/api/remuda/v1/registration_token", None, PRIVATE_TOKEN=ADMIN_TOKEN).json()["token"]
     config = tmp_path / "config.toml"
     words = ["manager", "register", "--url", cell.url, "--registration-token", token, "--config", str(config)]
     call([*words, "--tag-list", "linux, big", "--maximum-timeout", "3600", "--name", "old way"])
     [runner] = load(config).config.runners
-    made = cell.api("GET", f"/runners/{runner.id}", None).json()
-    assert (made["tag_list"], made["maximum_timeout"], made["run_untagged"]) == (["linux", "big"], 3600, False)
+    created = cell.api("GET", f"/runners/{runner.id}", None).json()
+    assert (created["tag_list"], created["maximum_timeout"], created["run_untagged"]) == (["linux", "big"], 3600, False)
     call(["manager", "unregister", "--config", str(config), "--url", cell.url, "--token", runner.token])
     assert cell.api("GET", f"/runners/{runner.id}", None).status == 404
 
 
-def test_the_environment_says_what_no_option_says(
+def test_the_environment_provides_missing_options(
     tmp_path: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "config.toml"
-    given = {"CI_SERVER_URL": cell.url, "CI_SERVER_TOKEN": cell.new_runner().token, "CONFIG_FILE": str(config)}
-    for name, value in (given | {"RUNNER_EXECUTOR": "docker", "DOCKER_IMAGE": "alpine:3"}).items():
+    server = {"CI_SERVER_URL": cell.url, "CI_SERVER_TOKEN": cell.new_runner().token, "CONFIG_FILE": str(config)}
+    for name, value in (server | {"RUNNER_EXECUTOR": "docker", "DOCKER_IMAGE": "alpine:3"}).items():
         monkeypatch.setenv(name, value)
     call(["manager", "register", "--non-interactive", "--docker-volumes", "/cache", "--docker-volumes", "/more"])
     [runner] = load(config).config.runners
@@ -112,7 +112,7 @@ def test_the_environment_says_what_no_option_says(
     assert runner.docker.volumes == ("/cache", "/more")
 
 
-def test_a_new_token_is_in_the_file_and_the_old_one_ends(config: Path, cell: ServedCell) -> None:
+def test_reset_token_replaces_the_token(config: Path, cell: ServedCell) -> None:
     old = load(config).config.runners[0].token
     call(["manager", "reset-token", "--config", str(config), "--name", "one"])
     new = load(config).config.runners[0].token
@@ -123,7 +123,7 @@ def test_a_new_token_is_in_the_file_and_the_old_one_ends(config: Path, cell: Ser
     assert config.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_person_resets_a_token_that_does_not_count_any_more(config: Path, cell: ServedCell) -> None:
+def test_an_invalid_token_is_reset_with_a_personal_token(config: Path, cell: ServedCell) -> None:
     runner = load(config).config.runners[0]
     number = cell.api("POST", "/runners/verify", {"token": runner.token}).json()["id"]
     text = (
@@ -143,7 +143,7 @@ def test_a_token_of_the_environment_cannot_be_reset(
 ) -> None:
     token = cell.new_runner().token
     monkeypatch.setenv("THE_TOKEN", token)
-    config.write_text(HEAD + section("${THE_URL}", "$THE_TOKEN", "one"))
+    config.write_text(HEAD + runner_section("${THE_URL}", "$THE_TOKEN", "one"))
     monkeypatch.setenv("THE_URL", cell.url)
     assert call(["manager", "verify", "--config", str(config)]) == 0
     with pytest.raises(RegisterError, match="comes from the environment"):
@@ -152,24 +152,26 @@ def test_a_token_of_the_environment_cannot_be_reset(
 
 
 def test_the_list_shows_no_token(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = [runner.token for runner in load(config).config.runners]
+    tokens = [runner.token for runner in load(config).config.runners]
     call(["manager", "list", "--config", str(config)])
     call(["manager", "list", "--config", str(config), "--output", "json"])
     out = capsys.readouterr().out
-    assert not any(token in out for token in whole)
-    assert [one["name"] for one in json.loads(out[out.index("[\n") :])] == ["one", "two", "lost"]
+    assert not any(token in out for token in tokens)
+    assert [entry["name"] for entry in json.loads(out[out.index("[\n") :])] == ["one", "two", "lost"]
     with pytest.raises(ConfigError, match="there is no such file"):
         call(["manager", "list", "--config", f"{config}.none"])
 
 
-async def test_the_manager_renews_a_token_in_time(tmp_path: Path, cell: ServedCell) -> None:
-    """At three quarters of its life, and not before; other runners keep theirs."""
+async def test_the_manager_renews_a_token_before_it_expires(tmp_path: Path, cell: ServedCell) -> None:
+    """Renewal is at three quarters of its lifetime. Other runners keep their tokens."""
     clock = VirtualClock()
     config = tmp_path / "config.toml"
     ending, lasting = cell.new_runner().token, cell.new_runner().token
     times = "  token_obtained_at = 2025-06-01T00:00:00Z\n  token_expires_at = {}\n"
     ends, never = times.format("2025-07-01T00:00:00Z"), times.format("0001-01-01T00:00:00Z")
-    config.write_text(HEAD + section(cell.url, ending, "ends", ends) + section(cell.url, lasting, "lasts", never))
+    config.write_text(
+        HEAD + runner_section(cell.url, ending, "ends", ends) + runner_section(cell.url, lasting, "lasts", never)
+    )
     saved: list[bool] = []
     rotation = TokenRotation(config, clock, on_save=saved.append)
     await rotation.renew_due()
@@ -186,34 +188,36 @@ async def test_the_manager_renews_a_token_in_time(tmp_path: Path, cell: ServedCe
     assert saved == [True]
 
 
-async def test_a_running_manager_goes_on_with_the_new_token(tmp_path: Path, cell: ServedCell) -> None:
+async def test_a_running_manager_uses_the_new_token(tmp_path: Path, cell: ServedCell) -> None:
     old = cell.new_runner().token
     times = "  token_obtained_at = 2020-01-01T00:00:00Z\n  token_expires_at = 2020-02-01T00:00:00Z\n"
-    bench = ManagerBench(tmp_path, cell)
+    harness = ManagerHarness(tmp_path, cell)
     port = free_port()
-    bench.config.write_text(f'listen_address = "127.0.0.1:{port}"\n' + HEAD + section(cell.url, old, "ends", times))
-    async with bench.manager():
-        await until(lambda: load(bench.config).config.runners[0].token != old)
+    harness.config.write_text(
+        f'listen_address = "127.0.0.1:{port}"\n' + HEAD + runner_section(cell.url, old, "ends", times)
+    )
+    async with harness.manager():
+        await until(lambda: load(harness.config).config.runners[0].token != old)
         metrics = await asyncio.to_thread(urlopen, f"http://127.0.0.1:{port}/metrics")
         assert b"gitlab_runner_configuration_saved_total 1" in metrics.read()
         assert cell.api("POST", "/runners/verify", {"token": old}).status == 403
         await asyncio.to_thread(cell.new_project, "app", "job: {script: [echo renewed]}")
-        assert (await cell.ended_jobs())["job"]["status"] == "success"
-    await bench.close()
+        assert (await cell.wait_for_jobs())["job"]["status"] == "success"
+    await harness.close()
 
 
-def test_what_somebody_writes_while_a_token_is_renewed_stays(
+def test_changes_of_the_file_during_a_reset_are_kept(
     config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reset = RunnerClient.reset_token
     before = load(config).config.runners
 
-    async def slowly(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
+    async def reset_and_edit(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
         reply = await reset(client, runner_id=runner_id, personal=personal)
         config.write_text(config.read_text().replace("concurrent = 2", "concurrent = 7"))
         return reply
 
-    monkeypatch.setattr(RunnerClient, "reset_token", slowly)
+    monkeypatch.setattr(RunnerClient, "reset_token", reset_and_edit)
     call(["manager", "reset-token", "--config", str(config), "--name", "two"])
     loaded = load(config).config
     assert loaded.concurrent == 7
@@ -222,74 +226,74 @@ def test_what_somebody_writes_while_a_token_is_renewed_stays(
     assert call(["manager", "verify", "--config", str(config), "--name", "two"]) == 0
 
 
-def test_a_new_token_is_kept_also_when_the_file_cannot_be_read_any_more(
+def test_a_new_token_is_kept_if_the_file_becomes_invalid(
     config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reset = RunnerClient.reset_token
 
-    async def slowly(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
+    async def reset_and_break(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
         reply = await reset(client, runner_id=runner_id, personal=personal)
         config.write_text("concurrent = ")
         return reply
 
-    monkeypatch.setattr(RunnerClient, "reset_token", slowly)
+    monkeypatch.setattr(RunnerClient, "reset_token", reset_and_break)
     call(["manager", "reset-token", "--config", str(config), "--name", "two"])
     assert call(["manager", "verify", "--config", str(config), "--name", "two"]) == 0
 
 
-def _write_meanwhile(config: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """As a manager does that runs beside: a runner gets a new token while the server is asked about another one."""
-    ask = getattr(RunnerClient, name)
+def _write_during_call(config: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Change the file during the client method `name`, as a manager does that renews another token meanwhile."""
+    original = getattr(RunnerClient, name)
 
-    async def slowly(client: RunnerClient, *arguments: Any) -> RunnerReply:
-        reply: RunnerReply = await ask(client, *arguments)
+    async def call_and_write(client: RunnerClient, *arguments: Any) -> RunnerReply:
+        reply: RunnerReply = await original(client, *arguments)
         config.write_text(config.read_text().replace("# the runner two", "renewed = true"))
         return reply
 
-    monkeypatch.setattr(RunnerClient, name, slowly)
+    monkeypatch.setattr(RunnerClient, name, call_and_write)
 
 
 @pytest.mark.parametrize(
-    ("asked", "words", "left"),
+    ("method", "words", "expected"),
     [
         ("unregister", ["unregister", "--name", "lost"], ["one", "two"]),
         ("verify", ["verify", "--delete"], ["one", "two"]),
         ("verify", ["register", "--name", "new"], ["one", "two", "lost", "new"]),
     ],
 )
-def test_what_is_written_while_a_server_is_asked_stays(
-    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch, asked: str, words: list[str], left: list[str]
+def test_changes_of_the_file_during_a_call_are_kept(
+    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch, method: str, words: list[str], expected: list[str]
 ) -> None:
     if words[0] == "register":
         words = [*words, "--url", cell.url, "--token", cell.new_runner().token, "--non-interactive"]
-    _write_meanwhile(config, monkeypatch, asked)
+    _write_during_call(config, monkeypatch, method)
     call(["manager", *words, "--config", str(config)])
-    assert names(config) == left
+    assert names(config) == expected
     assert "renewed = true" in config.read_text()
     assert [path.name for path in config.parent.glob("*lock*")] == []
 
 
-async def test_a_manager_that_stops_keeps_the_token_that_the_server_is_making(
+async def test_a_stopping_manager_stores_the_new_token(
     tmp_path: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = cell.new_runner().token
     times = "  token_obtained_at = 2020-01-01T00:00:00Z\n  token_expires_at = 2020-02-01T00:00:00Z\n"
-    bench = ManagerBench(tmp_path, cell)
-    bench.config.write_text(HEAD + section(cell.url, old, "ends", times))
-    reset, made, may_arrive = RunnerClient.reset_token, asyncio.Event(), asyncio.Event()
+    harness = ManagerHarness(tmp_path, cell)
+    harness.config.write_text(HEAD + runner_section(cell.url, old, "ends", times))
+    reset, is_reset, may_arrive = RunnerClient.reset_token, asyncio.Event(), asyncio.Event()
 
-    async def slowly(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
+    async def reset_slowly(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
         reply = await reset(client, runner_id=runner_id, personal=personal)
-        made.set()
+        is_reset.set()
         await may_arrive.wait()
         return reply
 
-    monkeypatch.setattr(RunnerClient, "reset_token", slowly)
-    async with bench.manager() as events:
-        await made.wait()
+    monkeypatch.setattr(RunnerClient, "reset_token", reset_slowly)
+    async with harness.manager() as events:
+        await is_reset.wait()
         events.stop.set()
         asyncio.get_running_loop().call_later(0.2, may_arrive.set)
-    new = load(bench.config).config.runners[0].token
+    new = load(harness.config).config.runners[0].token
     assert new != old
     assert cell.api("POST", "/runners/verify", {"token": new}).status == 200
-    await bench.close()
+    await harness.close()

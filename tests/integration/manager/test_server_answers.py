@@ -1,11 +1,11 @@
-"""Every odd thing a server may answer, and what the manager makes of it."""
+"""Unusual answers of a server, and how the manager handles them."""
 
 import asyncio
 from zlib import crc32
 
 import pytest
 from aiohttp import web
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.testing.coordinator import Coordinator, Fault
 from remuda.testing.environment import FakeEnvironment
@@ -28,11 +28,11 @@ def answer(status: int, **headers: str) -> web.Response:
     ],
     ids=["503", "429", "500", "418", "cut"],
 )
-async def test_a_call_that_fails_once_costs_nothing(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment, endpoint: str, fault: Fault
+async def test_a_call_that_fails_once_is_repeated(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment, endpoint: str, fault: Fault
 ) -> None:
     coordinator.fail_once(endpoint, fault)
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.write(key, b"some bytes\n")
@@ -43,15 +43,15 @@ async def test_a_call_that_fails_once_costs_nothing(
     assert coordinator.faults == []
     assert (job.status, bytes(job.trace), job.epoch) == ("success", b"some bytes\n", 1)
     assert environment.agent.closed == [key]
-    assert bench.rows() == 0
+    assert harness.rows() == 0
 
 
-async def test_retries_of_one_call_carry_the_same_request_id(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_retries_of_one_call_have_the_same_request_id(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
     for _ in range(4):
         coordinator.fail_once("PUT", lambda _: answer(502))
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.end(key)
@@ -61,10 +61,10 @@ async def test_retries_of_one_call_carry_the_same_request_id(
     assert ids[5] != ids[0]
 
 
-async def test_a_job_that_was_handed_out_to_a_cut_connection_is_the_same_job(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_a_job_that_was_handed_out_to_a_cut_connection_is_received_again(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    bench.write_config(concurrent=1)
+    harness.write_config(concurrent=1)
     coordinator.lease_seconds = 3600
     job = await coordinator.enqueue("true")
 
@@ -73,7 +73,7 @@ async def test_a_job_that_was_handed_out_to_a_cut_connection_is_the_same_job(
         job.leased_at = asyncio.get_running_loop().time()
 
     coordinator.fail_once("POST /api/v4/jobs/request", hand_out_and_cut)
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         key = await environment.agent.job()
         await environment.agent.end(key)
         await coordinator.until_over(job)
@@ -81,9 +81,9 @@ async def test_a_job_that_was_handed_out_to_a_cut_connection_is_the_same_job(
 
 
 async def test_a_job_that_is_refused_at_the_acknowledgement_never_starts(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         coordinator.fail_once("PUT", lambda _: answer(403))
         refused = await coordinator.enqueue("true")
         await coordinator.until(lambda: any(name.startswith("PUT") for name, _ in coordinator.requests))
@@ -98,9 +98,9 @@ async def test_a_job_that_is_refused_at_the_acknowledgement_never_starts(
 
 
 async def test_the_final_state_waits_while_the_server_stores_the_trace(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.write(key, b"0123456789")
@@ -109,16 +109,16 @@ async def test_the_final_state_waits_while_the_server_stores_the_trace(
         coordinator.fail_once("PUT", lambda _: answer(412, X_GitLab_Trace_Update_Interval="1"))
         await environment.agent.end(key)
         await coordinator.until(lambda: not coordinator.faults)
-        job.trace.clear()  # that is why it asked for everything again
+        job.trace.clear()  # the server lost the trace, so it answered 412
         await coordinator.until_over(job)
     assert bytes(job.trace) == b"0123456789"
     assert job.offsets == [0, 0]
 
 
 async def test_a_server_that_lost_part_of_the_trace_gets_it_again(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.write(key, b"0123456789")
@@ -132,9 +132,9 @@ async def test_a_server_that_lost_part_of_the_trace_gets_it_again(
     assert job.offsets == [0, 10, 4]
 
 
-async def test_a_server_that_is_down_for_a_while_misses_nothing(bench: ManagerBench, coordinator: Coordinator) -> None:
-    go, done = bench.folder / "go", bench.folder / "done"
-    async with bench.manager():
+async def test_a_server_that_was_down_gets_the_whole_log(harness: ManagerHarness, coordinator: Coordinator) -> None:
+    go, done = harness.folder / "go", harness.folder / "done"
+    async with harness.manager():
         job = await coordinator.enqueue(
             "echo first",
             f"until [ -e {go} ]; do sleep 0.05; done",
@@ -152,21 +152,21 @@ async def test_a_server_that_is_down_for_a_while_misses_nothing(bench: ManagerBe
     assert [line for line in lines if line.startswith("line ")] == [f"line {n}" for n in range(1, 2001)]
 
 
-async def test_a_runner_that_is_refused_asks_again_soon(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_a_refused_runner_requests_again_soon(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
     for _ in range(2):
         coordinator.fail_once("POST /api/v4/jobs/request", lambda _: answer(403))
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         await environment.agent.end(await environment.agent.job())
         await coordinator.until_over(job)
 
 
-async def test_a_silent_job_is_heard_of_and_hears_of_its_cancellation(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_a_silent_job_sends_keep_alives_and_is_canceled(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    async with bench.manager(environment, keep_alive_seconds=0.2):
+    async with harness.manager(environment, keep_alive_seconds=0.2):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.write(key, b"some bytes\n")
@@ -179,10 +179,10 @@ async def test_a_silent_job_is_heard_of_and_hears_of_its_cancellation(
     assert job.status == "canceled"
 
 
-async def test_results_begin_again_where_the_server_stands(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_results_continue_at_the_position_of_the_server(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         job = await coordinator.enqueue("true")
         key = await environment.agent.job()
         for name in ("one", "two", "three"):
@@ -196,32 +196,32 @@ async def test_results_begin_again_where_the_server_stands(
     assert [result["name"] for result in job.results] == ["one", "two", "three", "four"]
 
 
-async def test_a_job_that_nobody_foresaw_fails_and_frees_its_slot(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_a_job_that_cannot_be_compiled_fails_and_frees_its_slot(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    bench.write_config(concurrent=1)
-    async with bench.manager(environment):
-        odd = await coordinator.enqueue("true", git_info={"repo_url": "http://cell/a\0b.git", "sha": "0" * 40})
-        await coordinator.until_over(odd)
+    harness.write_config(concurrent=1)
+    async with harness.manager(environment):
+        invalid = await coordinator.enqueue("true", git_info={"repo_url": "http://cell/a\0b.git", "sha": "0" * 40})
+        await coordinator.until_over(invalid)
         job = await coordinator.enqueue("true")
         await environment.agent.end(await environment.agent.job())
         await coordinator.until_over(job)
-    assert (odd.status, odd.updates[-1]["failure_reason"]) == ("failed", "runner_system_failure")
-    assert b"the runner manager could not start the job: ValueError" in bytes(odd.trace)
+    assert (invalid.status, invalid.updates[-1]["failure_reason"]) == ("failed", "runner_system_failure")
+    assert b"the runner manager could not start the job: ValueError" in bytes(invalid.trace)
     assert job.status == "success"
 
 
-async def test_a_repository_whose_address_nobody_can_read_harms_no_other_job(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_an_invalid_repository_url_does_not_affect_other_jobs(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    async with bench.manager(environment):
-        odd = await coordinator.enqueue(
+    async with harness.manager(environment):
+        invalid = await coordinator.enqueue(
             "true", git_info={"repo_url": "http://[::1/p.git", "sha": "0" * 40, "ref": "main"}
         )
         good = await coordinator.enqueue("true")
         await environment.agent.until(lambda: len(environment.agent.jobs) == 2)
         for key in list(environment.agent.jobs):
             await environment.agent.end(key)
-        await coordinator.until(lambda: odd.is_over and good.is_over)
-    assert (odd.status, good.status) == ("success", "success")
-    assert bench.rows() == 0
+        await coordinator.until(lambda: invalid.is_over and good.is_over)
+    assert (invalid.status, good.status) == ("success", "success")
+    assert harness.rows() == 0

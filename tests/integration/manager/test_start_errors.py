@@ -1,4 +1,4 @@
-"""What stops a manager from starting, in words an operator can act on."""
+"""Errors that prevent a manager or its agent from starting, with messages for the operator."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.lib.clock import SystemClock
 from remuda.manager.environments import local
@@ -19,39 +19,39 @@ from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 
 
-async def test_one_manager_per_data_folder(
-    bench: ManagerBench, coordinator: Coordinator, environment: FakeEnvironment
+async def test_a_data_folder_is_used_by_one_manager_at_a_time(
+    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
 ) -> None:
-    async with bench.manager(environment):
+    async with harness.manager(environment):
         with pytest.raises(DataFolderError, match="in use by another manager"):
-            await ManagerService(bench.config, bench.data, environment=environment).run(asyncio.Event())
+            await ManagerService(harness.config, harness.data, environment=environment).run(asyncio.Event())
 
 
-async def test_a_port_in_use_is_named(bench: ManagerBench, environment: FakeEnvironment) -> None:
+async def test_a_port_in_use_is_named(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        bench.write_config(top=f'listen_address = "{address}"')
+        harness.write_config(top=f'listen_address = "{address}"')
         with pytest.raises(ManagerError, match=f"listen_address: {address} cannot be used"):
-            await ManagerService(bench.config, bench.data, environment=environment).run(asyncio.Event())
+            await ManagerService(harness.config, harness.data, environment=environment).run(asyncio.Event())
 
 
-async def test_tls_files_that_are_not_there_are_named(bench: ManagerBench, environment: FakeEnvironment) -> None:
-    bench.write_config(extra='tls-ca-file = "/nowhere/ca.pem"')
+async def test_missing_tls_files_are_an_error(harness: ManagerHarness, environment: FakeEnvironment) -> None:
+    harness.write_config(extra='tls-ca-file = "/nowhere/ca.pem"')
     with pytest.raises(ManagerError, match="tls files cannot be used"):
-        await ManagerService(bench.config, bench.data, environment=environment).run(asyncio.Event())
+        await ManagerService(harness.config, harness.data, environment=environment).run(asyncio.Event())
 
 
-async def test_the_command_says_what_is_wrong_and_exits_with_2(bench: ManagerBench) -> None:
-    bench.config.write_text("concurrent = 1\n")
-    process = await bench.spawn()
+async def test_the_command_exits_with_2_and_names_the_error(harness: ManagerHarness) -> None:
+    harness.config.write_text("concurrent = 1\n")
+    process = await harness.spawn()
     async with asyncio.timeout(20):
         assert await process.wait() == 2
-    output = (bench.folder / "manager.out").read_text()
+    output = (harness.folder / "manager.out").read_text()
     assert "there is no [[runners]] section" in output
     assert "Traceback" not in output
 
 
-async def test_an_agent_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_that_hangs_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "HELLO_SECONDS", 0.1)
     monkeypatch.setattr(local, "START_SECONDS", 2.0)
     async with AgentProcess(tmp_path / "agent") as agent:

@@ -1,4 +1,4 @@
-"""Jobs of a pipeline file, from a real cell through a real manager and agent."""
+"""Jobs of a pipeline file, with a real cell, manager and agent."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.cli.main import call
 from remuda.lib.clock import SystemClock
@@ -16,7 +16,7 @@ from remuda.manager.environments.port import JobPlace, PreparedPlace
 from remuda.manager.errors import EnvironmentLostError
 from remuda.testing.waiting import wait_until
 
-FIRST = """
+PIPELINE_FILE = """
 variables: {WHAT: tools}
 build:
   stage: build
@@ -51,13 +51,12 @@ fails:
 
 
 @pytest.fixture
-def bench(cell_bench: ManagerBench) -> ManagerBench:
-    """It runs two jobs at a time."""
-    cell_bench.write_config(concurrent=2)
-    return cell_bench
+def harness(cell_harness: ManagerHarness) -> ManagerHarness:
+    cell_harness.write_config(concurrent=2)
+    return cell_harness
 
 
-FORGES = """
+FORGED_LOG = """
 forge:
   script:
     - echo before it
@@ -80,25 +79,25 @@ forge:
 """
 
 
-async def test_a_job_that_writes_to_its_own_log(cell: ServedCell, bench: ManagerBench) -> None:
-    """It has a token for it; what stays is what its runner logged."""
-    cell.new_project("app", FORGES)
-    async with bench.manager():
-        jobs = await cell.ended_jobs()
+async def test_a_job_that_writes_to_its_own_log(cell: ServedCell, harness: ManagerHarness) -> None:
+    """Its token allows it, but the stored log is the one that the runner sent."""
+    cell.new_project("app", FORGED_LOG)
+    async with harness.manager():
+        jobs = await cell.wait_for_jobs()
     assert jobs["forge"]["status"] == "success", jobs["forge"]["log"]
     log = jobs["forge"]["log"]
-    # The line that shows the script is the runner's own.
+    # The runner itself logs the script.
     assert "FORGED\n" not in log.replace('b"FORGED', "")
     assert log.index("before it") < log.rindex("after it")
     assert b"\nremuda_cell_trace_mismatches_total 0.0\n" in cell.send("GET", "/-/metrics").body
 
 
-async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: ManagerBench) -> None:
-    cell.new_project("app", FIRST, **{"file.txt": "text\n"})
-    async with bench.manager():
-        first = await cell.ended_jobs()
+async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, harness: ManagerHarness) -> None:
+    cell.new_project("app", PIPELINE_FILE, **{"file.txt": "text\n"})
+    async with harness.manager():
+        first = await cell.wait_for_jobs()
         assert cell.api("POST", "/projects/1/pipeline?ref=main").status == 201
-        second = await cell.ended_jobs(2)
+        second = await cell.wait_for_jobs(2)
     assert [first[name]["status"] for name in ("build", "use", "fails")] == ["success", "success", "failed"]
     log = first["build"]["log"]
     assert (
@@ -106,19 +105,19 @@ async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, bench: Manag
     )
     assert log.index("Saving cache tools-main") < log.index("Uploading artifacts as junit")
     assert "version 7 with this" in first["use"]["log"]
-    assert {one["file_type"] for one in first["build"]["artifacts"]} >= {"junit", "codequality", "dotenv"}
-    assert "archive" not in {one["file_type"] for one in first["build"]["artifacts"]}
-    assert "archive" in {one["file_type"] for one in first["fails"]["artifacts"]}
+    assert {file["file_type"] for file in first["build"]["artifacts"]} >= {"junit", "codequality", "dotenv"}
+    assert "archive" not in {file["file_type"] for file in first["build"]["artifacts"]}
+    assert "archive" in {file["file_type"] for file in first["fails"]["artifacts"]}
     assert "from the cache" in second["build"]["log"]
     assert "The files have not changed since this cache was saved" in second["build"]["log"]
-    assert len(list((bench.jobs / "cache/root/app@protected").glob("tools-main*.zip"))) == 1
+    assert len(list((harness.jobs / "cache/root/app@protected").glob("tools-main*.zip"))) == 1
 
 
 @pytest.mark.parametrize("force", [False, True])
 async def test_a_silent_job_learns_at_once_that_it_is_canceled(
-    cell: ServedCell, bench: ManagerBench, tmp_path: Path, force: bool
+    cell: ServedCell, harness: ManagerHarness, tmp_path: Path, force: bool
 ) -> None:
-    """By the next sign of life it would learn it in an hour."""
+    """The next keep-alive is an hour away."""
     script = f"echo begun; echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 3600"
     cell.new_project("app", f"silent:\n  script: ['{script}']\n  after_script: [echo tidied up]\n")
     [pushed] = await asyncio.to_thread(cell.until_pipelines, 1)
@@ -128,23 +127,23 @@ async def test_a_silent_job_learns_at_once_that_it_is_canceled(
     def is_logged() -> bool:
         return b"begun" in cell.api("GET", f"{path}/trace").body and (tmp_path / "pid").exists()
 
-    async with bench.manager(keep_alive_seconds=3600):
+    async with harness.manager(keep_alive_seconds=3600):
         await asyncio.to_thread(wait_until, is_logged, "the job runs", seconds=60)
         process = Path("/proc") / (tmp_path / "pid").read_text().strip()
         assert cell.api("POST", f"{path}/cancel{'?force=true' if force else ''}").status == 201
-        jobs = await cell.ended_jobs()
+        jobs = await cell.wait_for_jobs()
         await asyncio.to_thread(wait_until, lambda: not process.exists(), "its script ends", seconds=60)
     assert jobs["silent"]["status"] == "canceled"
     assert force or "tidied up" in jobs["silent"]["log"]
 
 
-async def test_the_cell_knows_what_the_manager_has_room_for(cell: ServedCell, bench: ManagerBench) -> None:
-    def told() -> list[Any]:
-        return [one["load"] for one in cell.api("GET", "/runners/1/managers").json() if one["load"]]
+async def test_the_cell_knows_what_the_manager_has_room_for(cell: ServedCell, harness: ManagerHarness) -> None:
+    def reported_loads() -> list[Any]:
+        return [manager["load"] for manager in cell.api("GET", "/runners/1/managers").json() if manager["load"]]
 
-    async with bench.manager():
-        await asyncio.to_thread(wait_until, lambda: bool(told()), "the manager says what it has to do", seconds=30)
-    assert told() == [{"running": 0, "free": 2, "saturation": 0.0}]
+    async with harness.manager():
+        await asyncio.to_thread(wait_until, lambda: bool(reported_loads()), "the manager has sent its load", seconds=30)
+    assert reported_loads() == [{"running": 0, "free": 2, "saturation": 0.0}]
 
 
 NESTED = """
@@ -168,37 +167,37 @@ outputs: {said: "${{ steps.say.outputs.said }}"}
 
 
 async def test_steps_that_call_steps_are_stored_and_shown_as_a_tree(
-    cell: ServedCell, bench: ManagerBench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cell: ServedCell, harness: ManagerHarness, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cell.new_project("app", NESTED, **{"steps/greet/func.yml": GREET})
-    async with bench.manager():
-        [job] = (await cell.ended_jobs()).values()
+    async with harness.manager():
+        [job] = (await cell.wait_for_jobs()).values()
     monkeypatch.setenv("REMUDA_URL", cell.url)
     monkeypatch.setenv("REMUDA_TOKEN", cell.token)
     capsys.readouterr()
     assert await asyncio.to_thread(call, ["job", "show", str(job["id"]), "--steps", "--output", "json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    sources, greet, last = shown["steps"]
+    document = json.loads(capsys.readouterr().out)
+    sources, greet, last = document["steps"]
     assert (sources["name"], sources["origin"], sources["steps"]) == ("get_sources", "compiled", [])
     assert (greet["inputs"], greet["outputs"]) == ({"who": "world"}, {"said": "hello world"})
     assert greet["resolved"]["digest"].startswith("sha256:")
     [say] = greet["steps"]
     assert (say["path"], say["status"], say["exit_code"]) == ("/greet/say", "success", 0)
     assert (last["status"], last["exit_code"], last["fault"]) == ("failure", 4, "user")
-    spent = shown["times"]["split"]["parts"]
-    assert sum(spent.values()) == pytest.approx(shown["times"]["split"]["total_seconds"], abs=1e-6)
-    own = sum(step["seconds"] or 0.0 for step in shown["times"]["steps"] if step["path"] in ("/greet", "/last"))
-    assert spent["script"] == pytest.approx(own, abs=1e-3)
+    parts = document["times"]["split"]["parts"]
+    assert sum(parts.values()) == pytest.approx(document["times"]["split"]["total_seconds"], abs=1e-6)
+    own = sum(step["seconds"] or 0.0 for step in document["times"]["steps"] if step["path"] in ("/greet", "/last"))
+    assert parts["script"] == pytest.approx(own, abs=1e-3)
     assert await asyncio.to_thread(call, ["job", "show", str(job["id"]), "--steps"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    [line] = [line for line in told if "greet" in line]
+    lines = capsys.readouterr().out.splitlines()
+    [line] = [line for line in lines if "greet" in line]
     assert line.startswith("    ✓ greet ")
     assert f"{greet['resolved']['digest'][:19]}, gave said=hello world" in line
-    assert any(line.startswith("      ✓ say ") for line in told)
+    assert any(line.startswith("      ✓ say ") for line in lines)
 
 
-class BreaksOnce(LocalEnvironment):
-    """The first job finds no room here."""
+class FailsOnce(LocalEnvironment):
+    """The first job fails because its machine is lost."""
 
     broken = False
 
@@ -210,13 +209,13 @@ class BreaksOnce(LocalEnvironment):
 
 
 async def test_a_job_that_the_machine_lost_before_its_script_is_tried_again(
-    cell: ServedCell, bench: ManagerBench
+    cell: ServedCell, harness: ManagerHarness
 ) -> None:
     cell.new_project("app", "build: {script: [echo made]}\n")
-    async with bench.manager(BreaksOnce(bench.jobs, clock=SystemClock(), idle_exit_seconds=5)):
-        jobs = await cell.ended_jobs()
+    async with harness.manager(FailsOnce(harness.jobs, clock=SystemClock(), idle_exit_seconds=5)):
+        jobs = await cell.wait_for_jobs()
         [manager] = cell.api("GET", "/runners/1/managers").json()
-    assert manager["capacity"] == 2, "as many as it runs at a time"
+    assert manager["capacity"] == 2, "the value of `concurrent`"
     assert jobs["build"]["status"] == "success"
     lost, done = (
         cell.send("GET", f"/api/remuda/v1/jobs/{number}", PRIVATE_TOKEN=cell.token).json() for number in (1, 2)

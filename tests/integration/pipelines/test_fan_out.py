@@ -1,22 +1,24 @@
+"""The example pipeline `fan-out` in a real cell: parallel jobs, `needs` and optional needs."""
+
 import json
 from typing import Any
 
 
-def test_counts_come_together_along_the_needs(clone: Any) -> None:
-    ended = clone("fan-out").pushed()
-    assert ended.status == "success", ended.states
-    assert set(ended.states.values()) == {"success"}
-    assert len(ended.states) == 23
-    words = json.loads(ended.files("merge")["words.json"])
+def test_results_of_parallel_jobs_are_merged_along_the_needs(clone: Any) -> None:
+    outcome = clone("fan-out").push_and_wait()
+    assert outcome.status == "success", outcome.statuses
+    assert set(outcome.statuses.values()) == {"success"}
+    assert len(outcome.statuses) == 23
+    words = json.loads(outcome.files("merge")["words.json"])
     assert (words["the"], words["horse"], words["missing"]) == (9, 3, 1)
-    assert ended.files("total lines") == {"total-lines.txt": "8\n"}
-    assert list(ended.files("split 2/4")) == ["shards/2.txt"]
+    assert outcome.files("total lines") == {"total-lines.txt": "8\n"}
+    assert list(outcome.files("split 2/4")) == ["shards/2.txt"]
 
 
-def test_an_optional_need_is_waited_for_when_it_is_there(clone: Any) -> None:
+def test_a_job_waits_for_an_optional_need_that_exists(clone: Any) -> None:
     work = clone("fan-out")
     work.push()
-    ended = work.started(variables={"PROOFREAD": "yes"})
-    assert ended.status == "success", ended.states
-    assert ended.said("proofread")[-1] == "reading 3 texts"
-    assert ended.jobs["merge"].started_at >= ended.jobs["proofread"].finished_at
+    outcome = work.start_and_wait(variables={"PROOFREAD": "yes"})
+    assert outcome.status == "success", outcome.statuses
+    assert outcome.output("proofread")[-1] == "reading 3 texts"
+    assert outcome.jobs["merge"].started_at >= outcome.jobs["proofread"].finished_at

@@ -1,39 +1,41 @@
+"""The example pipeline `merge-requests` in a real cell: branch and merge request pipelines."""
+
 from typing import Any
 
 HEAD = "refs/merge-requests/7/head"
 
 
-def test_a_branch_and_its_merge_request_run_once_each_in_their_turn(clone: Any) -> None:
+def test_a_branch_or_its_merge_request_has_one_pipeline_per_push(clone: Any) -> None:
     work = clone("merge-requests")
-    ended = work.pushed()
-    assert (ended.status, ended.pipeline.name) == ("success", "Default branch")
-    assert ended.states == dict.fromkeys(
+    outcome = work.push_and_wait()
+    assert (outcome.status, outcome.pipeline.name) == ("success", "Default branch")
+    assert outcome.statuses == dict.fromkeys(
         ["old branch check", "old default branch check", "tests", "slow tests", "baseline"], "success"
     )
-    assert ended.files("baseline") == {"baseline.txt": "Hello, all.\n"}
+    assert outcome.files("baseline") == {"baseline.txt": "Hello, all.\n"}
 
     work.git("checkout", "--quiet", "-b", "feature")
     work.commit("Greet louder", **{"greet.sh": '#!/bin/sh\necho "HELLO, ${1:-nobody}!"\n'})
-    branch = work.pushed("feature")
+    branch = work.push_and_wait("feature")
     assert (branch.status, branch.pipeline.name) == ("success", "Branch feature")
-    assert branch.states == dict.fromkeys(["old branch check", "shell files", "tests"], "success")
+    assert branch.statuses == dict.fromkeys(["old branch check", "shell files", "tests"], "success")
 
-    request = work.pushed(f"feature:{HEAD}")
+    request = work.push_and_wait(f"feature:{HEAD}")
     assert (request.status, request.pipeline.source) == ("success", "merge_request_event")
     assert (request.pipeline.name, request.pipeline.ref) == ("Merge request !7", HEAD)
-    assert request.states == {
+    assert request.statuses == {
         **dict.fromkeys(["old merge request check", "commits", "shell files", "tests", "approve"], "success"),
         "slow tests": "manual",
     }
     assert request.files("tests") == {"said.txt": "HELLO, changed!\n"}
-    assert "merge request 7" in request.said("commits")[0]
+    assert "merge request 7" in request.output("commits")[0]
 
-    # From now on the merge request stands for the branch.
+    # From now on only the merge request has a pipeline, not the branch.
     work.commit("Write of it", **{"README.md": "# Greetings\n"})
-    request = work.pushed("feature", f"feature:{HEAD}")
+    request = work.push_and_wait("feature", f"feature:{HEAD}")
     assert request.pipeline.source == "merge_request_event"
-    assert request.status == "success", request.states
-    assert {"documents", "shell files"} <= request.states.keys()
+    assert request.status == "success", request.statuses
+    assert {"documents", "shell files"} <= request.statuses.keys()
 
 
 def test_a_bad_subject_fails_the_merge_request(clone: Any) -> None:
@@ -41,7 +43,7 @@ def test_a_bad_subject_fails_the_merge_request(clone: Any) -> None:
     work.push(quietly=True)
     work.git("checkout", "--quiet", "-b", "feature")
     work.commit("End with a stop.", **{"notes.txt": "x\n"})
-    ended = work.pushed(f"feature:{HEAD}")
-    assert ended.status == "failed"
-    assert (ended.states["commits"], ended.states["approve"]) == ("failed", "skipped")
-    assert not {"documents", "shell files"} & ended.states.keys()
+    outcome = work.push_and_wait(f"feature:{HEAD}")
+    assert outcome.status == "failed"
+    assert (outcome.statuses["commits"], outcome.statuses["approve"]) == ("failed", "skipped")
+    assert not {"documents", "shell files"} & outcome.statuses.keys()

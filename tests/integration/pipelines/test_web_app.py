@@ -1,44 +1,46 @@
+"""The example pipeline `web-app` in a real cell: caches, review apps and redundant pipelines."""
+
 from typing import Any
 
 
-def test_the_second_pipeline_finds_the_cache(clone: Any, cell: Any) -> None:
+def test_the_second_pipeline_uses_the_cache(clone: Any, cell: Any) -> None:
     work = clone("web-app")
-    ended = work.pushed()
-    assert ended.status == "success", ended.states
-    assert ended.states == {
+    outcome = work.push_and_wait()
+    assert outcome.status == "success", outcome.statuses
+    assert outcome.statuses == {
         **dict.fromkeys(["install", "lint", "unit 1/2", "unit 2/2", "bundle", "staging"], "success"),
         "unit of the old engine": "failed",
         "production": "manual",
     }
-    assert ended.said("install")[-1] == "new, 2 fetched"
-    # Jobs of the same pipeline read what `install` saved.
-    assert "node_modules new, 2 fetched" in ended.said("lint")
-    assert ended.files("bundle")["dist/app.js"].startswith("// production\n")
-    assert "gait is installed" in ended.report("unit 1/2", "junit")
+    assert outcome.output("install")[-1] == "new, 2 fetched"
+    # Jobs of the same pipeline read the cache that `install` saved.
+    assert "node_modules new, 2 fetched" in outcome.output("lint")
+    assert outcome.files("bundle")["dist/app.js"].startswith("// production\n")
+    assert "gait is installed" in outcome.report("unit 1/2", "junit")
 
     work.commit("Change the app", **{"src/more.js": "export const more = 1;\n"})
-    again = work.pushed()
-    assert again.said("install")[-1] == "from the cache, 0 fetched"
+    second = work.push_and_wait()
+    assert second.output("install")[-1] == "from the cache, 0 fetched"
 
-    # Another lock file is another key; what was downloaded is still there.
+    # Another lock file is another cache key; the downloaded packages are still in their cache.
     lock = (work.folder / "package-lock.json").read_text().replace('"lockfileVersion": 3', '"lockfileVersion": 4')
     work.commit("Change the lock", **{"package-lock.json": lock})
-    changed = work.pushed()
-    assert changed.said("install")[-1] == "new, 0 fetched"
+    third = work.push_and_wait()
+    assert third.output("install")[-1] == "new, 0 fetched"
 
 
 def test_a_branch_has_a_review_app_that_can_be_stopped(clone: Any, cell: Any) -> None:
     work = clone("web-app")
     work.push(quietly=True)
-    ended = work.pushed("main:feature/paddock")
-    assert ended.status == "success", ended.states
-    assert (ended.states["review"], ended.states["stop review"]) == ("success", "manual")
-    assert "to review/feature-paddock" in ended.said("review")[-1]
-    ended.jobs["stop review"].play()
-    cell.until(lambda: work.project.jobs.get(ended.jobs["stop review"].id).status == "success", "the app is stopped")
+    outcome = work.push_and_wait("main:feature/paddock")
+    assert outcome.status == "success", outcome.statuses
+    assert (outcome.statuses["review"], outcome.statuses["stop review"]) == ("success", "manual")
+    assert "to review/feature-paddock" in outcome.output("review")[-1]
+    outcome.jobs["stop review"].play()
+    cell.until(lambda: work.project.jobs.get(outcome.jobs["stop review"].id).status == "success", "the app is stopped")
 
 
-def test_a_newer_push_cancels_what_may_be_interrupted(clone: Any, cell: Any) -> None:
+def test_a_newer_push_cancels_interruptible_jobs(clone: Any, cell: Any) -> None:
     work = clone("web-app")
     work.push(quietly=True)
     gate = cell.lab.folder / "never"
@@ -49,8 +51,8 @@ def test_a_newer_push_cancels_what_may_be_interrupted(clone: Any, cell: Any) -> 
     old = work.pipelines(ref="feature/slow")[0]
     cell.until(lambda: work.project.pipelines.get(old.id).status == "running", "the first job runs")
     work.commit("Do not wait", **{"tools/npm": tool})
-    new = work.pushed("main:feature/slow")
-    assert new.status == "success", new.states
-    ended = cell.outcome(work.project, old.id)
-    assert ended.status == "canceled", ended.states
-    assert ended.states["install"] == "canceled"
+    new = work.push_and_wait("main:feature/slow")
+    assert new.status == "success", new.statuses
+    outcome = cell.wait_for_pipeline(work.project, old.id)
+    assert outcome.status == "canceled", outcome.statuses
+    assert outcome.statuses["install"] == "canceled"

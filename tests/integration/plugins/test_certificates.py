@@ -1,4 +1,4 @@
-"""Each side trusts exactly the other's certificate."""
+"""TLS between a host and a plugin: each side trusts only the certificate of the other."""
 
 import asyncio
 import ssl
@@ -11,7 +11,7 @@ from remuda.fleeting.errors import PermanentError
 from remuda.plugins.certificates import NAME, client_context, new_identity, server_context
 
 
-async def greeting(path: Path, server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
+async def exchange_greeting(path: Path, server: ssl.SSLContext, client: ssl.SSLContext) -> bytes:
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
         writer.close()
@@ -24,23 +24,23 @@ async def greeting(path: Path, server: ssl.SSLContext, client: ssl.SSLContext) -
             writer.close()
 
 
-async def test_both_know_each_other(tmp_path: Path) -> None:
+async def test_host_and_plugin_trust_each_other(tmp_path: Path) -> None:
     host, plugin = new_identity(), new_identity()
     server = server_context(plugin, host.certificate.decode())
-    assert await greeting(tmp_path / "a", server, client_context(host, plugin.der)) == b"hello"
+    assert await exchange_greeting(tmp_path / "a", server, client_context(host, plugin.der)) == b"hello"
 
 
 async def test_a_stranger_is_refused_by_either_side(tmp_path: Path) -> None:
     host, plugin, stranger = new_identity(), new_identity(), new_identity()
     server = server_context(plugin, host.certificate.decode())
     for number, client in enumerate((client_context(stranger, plugin.der), client_context(host, stranger.der))):
-        heard = b""
-        # A host learns only after its side of the handshake that it was refused, by an error or by the end.
+        received = b""
+        # A refused host learns this only after its part of the handshake, by an error or by the end of the connection.
         with suppress(ssl.SSLError, ConnectionError):
-            heard = await greeting(tmp_path / str(number), server, client)
-        assert heard == b""
+            received = await exchange_greeting(tmp_path / str(number), server, client)
+        assert received == b""
 
 
-def test_what_is_no_certificate_is_said() -> None:
+def test_an_invalid_certificate_is_an_error() -> None:
     with pytest.raises(PermanentError, match="cannot be read"):
         client_context(new_identity(), b"nothing of the kind" * 5)

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.servers.step_server import StepServer, a_repository
+from tests.support.servers.step_server import StepServer, create_repository
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart
@@ -11,7 +11,7 @@ from remuda.wire.agent_client import JobStart
 
 @pytest.fixture
 def a_job(tmp_path: Path) -> Callable[..., JobStart]:
-    """A job with a working directory of its own; `script` is short for one step of that name."""
+    """Build a job. `script` is short for one step with that name and script."""
 
     def build(job_id: str = "1", *, script: str | list[str] | None = None, **values: Any) -> JobStart:
         if script is not None:
@@ -24,7 +24,7 @@ def a_job(tmp_path: Path) -> Callable[..., JobStart]:
 
 @pytest.fixture
 def run_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> Callable[..., Awaitable[Seen]]:
-    """Run one standard step as a job of its own."""
+    """Run a standard step as the only step of a job."""
 
     async def run(step: str, inputs: dict[str, Any], job_id: str = "1", patience: int = 30, **values: Any) -> Seen:
         entry = {"name": "it", "step": f"builtin://{step}", "inputs": inputs, "origin": "compiled"}
@@ -36,6 +36,6 @@ def run_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> Callable[..
 
 @pytest.fixture
 def commits(server: StepServer, tmp_path: Path) -> list[str]:
-    """A repository with three commits on main; their hashes."""
+    """The hashes of three commits on main of a repository."""
     versions = [{"file": f"version {number}\n"} for number in range(3)]
-    return a_repository(server.root / "group/project.git", tmp_path / "source", *versions)
+    return create_repository(server.root / "group/project.git", tmp_path / "source", *versions)

@@ -1,4 +1,4 @@
-"""A cell in a process of its own whose memory can be measured, spoken to like a `ServedCell`."""
+"""A cell in its own process, so that tests can measure and stop it, with the client methods of `ServedCell`."""
 
 import http.client
 import os
@@ -16,7 +16,7 @@ from remuda.testing.waiting import wait_until
 
 
 class CellProcess(ServedCell):
-    """`remuda cell serve` while the `with` block runs. Settings go in as environment variables."""
+    """Runs `remuda cell serve` while the `with` block runs. Settings become environment variables."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         super().__init__(folder)
@@ -37,13 +37,13 @@ class CellProcess(ServedCell):
                 stderr=sink,
             )
         try:
-            wait_until(self._serves, "the cell serves", 60)
+            wait_until(self._is_healthy, "the cell is healthy", 60)
         except BaseException:
             self.stop()
             raise
         return self
 
-    def _serves(self) -> bool:
+    def _is_healthy(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, self.settings.data.with_suffix(".out").read_text()[-2000:]
         try:
@@ -52,7 +52,7 @@ class CellProcess(ServedCell):
             return False
 
     def connect(self, seconds: float = 300) -> http.client.HTTPConnection:
-        """For tests in which many wait for each other."""
+        """A connection with a long timeout, for tests in which many requests wait for each other."""
         return super().connect(seconds)
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ class CellProcess(ServedCell):
             self._process.wait()
 
     def freeze(self, seconds: float) -> None:
-        """Stop the process for so long, as a machine does that is short of processor time."""
+        """Stop the process (SIGSTOP) for so long, to simulate a lack of processor time."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         time.sleep(seconds)
@@ -73,16 +73,16 @@ class CellProcess(ServedCell):
         return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024
 
     def peak_bytes(self) -> int:
-        """The most memory that the process has ever had resident."""
+        """Peak resident memory of the process."""
         return self._status("VmHWM")
 
-    def open_files(self, ending: str) -> int:
-        """How many descriptors of the process lead to a file whose path contains that."""
+    def open_files(self, part: str) -> int:
+        """Number of open files of the process whose path contains `part`."""
         assert self._process is not None
-        found = 0
+        count = 0
         for link in Path(f"/proc/{self._process.pid}/fd").iterdir():
             try:
-                found += ending in os.readlink(link)
+                count += part in os.readlink(link)
             except OSError:
                 continue
-        return found
+        return count

@@ -1,6 +1,6 @@
-"""A real cell on loopback, in a thread of the test's process, and a runner of a few lines that works against it.
+"""A real cell on loopback in a thread of the test's process, and a minimal client of the Runner API.
 
-For tests of the cell's edge: sockets, git and the stores are real, only the process is shared. Tests that kill
+For tests of the cell's HTTP interface: sockets, git and stores are real, only the process is shared. Tests that kill
 processes use `remuda.testing.lab`.
 """
 
@@ -34,26 +34,24 @@ FEATURES = dict.fromkeys(
     ),
     True,
 )
-"""What a scripted runner can do, unless a test says otherwise."""
+"""Default features of a scripted runner."""
 
-ENDED = ("success", "failed", "canceled")
-"""Statuses of a pipeline that is over."""
+FINAL_STATUSES = ("success", "failed", "canceled")
+"""Final statuses of a pipeline."""
 ADMIN_TOKEN = "glpat-served-cell-administrator"
 HOLD_SECONDS = 240
-"""For how long a scripted runner says that it can wait for a job, where it lets its request be held."""
+"""`hold_seconds` of a scripted runner's long polls."""
 _START_SECONDS = 20
 _STOP_SECONDS = 20
 
 
 @functools.cache
 def log_errors_only() -> None:
-    """Once in a process: a cell in a thread would log to streams that pytest swaps."""
+    """Configure logs once per process, to the original stderr: pytest replaces sys.stderr for each test."""
     configure(level="error", log_format="text", stream=sys.__stderr__)
 
 
 class Answer:
-    """What came back."""
-
     def __init__(self, status: int, headers: http.client.HTTPMessage, body: bytes) -> None:
         self.status = status
         self.headers = headers
@@ -67,10 +65,10 @@ class Answer:
 
 
 class ServedCell:
-    """A cell that serves while the `with` block runs."""
+    """A cell that runs while the `with` block runs."""
 
     def __init__(self, folder: Path, clock: Clock | None = None, **settings: Any) -> None:
-        # Longer than `connect` waits for an answer: a poll that is held and not woken fails its test.
+        # Longer than the timeout of `connect`: a held poll that is not woken fails its test.
         defaults: dict[str, Any] = {"data": folder, "port": 0, "admin_token": ADMIN_TOKEN, "poll_hold_seconds": 120}
         self.settings = CellSettings(**(defaults | settings))
         self.service = CellService(self.settings, clock)
@@ -94,7 +92,6 @@ class ServedCell:
         self.stop()
 
     def stop(self) -> None:
-        """Ask it to stop and wait until it has."""
         if self._loop is not None and self._stop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_STOP_SECONDS)
@@ -119,35 +116,35 @@ class ServedCell:
         await self.service.run(self._stop, ready=ready)
 
     def connect(self, seconds: float = 30) -> http.client.HTTPConnection:
-        """A plain connection."""
         address = urlsplit(self.url)
         assert address.hostname
         return http.client.HTTPConnection(address.hostname, address.port, timeout=seconds)
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """One request as it is; a value becomes JSON. Header names are written with underscores."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        """Send a request. A body that is neither bytes nor an iterator is sent as JSON. In header names, underscores
+        stand for hyphens."""
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
         if body is not None and not isinstance(body, bytes) and not hasattr(body, "__next__"):
             body = json.dumps(body).encode()
-            named.setdefault("Content-Type", "application/json")
+            fields.setdefault("Content-Type", "application/json")
         connection = self.connect()
         try:
-            connection.request(method, path, body, named, encode_chunked=hasattr(body, "__next__"))
+            connection.request(method, path, body, fields, encode_chunked=hasattr(body, "__next__"))
             answer = connection.getresponse()
             return Answer(answer.status, answer.headers, answer.read())
         finally:
             connection.close()
 
     def api(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """One request of the administrator's below /api/v4."""
+        """Send a request below /api/v4 with the administrator's token."""
         return self.send(method, f"/api/v4{path}", body, **({"PRIVATE_TOKEN": self.token} | headers))
 
     def until_metric(self, line: str) -> None:
-        """Wait until the cell's metrics hold this line."""
+        """Wait until the cell's metrics contain this line."""
         wait_until(lambda: f"\n{line}\n" in self.send("GET", "/-/metrics").body.decode(), line)
 
     def until_pipelines(self, count: int, project: str = "root/app") -> list[dict[str, Any]]:
-        """The project's pipelines, newest first, once there are so many."""
+        """Wait until the project has `count` pipelines. Returns them, newest first."""
 
         def list_pipelines() -> list[dict[str, Any]]:
             pipelines: list[dict[str, Any]] = self.api("GET", f"/projects/{quote(project, safe='')}/pipelines").json()
@@ -155,15 +152,16 @@ class ServedCell:
 
         return wait_until(list_pipelines, f"{count} pipelines")
 
-    async def ended_jobs(self, pipelines: int = 1, seconds: float = 90) -> dict[str, dict[str, Any]]:
-        """The jobs of the first project's newest pipeline by name, once it has ended.
+    async def wait_for_jobs(self, pipelines: int = 1, seconds: float = 90) -> dict[str, dict[str, Any]]:
+        """Wait until the newest pipeline of project 1 has ended. Returns its jobs by name.
 
-        `pipelines` is how many there are with it. A job has its `log`, and the results of its `steps` by path.
+        `pipelines` is the number of pipelines that the project has then. Each job has the keys `log` and `steps`, the
+        results of its finished steps by path.
         """
 
         def wait() -> dict[str, dict[str, Any]]:
             path = f"/projects/1/pipelines/{self.until_pipelines(pipelines)[0]['id']}"
-            wait_until(lambda: self.api("GET", path).json()["status"] in ENDED, "the pipeline ends", seconds)
+            wait_until(lambda: self.api("GET", path).json()["status"] in FINAL_STATUSES, "the pipeline ends", seconds)
             jobs = {job["name"]: job for job in self.api("GET", f"{path}/jobs").json()}
             for job in jobs.values():
                 job["log"] = self.api("GET", f"/projects/1/jobs/{job['id']}/trace").body.decode()
@@ -174,10 +172,10 @@ class ServedCell:
         return await asyncio.to_thread(wait)
 
     def new_project(self, name: str, pipeline_file: str = "", **files: str) -> int:
-        """A project with one commit, if there is something to commit."""
-        made = self.api("POST", "/projects", {"name": name})
-        assert made.status == 201, made
-        project_id = int(made.json()["id"])
+        """Create a project, with one commit if there are files. Returns its id."""
+        created = self.api("POST", "/projects", {"name": name})
+        assert created.status == 201, created
+        project_id = int(created.json()["id"])
         if pipeline_file:
             files[".gitlab-ci.yml"] = pipeline_file
         if files:
@@ -187,21 +185,21 @@ class ServedCell:
             assert committed.status == 201, committed
         return project_id
 
-    def let_in_all_jobs(self, project: int | str) -> None:
-        """Switch a project's job token allow list off: jobs of all projects reach it as far as people may."""
+    def disable_job_token_allowlist(self, project: int | str) -> None:
+        """Disable a project's job token allowlist: jobs of other projects then have the access of their users."""
         path = quote(str(project), safe="")
         changed = self.api("PATCH", f"/projects/{path}/job_token_scope", {"enabled": False})
         assert changed.status == 204, changed
 
     def new_runner(self, **settings: Any) -> "ScriptedRunner":
-        """A runner for all projects."""
-        made = self.api("POST", "/user/runners", {"runner_type": "instance_type", **settings})
-        assert made.status == 201, made
-        return ScriptedRunner(self, made.json()["token"])
+        """Create a runner for all projects."""
+        created = self.api("POST", "/user/runners", {"runner_type": "instance_type", **settings})
+        assert created.status == 201, created
+        return ScriptedRunner(self, created.json()["token"])
 
 
 class ScriptedRunner:
-    """Speaks the Runner API as the contract says; every answer is the test's to judge."""
+    """A client of the Runner API. It returns every answer to the test, which checks it."""
 
     def __init__(self, cell: ServedCell, token: str) -> None:
         self.cell = cell
@@ -219,7 +217,7 @@ class ScriptedRunner:
         return answer
 
     def take(self, **more: Any) -> dict[str, Any]:
-        """A job that must be there."""
+        """Request a job, which must be available. Returns its payload."""
         answer = self.ask(**more)
         assert answer.status == 201, answer
         job: dict[str, Any] = answer.json()
@@ -244,14 +242,14 @@ class ScriptedRunner:
     def upload(
         self, job: Mapping[str, Any], content: bytes, *, filename: str = "artifacts.zip", query: str = ""
     ) -> Answer:
-        """POST /jobs/:id/artifacts, chunked and in pieces as a runner does it."""
+        """POST /jobs/:id/artifacts, with chunked encoding as a runner does it."""
         boundary = "1234567890boundary"
         head = (
             f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n'
             "Content-Type: application/octet-stream\r\n\r\n"
         ).encode()
         whole = head + content + f"\r\n--{boundary}--\r\n".encode()
-        pieces = (whole[at : at + 50_000] for at in range(0, len(whole), 50_000))
+        pieces = (whole[start : start + 50_000] for start in range(0, len(whole), 50_000))
         return self.cell.send(
             "POST",
             f"/api/v4/jobs/{job['id']}/artifacts{query}",
@@ -261,5 +259,5 @@ class ScriptedRunner:
         )
 
     def download(self, job: Mapping[str, Any], of: int) -> Answer:
-        """GET /jobs/:id/artifacts with a job's token."""
+        """GET /jobs/:id/artifacts of the job `of`, with the token of `job`."""
         return self.cell.send("GET", f"/api/v4/jobs/{of}/artifacts?direct_download=true", JOB_TOKEN=job["token"])

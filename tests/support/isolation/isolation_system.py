@@ -1,8 +1,8 @@
-"""A whole system in one mode with three jobs: a neighbour that runs, an earlier one that is over, a hostile one.
+"""A complete system in one mode, with a running job (neighbour), a job that has ended (earlier) and a hostile job.
 
-The neighbour has the first slot all the time, the earlier and the hostile job one after the other the second. What the
-hostile job goes for is found by looking at the machine as root, so that it need not guess anything. Everything is in
-one folder and on loopback; what jobs leave in /tmp and in shared memory is removed at the end.
+The neighbour uses the first slot all the time; the earlier and the hostile job use the second one after the other. The
+targets of the hostile job are collected as root, so that it need not guess anything. Everything is in one folder and on
+loopback; leftovers of the jobs in /tmp and in shared memory are removed at the end.
 """
 
 import base64
@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.support.isolation.hostile import MADE
-from tests.support.isolation.promises import Mode
+from tests.support.isolation.hostile import PLANTED
+from tests.support.isolation.isolation_table import Mode
 from tests.support.isolation.relay import relay_into
 from tests.support.servers.docker_engine import DockerEngine
 
@@ -36,7 +36,7 @@ from remuda.testing.lab import Lab, processes
 FIRST_UID = 300_000
 IMAGE = "python:test"
 GATEWAY = "172.17.0.1"
-"""Of Docker's first network, in the engine's namespace."""
+"""Address of the host in Docker's default network, in the engine's namespace."""
 CANARY = "canary-of-the-operator-3f9c"
 POLICY = """
 [runners.remuda.policy]
@@ -45,22 +45,23 @@ insert = [{name = "audit", script = "%s", after = "job"}]
 """
 AUDIT = (
     "echo AUDIT $(id -u) $PATH; (git config --global --list 2>/dev/null || true) | sed s/^/AUDIT-GIT:/; "
-    "(env | grep bent || true) | sed s/^/AUDIT-BENT:/; echo AUDITED"
+    "(env | grep injected || true) | sed s/^/AUDIT-INJECTED:/; echo AUDITED"
 )
-KEPT = "keep"
+LINKED_FILE = "keep"
+"""The only file of the folder to which a job links its working directory."""
 REPORTER = 20
 HERE = Path(__file__).parent
 PYTHON = "/usr/bin/python3"
-"""The system's, which every user can read."""
-OWNER = """
+"""The Python of the system, which every user can read."""
+NEIGHBOUR = """
 neighbour:
-  script: ["%(python)s belongings.py hold %(name)s %(key)d"]
+  script: ["%(python)s job_resources.py hold %(name)s %(key)d"]
 """
 EARLIER = """
 earlier:
-  cache: {key: all, paths: [kept]}
-  script: ["%(python)s belongings.py leave %(name)s %(key)d"]
-  artifacts: {paths: [kept]}
+  cache: {key: all, paths: [cached]}
+  script: ["%(python)s job_resources.py leave %(name)s %(key)d"]
+  artifacts: {paths: [cached]}
 """
 ATTACKER = """
 hostile:
@@ -79,41 +80,41 @@ unpack:
   when: always
   dependencies: [pack]
   script: ["echo unpacked"]
-spoil:
+forge_outputs:
   stage: test
   when: always
   dependencies: []
   script: ["%(python)s hostile.py forge targets.json >/dev/null 2>&1 & sleep 1"]
   artifacts: {paths: [hostile.py]}
-bend:
+inject_variables:
   stage: test
   when: always
   dependencies: []
   variables:
     GIT_STRATEGY: clone
-    PATH: $CI_PROJECT_DIR/bent:/usr/local/bin:/usr/bin:/bin
-    HOME: $CI_PROJECT_DIR/bent
-    XDG_CONFIG_HOME: $CI_PROJECT_DIR/bent
-    BASH_ENV: $CI_PROJECT_DIR/bent/sh
-    ENV: $CI_PROJECT_DIR/bent/sh
-    PYTHONPATH: $CI_PROJECT_DIR/bent
-    GIT_EXEC_PATH: $CI_PROJECT_DIR/bent
-    GIT_SSH_COMMAND: $CI_PROJECT_DIR/bent/sh
-    GIT_ASKPASS: $CI_PROJECT_DIR/bent/sh
-    GIT_TEMPLATE_DIR: $CI_PROJECT_DIR/bent
-    GIT_CONFIG_GLOBAL: $CI_PROJECT_DIR/bent/.gitconfig
+    PATH: $CI_PROJECT_DIR/injected:/usr/local/bin:/usr/bin:/bin
+    HOME: $CI_PROJECT_DIR/injected
+    XDG_CONFIG_HOME: $CI_PROJECT_DIR/injected
+    BASH_ENV: $CI_PROJECT_DIR/injected/sh
+    ENV: $CI_PROJECT_DIR/injected/sh
+    PYTHONPATH: $CI_PROJECT_DIR/injected
+    GIT_EXEC_PATH: $CI_PROJECT_DIR/injected
+    GIT_SSH_COMMAND: $CI_PROJECT_DIR/injected/sh
+    GIT_ASKPASS: $CI_PROJECT_DIR/injected/sh
+    GIT_TEMPLATE_DIR: $CI_PROJECT_DIR/injected
+    GIT_CONFIG_GLOBAL: $CI_PROJECT_DIR/injected/.gitconfig
     GIT_CONFIG_COUNT: "2"
     GIT_CONFIG_KEY_0: core.fsmonitor
-    GIT_CONFIG_VALUE_0: $CI_PROJECT_DIR/bent/sh
+    GIT_CONFIG_VALUE_0: $CI_PROJECT_DIR/injected/sh
     GIT_CONFIG_KEY_1: core.hooksPath
-    GIT_CONFIG_VALUE_1: $CI_PROJECT_DIR/bent
-    MAKEFILES: $CI_PROJECT_DIR/bent/evil.mk
-    CI_COMMIT_SHA: bent
-    CI_COMMIT_TAG: bent
-    GITLAB_USER_LOGIN: bent
-  script: ["echo bent"]
-  cache: {key: bent, paths: [bent]}
-  artifacts: {paths: [bent]}
+    GIT_CONFIG_VALUE_1: $CI_PROJECT_DIR/injected
+    MAKEFILES: $CI_PROJECT_DIR/injected/evil.mk
+    CI_COMMIT_SHA: injected
+    CI_COMMIT_TAG: injected
+    GITLAB_USER_LOGIN: injected
+  script: ["echo injected"]
+  cache: {key: injected, paths: [injected]}
+  artifacts: {paths: [injected]}
 evade:
   stage: test
   when: always
@@ -124,11 +125,11 @@ swap:
   when: always
   dependencies: []
   script: ["%(python)s $PWD/hostile.py swap $PWD/targets.json"]
-look:
+after_swap:
   stage: .post
   when: always
   dependencies: []
-  script: ["echo looked"]
+  script: ["echo after swap"]
 """
 FORGE = """
 forge:
@@ -140,7 +141,7 @@ forge:
     entrypoint: [sh, -c, 'cd "$CI_PROJECT_DIR" && %s hostile.py forge targets.json & sleep 2; exec "$@"', sh]
   script: ["echo inside"]
 """
-"""The image's own entrypoint runs before the container is open, beside the program that opens it."""
+"""The entrypoint of the image forges files before the container is ready, while the agent's program starts in it."""
 STEP = "spec: {}\n---\nexec: {command: [sh, -c, 'echo %s STEP RAN']}\n"
 SPELLINGS = {
     "plain": "../denied",
@@ -155,34 +156,36 @@ LINKS = "ln -s denied alias && mkdir linked && ln -s ../denied/step.yml linked/s
 
 @dataclass(slots=True)
 class Findings:
-    """What happened."""
+    """Results of a run."""
 
-    tries: list[dict[str, Any]] = field(default_factory=list)
-    """What the hostile job says of each try."""
+    attempts: list[dict[str, Any]] = field(default_factory=list)
+    """Reports of the hostile job about its attempts."""
     jobs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By name: the API's job, with log, steps and artifacts."""
+    """Jobs of the API by name, with log, steps and artifact files."""
     dead: list[str] = field(default_factory=list)
-    """Who of the platform did not live through it."""
-    left: list[str] = field(default_factory=list)
-    """Processes of the earlier job when it was over."""
+    """Processes of the platform and the neighbour that were killed or stopped."""
+    leftover_processes: list[str] = field(default_factory=list)
+    """Command lines of processes of the earlier job after its end."""
     marks: list[str] = field(default_factory=list)
-    """What programs of the job left where only root can."""
+    """Files that programs of the job created in a folder that only root can write to."""
     linked: list[str] = field(default_factory=list)
-    """What is in the folder that the job put in the place of its own."""
+    """Files in the folder to which the job linked its working directory."""
     changed: str = ""
-    """What the neighbour found changed."""
+    """Resources that the neighbour found changed."""
     canaries: dict[str, str] = field(default_factory=dict)
-    """Secret texts by whose they are."""
+    """Secrets by their owner."""
 
     def worked(self, attack: str) -> list[str]:
-        """The ways of an attack that worked."""
+        """Descriptions of the successful variants of an attack."""
         return [
-            f"{one['way']}: {one['read'][:80]!r}" for one in self.tries if one["attack"] == attack and one["worked"]
+            f"{attempt['variant']}: {attempt['read'][:80]!r}"
+            for attempt in self.attempts
+            if attempt["attack"] == attack and attempt["worked"]
         ]
 
 
-class Scene:
-    """Use it as a context manager, then `play`."""
+class IsolationSystem:
+    """A context manager that starts the system; `run` runs the jobs."""
 
     def __init__(self, folder: Path, mode: Mode, engine: DockerEngine | None = None) -> None:
         self.mode = mode
@@ -196,10 +199,10 @@ class Scene:
         for part in (self.lab.cell, self.lab.manager):
             part.command[0] = str(python)
         self.findings = Findings()
-        self._names: dict[str, set[str]] = {}
-        """What was in each folder of the targets before the hostile job."""
+        self._file_names: dict[str, set[str]] = {}
+        """Names in each folder of the targets before the hostile job."""
 
-    def __enter__(self) -> "Scene":
+    def __enter__(self) -> "IsolationSystem":
         lab = self.lab
         try:
             self._stack.callback(lab.close)
@@ -219,46 +222,46 @@ class Scene:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def play(self) -> Findings:
-        """Let all jobs run; what came of it."""
-        owner = self._project("neighbour", OWNER, secret=True)
-        neighbour = self._ready(owner, "neighbour")
-        work = next(self._folders("neighbour"))
-        before = self._project("earlier", EARLIER, secret=True)
-        earlier = self._ended(before)["earlier"]
+    def run(self) -> Findings:
+        """Run all jobs. Returns the results."""
+        neighbour_project = self._create_project("neighbour", NEIGHBOUR, secret=True)
+        neighbour = self._wait_until_ready(neighbour_project, "neighbour")
+        work = next(self._work_dirs("neighbour"))
+        earlier_project = self._create_project("earlier", EARLIER, secret=True)
+        earlier = self._wait_for_jobs(earlier_project)["earlier"]
         assert earlier["status"] == "success", earlier["log"]
-        self.findings.left = [" ".join(words) for words in self._processes_of("earlier").values()]
-        targets = self._targets(owner, neighbour, before, earlier)
+        self.findings.leftover_processes = [" ".join(words) for words in self._processes_of("earlier").values()]
+        targets = self._targets(neighbour_project, neighbour, earlier_project, earlier)
         for path in (path for part in targets.values() if isinstance(part, dict) for path in _folders_in(part)):
-            self._names[path] = set(os.listdir(path))
-        eve = self._person("eve", reads=owner)
-        own = self._project("attacker", ATTACKER, targets=targets, token=eve)
-        self.findings.jobs |= self._ended(own)
+            self._file_names[path] = set(os.listdir(path))
+        eve = self._create_user("eve", reads=neighbour_project)
+        own_project = self._create_project("attacker", ATTACKER, targets=targets, token=eve)
+        self.findings.jobs |= self._wait_for_jobs(own_project)
         self._read_report()
         self.findings.marks = os.listdir(targets["marks"])
         self.findings.linked = sorted(os.listdir(targets["linked"]))
-        self.findings.dead = self._dead(targets)
+        self.findings.dead = self._dead_processes(targets)
         (work / "release").touch()
-        self.findings.jobs |= self._ended(owner)
+        self.findings.jobs |= self._wait_for_jobs(neighbour_project)
         log = self.findings.jobs["neighbour"]["log"]
         self.findings.changed = log.partition("changed by others: ")[2].partition("\n")[0].strip()
         return self.findings
 
     def _install(self) -> Path:
-        """An installation that users of jobs can read, as they are in /usr: standard steps run as them. Its Python."""
+        """Install Remuda where the users of jobs can read it, because they run standard steps. Returns its Python."""
         installed = self.folder / "installed"
         subprocess.run([PYTHON, "-m", "venv", "--without-pip", installed], check=True)
         [packages] = installed.glob("lib/python*/site-packages")
         shutil.copytree(Path(remuda.__file__).parent, packages / "remuda")
-        # What only cell, manager and agent import stays where it is.
+        # Other packages, which only cell, manager and agent import, are used from this environment.
         (packages / "rest.pth").write_text("\n".join(sysconfig.get_path(kind) for kind in ("purelib", "platlib")))
         return installed / "bin/python"
 
     def _config(self, token: str) -> str:
         lab = self.lab
         text = (
-            f'concurrent = 2\ncheck_interval = 1\n[[runners]]\nname = "scene"\nurl = "{lab.url}"\ntoken = "{token}"\n'
-            f'executor = "{"docker" if self._engine else "shell"}"\n'
+            f'concurrent = 2\ncheck_interval = 1\n[[runners]]\nname = "isolation"\nurl = "{lab.url}"\n'
+            f'token = "{token}"\nexecutor = "{"docker" if self._engine else "shell"}"\n'
         )
         if self._engine is not None:
             text += f'[runners.docker]\nhost = "{self._engine.host}"\npull_policy = "never"\nimage = "{IMAGE}"\n'
@@ -269,8 +272,10 @@ class Scene:
             text += "sandbox = true\n"
         return text + POLICY % AUDIT.replace("\\", "\\\\").replace('"', '\\"')
 
-    def _project(self, name: str, text: str, *, secret: bool = False, targets: Any = None, token: str = "") -> int:
-        """A project with one commit, and with it one pipeline."""
+    def _create_project(
+        self, name: str, text: str, *, secret: bool = False, targets: Any = None, token: str = ""
+    ) -> int:
+        """Create a project with one commit, which starts a pipeline. Returns its id."""
         call = self.lab.call if not token else self._caller(token)
         number = int(call("POST", "/api/v4/projects", {"name": name})["id"])
         key = self._key + (2 if name == "earlier" else 0)
@@ -280,13 +285,13 @@ class Scene:
         if secret:
             value = f"secret-of-{name}-{self._nonce}"
             self.findings.canaries[name] = value
-            variables = [{"key": "KEPT_SECRET", "value": value, "masked": True}]
-            variables.append({"key": "KEPT_FILE", "value": value, "variable_type": "file"})
+            variables = [{"key": "JOB_SECRET", "value": value, "masked": True}]
+            variables.append({"key": "JOB_SECRET_FILE", "value": value, "variable_type": "file"})
             for variable in variables:
                 call("POST", f"/api/v4/projects/{number}/variables", variable)
-            files["belongings.py"] = (HERE / "belongings.py").read_text()
+            files["job_resources.py"] = (HERE / "job_resources.py").read_text()
         else:
-            files |= self._steps() | self._bent(targets["marks"]) | {"targets.json": json.dumps(targets)}
+            files |= self._steps() | self._injected_files(targets["marks"]) | {"targets.json": json.dumps(targets)}
             files["hostile.py"] = (HERE / "hostile.py").read_text()
         actions = [
             {"action": "create", "file_path": path, "content": text, "execute_filemode": text.startswith("#!")}
@@ -310,22 +315,22 @@ class Scene:
         }
 
     @staticmethod
-    def _bent(marks: str) -> dict[str, str]:
-        """Programs and settings that variables of a job lead to; each leaves a mark."""
+    def _injected_files(marks: str) -> dict[str, str]:
+        """Programs and settings to which variables of a job point; each creates a mark if it is used."""
         program = f"#!/bin/sh\ntouch {marks}/by-variables\n"
         names = ("sh", "git", "env", "tar", "git-remote-http", "post-checkout", "reference-transaction", "git-fetch")
-        found = {f"bent/{name}": program for name in names}
-        found["bent/sitecustomize.py"] = f"import os; os.close(os.open('{marks}/by-variables', os.O_CREAT))\n"
-        found["bent/.gitconfig"] = f"[core]\n\tfsmonitor = touch {marks}/by-variables\n"
-        return found
+        files = {f"injected/{name}": program for name in names}
+        files["injected/sitecustomize.py"] = f"import os; os.close(os.open('{marks}/by-variables', os.O_CREAT))\n"
+        files["injected/.gitconfig"] = f"[core]\n\tfsmonitor = touch {marks}/by-variables\n"
+        return files
 
-    def _person(self, name: str, *, reads: int) -> str:
-        """The token of a new user, who may read a project: what a job of theirs may not, though."""
+    def _create_user(self, name: str, *, reads: int) -> str:
+        """Create a user who may read a project; jobs of the user may not. Returns a token of the user."""
         body = {"username": name, "name": name, "email": f"{name}@example.org", "organization_id": 1}
         number = self.lab.call("POST", "/api/v4/users", body)["id"]
         self.lab.call("POST", f"/api/v4/projects/{reads}/members", {"user_id": number, "access_level": REPORTER})
-        made = self.lab.call("POST", f"/api/v4/users/{number}/personal_access_tokens", {"name": "t", "scopes": ["api"]})
-        return str(made["token"])
+        body = {"name": "t", "scopes": ["api"]}
+        return str(self.lab.call("POST", f"/api/v4/users/{number}/personal_access_tokens", body)["token"])
 
     def _caller(self, token: str) -> Any:
         def call(method: str, path: str, body: object) -> Any:
@@ -336,7 +341,7 @@ class Scene:
 
         return call
 
-    def _raw(self, path: str) -> bytes:
+    def _download(self, path: str) -> bytes:
         token = self.lab.cell.environment["REMUDA_ADMIN_TOKEN"]
         request = urllib.request.Request(self.lab.url + path, headers={"PRIVATE-TOKEN": token})
         with urllib.request.urlopen(request, timeout=30) as answer:
@@ -345,48 +350,51 @@ class Scene:
     def _jobs(self, project: int) -> dict[str, dict[str, Any]]:
         return {job["name"]: job for job in self.lab.call("GET", f"/api/v4/projects/{project}/jobs")}
 
-    def _ready(self, project: int, name: str) -> dict[str, Any]:
-        """The job of a project that says so when it has everything it is to have."""
+    def _wait_until_ready(self, project: int, name: str) -> dict[str, Any]:
+        """Wait until a job has created its resources. Returns the job."""
 
         def is_ready() -> bool:
-            found = self._jobs(project)
-            assert all(job["status"] != "failed" for job in found.values()), self._logs(project)
-            return any((folder / "ready").exists() for folder in self._folders(name))
+            jobs = self._jobs(project)
+            assert all(job["status"] != "failed" for job in jobs.values()), self._logs(project)
+            return any((folder / "ready").exists() for folder in self._work_dirs(name))
 
         self.lab.wait_until(is_ready, f"{name} is ready", seconds=120)
         return self._jobs(project)[name]
 
-    def _ended(self, project: int) -> dict[str, dict[str, Any]]:
-        """All jobs of a project, once they are over, with what is to be known of them."""
+    def _wait_for_jobs(self, project: int) -> dict[str, dict[str, Any]]:
+        """Wait until all jobs of a project have ended. Returns them by name, with log, steps and artifact files."""
         final = ("success", "failed", "canceled", "skipped")
 
         def are_over() -> bool:
-            found = self._jobs(project)
-            return bool(found) and all(job["status"] in final for job in found.values())
+            jobs = self._jobs(project)
+            return bool(jobs) and all(job["status"] in final for job in jobs.values())
 
         self.lab.wait_until(are_over, f"the jobs of project {project} end", seconds=300)
-        found = self._jobs(project)
-        for job in found.values():
+        jobs = self._jobs(project)
+        for job in jobs.values():
             root = f"/api/v4/projects/{project}/jobs/{job['id']}"
-            job["log"] = self._raw(f"{root}/trace").decode(errors="replace")
+            job["log"] = self._download(f"{root}/trace").decode(errors="replace")
             steps = self.lab.call("GET", f"/api/remuda/v1/jobs/{job['id']}/steps")["results"]
             job["steps"] = [step for step in steps if step["event"] == "finished"]
             job["files"] = {}
-            for kind in {one["file_type"] for one in job.get("artifacts", ())} & {"archive", "junit"}:
-                job["files"][kind] = self._raw(f"{root}/artifacts?file_type={kind}")
-        return found
+            for kind in {artifact["file_type"] for artifact in job.get("artifacts", ())} & {"archive", "junit"}:
+                job["files"][kind] = self._download(f"{root}/artifacts?file_type={kind}")
+        return jobs
 
     def _logs(self, project: int) -> str:
         return "\n".join(
-            self._raw(f"/api/v4/projects/{project}/jobs/{job['id']}/trace").decode(errors="replace")
+            self._download(f"/api/v4/projects/{project}/jobs/{job['id']}/trace").decode(errors="replace")
             for job in self._jobs(project).values()
         )
 
-    def _folders(self, project: str) -> Iterator[Path]:
+    def _work_dirs(self, project: str) -> Iterator[Path]:
         """Working directories of a project's jobs."""
-        return (path.parent for path in self.lab.manager_jobs.glob(f"builds/*/*/*/{project}/belongings.py"))
+        return (path.parent for path in self.lab.manager_jobs.glob(f"builds/*/*/*/{project}/job_resources.py"))
 
-    def _targets(self, owner: int, neighbour: dict[str, Any], before: int, earlier: dict[str, Any]) -> dict[str, Any]:
+    def _targets(
+        self, neighbour_project: int, neighbour: dict[str, Any], earlier_project: int, earlier: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The targets of the hostile job, for `targets.json`."""
         lab, jobs = self.lab, self.lab.manager_jobs
         agent, cell = jobs / "agent", lab.folder / "cell"
         tools = self.folder / "tools"
@@ -402,14 +410,14 @@ class Scene:
         marks, linked = self.folder / "marks", self.folder / "linked"
         marks.mkdir(0o700)
         linked.mkdir(0o755)
-        (linked / KEPT).touch(0o644)
+        (linked / LINKED_FILE).touch(0o644)
         others = self._processes_of("neighbour")
         assert others, "the neighbour has no processes"
         helper = next(pid for pid, words in others.items() if words[:1] == ["sleep"])
-        one_job = next(path for path in (agent / "jobs").iterdir() if path.is_dir())
+        job_folder = next(path for path in (agent / "jobs").iterdir() if path.is_dir())
         assert lab.cell.process is not None
         assert lab.manager.process is not None
-        port = GATEWAY if self._engine else "127.0.0.1"
+        host = GATEWAY if self._engine else "127.0.0.1"
         return {
             "gentle": self.mode is Mode.ROOT,
             "canary": str(canary),
@@ -417,13 +425,12 @@ class Scene:
             "marks": str(marks),
             "linked": str(linked),
             "engine": self._engine_socket(),
-            "neighbour": self._belongings("neighbour")
+            "neighbour": self._resources("neighbour")
             | {"pids": [pid for pid in others if pid != helper], "helper": helper},
-            "earlier": self._belongings("earlier")
-            | {"pids": list(self._processes_of("earlier")), "job": earlier["id"]},
+            "earlier": self._resources("earlier") | {"pids": list(self._processes_of("earlier")), "job": earlier["id"]},
             "agent": {
                 "files": [str(path) for path in sorted(agent.rglob("*")) if _is_secret(path)][:80],
-                "names": sorted(path.name for path in one_job.iterdir() if _is_secret(path)),
+                "names": sorted(path.name for path in job_folder.iterdir() if _is_secret(path)),
                 "socket": (agent / "socket").read_text().strip(),
                 "pids": [*lab.agent_pids(), *lab.standby_pids()],
             },
@@ -435,10 +442,10 @@ class Scene:
             "cell": {
                 "files": [str(path) for path in (cell, *cell.glob("*"), *sorted(cell.rglob("*"))[:40])],
                 "pid": lab.cell.process.pid,
-                "url": f"http://{port}:{lab.port}",
-                "own_project": before + 1,
+                "url": f"http://{host}:{lab.port}",
+                "own_project": earlier_project + 1,
                 "own_path": "eve/attacker",
-                "other_project": owner,
+                "other_project": neighbour_project,
                 "other_path": "root/neighbour",
                 "earlier_path": "root/earlier",
                 "other_job": neighbour["id"],
@@ -446,7 +453,7 @@ class Scene:
         }
 
     def _engine_socket(self) -> str:
-        """The engine's, or one that is root's alone, as an engine's is."""
+        """Socket of the engine; without an engine, a socket that only root can use, like that of an engine."""
         if self._engine is not None:
             return self._engine.host.removeprefix("unix://")
         path = str(self.folder / "tools/engine.sock")
@@ -456,59 +463,60 @@ class Scene:
         listener.listen()
         return path
 
-    def _belongings(self, project: str) -> dict[str, Any]:
-        """What the job said of itself, and its caches; the neighbour gets one as the end of its job would make it."""
-        told: dict[str, Any] = json.loads((next(self._folders(project)) / "belongings.json").read_text())
+    def _resources(self, project: str) -> dict[str, Any]:
+        """Resources of a project's job, and its caches. Creates the cache that the neighbour would save at its end."""
+        resources: dict[str, Any] = json.loads((next(self._work_dirs(project)) / "job_resources.json").read_text())
         cache = self.lab.manager_jobs / "cache"
         if project == "neighbour":
-            own = cache if self._engine or self.mode is Mode.ROOT else cache / str(told["uid"])
-            made = own / "root/neighbour/all.zip"
-            made.parent.mkdir(parents=True, exist_ok=True)
-            made.write_text(told["secret"])
-            for path in (made, made.parent, made.parent.parent):
-                shutil.chown(path, told["uid"], told["uid"])
+            own = cache if self._engine or self.mode is Mode.ROOT else cache / str(resources["uid"])
+            archive = own / "root/neighbour/all.zip"
+            archive.parent.mkdir(parents=True, exist_ok=True)
+            archive.write_text(resources["secret"])
+            for path in (archive, archive.parent, archive.parent.parent):
+                shutil.chown(path, resources["uid"], resources["uid"])
         caches = [str(path) for path in cache.rglob("*") if f"/{project}" in str(path)]
         assert caches, f"{project} has no caches"
-        return told | {"caches": caches}
+        return resources | {"caches": caches}
 
     def _processes_of(self, project: str) -> dict[int, list[str]]:
-        """Those that have its secret; as root everybody's environment can be read."""
-        secret = f"KEPT_SECRET={self.findings.canaries[project]}".encode()
-        found = {}
+        """Command lines by pid of processes with the secret of a project in their environment."""
+        secret = f"JOB_SECRET={self.findings.canaries[project]}".encode()
+        command_lines = {}
         for pid, words in processes():
             with contextlib.suppress(OSError):
                 if secret in Path(f"/proc/{pid}/environ").read_bytes():
-                    found[pid] = words
-        return found
+                    command_lines[pid] = words
+        return command_lines
 
     def _read_report(self) -> None:
         for line in self.findings.jobs["hostile"]["log"].splitlines():
-            _, is_try, text = line.partition("ATTACK ")
-            if is_try:
-                self.findings.tries.append(self._judge(json.loads(base64.b64decode(text))))
+            _, is_report, text = line.partition("ATTACK ")
+            if is_report:
+                self.findings.attempts.append(self._verify(json.loads(base64.b64decode(text))))
 
-    def _judge(self, told: dict[str, Any]) -> dict[str, Any]:
-        """Of a folder counts what is really in it: in a view of its own a job has folders with the same names."""
-        verb, _, path = told["way"].partition(" ")
-        if told["worked"] and path in self._names:
-            listed = set(told["read"].split("\n"))
-            is_real = listed >= self._names[path] if verb == "read" else os.path.exists(f"{path}/{MADE}")
-            return told | {"worked": is_real}
-        return told
+    def _verify(self, attempt: dict[str, Any]) -> dict[str, Any]:
+        """Compare an attempt on a folder with the real folder: a job with its own mounts may see another folder under
+        the same name."""
+        verb, _, path = attempt["variant"].partition(" ")
+        if attempt["worked"] and path in self._file_names:
+            listed = set(attempt["read"].split("\n"))
+            is_real = listed >= self._file_names[path] if verb == "read" else os.path.exists(f"{path}/{PLANTED}")
+            return attempt | {"worked": is_real}
+        return attempt
 
-    def _dead(self, targets: dict[str, Any]) -> list[str]:
-        wanted = {f"agent {pid}": pid for pid in targets["agent"]["pids"]}
-        wanted |= {f"neighbour {pid}": pid for pid in targets["neighbour"]["pids"]}
-        wanted |= {"manager": targets["manager"]["pid"], "cell": targets["cell"]["pid"]}
-        return [name for name, pid in wanted.items() if not _is_well(pid)]
+    def _dead_processes(self, targets: dict[str, Any]) -> list[str]:
+        pids = {f"agent {pid}": pid for pid in targets["agent"]["pids"]}
+        pids |= {f"neighbour {pid}": pid for pid in targets["neighbour"]["pids"]}
+        pids |= {"manager": targets["manager"]["pid"], "cell": targets["cell"]["pid"]}
+        return [name for name, pid in pids.items() if not _is_running(pid)]
 
     def _remove_leftovers(self) -> None:
         libc = ctypes.CDLL(None)
         for key in range(self._key, self._key + 8):
-            if (found := libc.shmget(key, 0, 0)) >= 0:
-                libc.shmctl(found, 0, None)
-        for place in ("/tmp", "/dev/shm"):
-            for path in Path(place).glob(f"*-{self._nonce}*"):
+            if (segment_id := libc.shmget(key, 0, 0)) >= 0:
+                libc.shmctl(segment_id, 0, None)
+        for folder in ("/tmp", "/dev/shm"):
+            for path in Path(folder).glob(f"*-{self._nonce}*"):
                 path.unlink(missing_ok=True)
         for project in self.findings.canaries.keys() - {"operator"}:
             for pid in self._processes_of(project):
@@ -516,8 +524,8 @@ class Scene:
                     os.kill(pid, signal.SIGKILL)
 
 
-def _is_well(pid: int) -> bool:
-    """Whether a process is there and not stopped; one that is traced or stopped for a moment gets that moment."""
+def _is_running(pid: int) -> bool:
+    """True if a process exists and is not stopped. A process that is stopped only for a moment counts as running."""
     for _ in range(50):
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
@@ -530,8 +538,8 @@ def _is_well(pid: int) -> bool:
 
 
 def _is_secret(path: Path) -> bool:
-    """What of the agent's folder is nobody else's business. Standard steps are for every job to read; a number of a
-    process says nothing that /proc does not; and what lies in its exchange folder is the job's."""
+    """True if jobs must not read this file of the agent's folder. Jobs may read standard steps and pid files, which
+    show no more than /proc, and the exchange folder belongs to the job."""
     return not {"packages", "exchange"} & set(path.parts) and path.suffix != ".pid"
 
 
@@ -541,8 +549,8 @@ def _folders_in(part: dict[str, Any]) -> Iterator[str]:
         yield from (text for text in texts if isinstance(text, str) and text.startswith("/") and os.path.isdir(text))
 
 
-def archived(data: bytes) -> dict[str, bytes]:
-    """The files of an artifacts archive; none of an empty text."""
+def unzip(data: bytes) -> dict[str, bytes]:
+    """Contents of an artifacts archive by file name; none, if `data` is empty."""
     if not data:
         return {}
     with zipfile.ZipFile(io.BytesIO(data)) as archive:

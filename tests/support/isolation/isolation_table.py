@@ -1,6 +1,6 @@
-"""The one table of what is promised against a hostile job, in each way of running jobs that the suite tries.
+"""The table of promises against a hostile job, for each mode of running jobs that the suite tests.
 
-The suite asserts it, docs/reference/security.md shows it, and a unit test compares the two. Only values.
+The suite asserts it, docs/reference/security.md shows it, and a unit test compares the two.
 """
 
 from dataclasses import dataclass
@@ -8,28 +8,28 @@ from enum import StrEnum
 
 
 class Mode(StrEnum):
-    """How the jobs of a runner run; the manager is root in all of them."""
+    """How the jobs of a runner run. The manager runs as root in all modes."""
 
-    ROOT = "root"  # as the manager's own user, with nothing around them
-    FIRST_UID = "first_uid"  # each slot has a user of its own
-    SANDBOX = "sandbox"  # first_uid, and bubblewrap around every step
+    ROOT = "root"  # as the manager's own user, without isolation
+    FIRST_UID = "first_uid"  # each slot has its own user
+    SANDBOX = "sandbox"  # first_uid, and every step in bubblewrap
     DOCKER = "docker"  # executor docker: each job has a container
 
 
 class Verdict(StrEnum):
-    """What is to be seen of an attack."""
+    """The expected result of an attack."""
 
-    REFUSED = "yes"  # promised: no way of the attack may work
-    WORKS = "no"  # not promised, and at least one way is seen to work, which shows that the check can fail
-    UNTRIED = "no, untried"  # not promised, and not asserted either way: it would harm the test or prove nothing
+    REFUSED = "yes"  # promised: no variant of the attack may succeed
+    WORKS = "no"  # not promised: at least one variant must succeed, which shows that the check can fail
+    UNTRIED = "no, untried"  # not promised, and not asserted: it would harm the test or prove nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """One thing that a hostile job cannot do, by mode."""
+    """An attack of a hostile job, and its expected result in each mode."""
 
     key: str
-    """Also the name of the attack in `hostile`, with _ for the dot."""
+    """Also the name of the attack's function in `hostile`, with _ instead of the dot."""
     text: str
     root: Verdict
     first_uid: Verdict
@@ -37,8 +37,8 @@ class Promise:
     docker: Verdict
 
     def verdict(self, mode: Mode) -> Verdict:
-        found: Verdict = getattr(self, mode.value)
-        return found
+        verdict: Verdict = getattr(self, mode.value)
+        return verdict
 
 
 _YES, _NO, _UNTRIED = Verdict.REFUSED, Verdict.WORKS, Verdict.UNTRIED

@@ -1,8 +1,7 @@
-"""What a job has that other jobs may want: files, processes, memory, ports. A program that runs inside a job.
+"""A program that runs inside a job and creates what other jobs may attack: files, processes, memory, ports.
 
-`belongings.py leave NAME KEY` makes all of it and ends, for a later job to look for it. `hold` waits until the file
-`release` is there, looks whether anybody has changed something, and says so. What there is, and where, stands in
-`belongings.json`.
+`job_resources.py leave NAME KEY` creates everything and exits, so that a later job can search for it. `hold` waits for
+the file `release`, then prints which resources another job has changed. `job_resources.json` lists the resources.
 """
 
 import ctypes
@@ -15,29 +14,30 @@ import time
 from pathlib import Path
 
 IPC_CREAT = 0o1000
-KEPT_BYTES = 4096
-LOOK_SECONDS = 0.1
-_held: list[socket.socket] = []
+SEGMENT_BYTES = 4096
+POLL_SECONDS = 0.1
+_sockets: list[socket.socket] = []
+"""Keeps the sockets open until the program exits."""
 
 
 def fill_shared_memory(key: int, mode: int, text: str) -> None:
-    """Put a text into a segment of this key, which stays when the process ends."""
+    """Write a text to the System V segment of this key, which remains when the process ends."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p
-    address = libc.shmat(libc.shmget(key, KEPT_BYTES, IPC_CREAT | mode), None, 0)
+    address = libc.shmat(libc.shmget(key, SEGMENT_BYTES, IPC_CREAT | mode), None, 0)
     ctypes.memmove(address, text.encode(), len(text))
 
 
-def make(secret: str, name: str, key: int) -> tuple[dict[str, object], "subprocess.Popen[bytes]"]:
-    """Make everything; what there is, and a helper process."""
-    places = {
+def create_resources(secret: str, name: str, key: int) -> tuple[dict[str, object], "subprocess.Popen[bytes]"]:
+    """Create all resources. Returns their description and a helper process."""
+    paths = {
         "work": Path.cwd() / "secret.txt",
         "private_tmp": Path(f"/tmp/{name}.private"),
         "open_tmp": Path(f"/tmp/{name}.open"),
         "private_shm": Path(f"/dev/shm/{name}.private"),
         "open_shm": Path(f"/dev/shm/{name}.open"),
     }
-    for kind, path in places.items():
+    for kind, path in paths.items():
         path.write_text(secret)
         path.chmod(0o644 if "open" in kind or kind == "work" else 0o600)
     fill_shared_memory(key, 0o600, secret)
@@ -45,38 +45,38 @@ def make(secret: str, name: str, key: int) -> tuple[dict[str, object], "subproce
     port, abstract = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)
     abstract.bind(f"\0{name}")
     abstract.listen()
-    _held.extend((port, abstract))
-    # A daemon with a session of its own, as they are: what ends a step's process group does not end this.
+    _sockets.extend((port, abstract))
+    # With its own session, like a daemon: a signal to the process group of the step does not end it.
     helper = subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL)
-    found: dict[str, object] = {kind: str(path) for kind, path in places.items()}
-    found |= {"key": key, "port": port.getsockname()[1], "abstract": name, "secret": secret}
-    found |= {"file_variable": os.environ.get("KEPT_FILE", ""), "token": os.environ["CI_JOB_TOKEN"]}
-    found |= {"uid": os.getuid(), "temporary": f"{Path.cwd()}.tmp"}
-    return found, helper
+    resources: dict[str, object] = {kind: str(path) for kind, path in paths.items()}
+    resources |= {"key": key, "port": port.getsockname()[1], "abstract": name, "secret": secret}
+    resources |= {"file_variable": os.environ.get("JOB_SECRET_FILE", ""), "token": os.environ["CI_JOB_TOKEN"]}
+    resources |= {"uid": os.getuid(), "temporary": f"{Path.cwd()}.tmp"}
+    return resources, helper
 
 
-def changes(found: dict[str, object], helper: "subprocess.Popen[bytes]") -> list[str]:
-    """What somebody else has done to it."""
+def find_changes(resources: dict[str, object], helper: "subprocess.Popen[bytes]") -> list[str]:
+    """Names of the resources that another job has changed or removed."""
     kinds = ("work", "private_tmp", "open_tmp", "private_shm", "open_shm", "file_variable")
-    paths = {kind: Path(str(found[kind])) for kind in kinds}
-    said = [kind for kind, path in paths.items() if not path.exists() or path.read_text() != found["secret"]]
+    paths = {kind: Path(str(resources[kind])) for kind in kinds}
+    changed = [kind for kind, path in paths.items() if not path.exists() or path.read_text() != resources["secret"]]
     if helper.poll() is not None:
-        said.append("helper")
-    return said
+        changed.append("helper")
+    return changed
 
 
 def main() -> None:
-    what, secret, name, key = sys.argv[1], os.environ["KEPT_SECRET"], sys.argv[2], int(sys.argv[3])
-    found, helper = make(secret, name, key)
-    Path("belongings.json").write_text(json.dumps(found))
-    Path("kept").mkdir(exist_ok=True)
-    Path("kept/cached.txt").write_text(secret)
-    if what == "leave":
+    command, secret, name, key = sys.argv[1], os.environ["JOB_SECRET"], sys.argv[2], int(sys.argv[3])
+    resources, helper = create_resources(secret, name, key)
+    Path("job_resources.json").write_text(json.dumps(resources))
+    Path("cached").mkdir(exist_ok=True)
+    Path("cached/secret.txt").write_text(secret)
+    if command == "leave":
         return
     Path("ready").touch()
     while not Path("release").exists():
-        time.sleep(LOOK_SECONDS)
-    sys.stdout.write(f"changed by others: {','.join(changes(found, helper)) or 'nothing'}\n")
+        time.sleep(POLL_SECONDS)
+    sys.stdout.write(f"changed by others: {','.join(find_changes(resources, helper)) or 'nothing'}\n")
     helper.kill()
 
 

@@ -1,4 +1,4 @@
-"""A port inside a network namespace that leads to one of this machine, so that containers there reach a cell here."""
+"""Forwards a port inside a network namespace to the host, so that containers reach a cell on the host."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ _PIECE_BYTES = 65536
 
 @contextlib.contextmanager
 def relay_into(namespace: str, port: int) -> Iterator[None]:
-    """While the block runs, everybody in the namespace reaches 127.0.0.1:port of this machine by the same port."""
+    """While the block runs, forward the port in the namespace to 127.0.0.1:port of the host."""
     listener = _listen_in(namespace, port)
     thread = threading.Thread(target=_accept, args=(listener, port), name="relay", daemon=True)
     thread.start()
@@ -26,23 +26,23 @@ def relay_into(namespace: str, port: int) -> Iterator[None]:
 
 
 def _listen_in(namespace: str, port: int) -> socket.socket:
-    """A socket stays in the namespace where it was made; a thread enters it for that, and ends."""
-    made: list[socket.socket] = []
+    """Create a listener in a namespace. A temporary thread enters it; the socket stays in that namespace."""
+    created: list[socket.socket] = []
 
     def enter() -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         opened = os.open(namespace, os.O_RDONLY)
         try:
             if libc.setns(opened, CLONE_NEWNET) == 0:
-                made.append(socket.create_server(("", port)))
+                created.append(socket.create_server(("", port)))
         finally:
             os.close(opened)
 
     thread = threading.Thread(target=enter, name="enter namespace")
     thread.start()
     thread.join()
-    assert made, f"{namespace} cannot be entered"
-    return made[0]
+    assert created, f"{namespace} cannot be entered"
+    return created[0]
 
 
 def _accept(listener: socket.socket, port: int) -> None:
@@ -55,7 +55,7 @@ def _accept(listener: socket.socket, port: int) -> None:
 
 
 def _connect(inner: socket.socket, port: int) -> None:
-    """Both ways, until either end is closed."""
+    """Copy data in both directions until either end is closed."""
     with inner, socket.create_connection(("127.0.0.1", port)) as outer:
         back = threading.Thread(target=_copy, args=(outer, inner), name="relay answer", daemon=True)
         back.start()

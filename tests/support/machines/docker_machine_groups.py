@@ -1,8 +1,9 @@
-"""A stand-in for docker-machine with its commands, exit codes and store, and groups that use it, for tests.
+"""A stand-in for docker-machine with its commands, exit codes and store, and instance groups that use it, for tests.
 
-Files beside it control it: with `hold` creates hang, with `fail-create` and `refuse-create` they fail with the file's
-text (half made, as real ones do, or before anything is made), with `fail-rm` `rm -y` fails. `calls` lists its calls.
-Its machines have the address given by `--stand-in-address` and `--stand-in-port`.
+Control files in its folder change its behaviour. While `hold` exists, `create` hangs. With `fail-create` or
+`refuse-create` it fails with the text of the file, either with a half created machine, as real drivers do, or before
+anything is created. With `fail-rm`, `rm -y` fails. It appends its calls to `calls`. Its machines have the address of
+`--stand-in-address` and `--stand-in-port`.
 """
 
 import sys
@@ -52,8 +53,8 @@ esac
 """
 
 
-class Yard(PluginGroups):
-    """A stand-in with its store, and the groups that use it."""
+class DockerMachineGroups(PluginGroups):
+    """The stand-in with its store, and groups that use it."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(DockerMachineGroup, PROGRAM)
@@ -65,13 +66,13 @@ class Yard(PluginGroups):
 
     async def clean_up(self) -> None:
         for name in ("hold", "fail-rm", "fail-create"):
-            self.let(name)
+            self.remove_control_file(name)
 
-    def say(self, name: str, text: str = "") -> None:
+    def write_control_file(self, name: str, text: str = "") -> None:
         """Write a control file of the stand-in."""
         (self.folder / name).write_text(text)
 
-    def let(self, name: str) -> None:
+    def remove_control_file(self, name: str) -> None:
         """Remove a control file of the stand-in."""
         (self.folder / name).unlink(missing_ok=True)
 

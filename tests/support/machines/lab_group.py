@@ -1,7 +1,7 @@
-"""An instance group of real machines, for tests: those of a `Machines` lab, started when they are asked for.
+"""A fleeting plugin object for tests whose instances are machines of a `Machines` lab, started on demand.
 
-A plugin object for use in this process; the thread has to be in the lab's network. An instance that goes takes its
-disk along, and the next one that gets its machine has a new name.
+The calling thread must be in the lab's network. With an instance its disk is deleted, and the next instance on the same
+machine has a new name.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from remuda.fleeting import (
 
 
 class LabGroup(Plugin[NoConfig]):
-    """Machines of a lab; all of them are off at first."""
+    """Instance group of the machines of a lab. It switches off all machines at first."""
 
     name = "lab"
     config_type = NoConfig
@@ -34,14 +34,14 @@ class LabGroup(Plugin[NoConfig]):
         self._lab = lab
         self.instances: dict[str, Machine] = {}
         self.owners: dict[str, str] = {}
-        """By whose tags."""
-        self.made = 0
+        """Owner tags by instance."""
+        self.created = 0
         self.events: list[str] = []
-        """What it was asked: init, delete INSTANCE, shutdown."""
+        """Calls that it received: init, delete INSTANCE, shutdown."""
         self.is_down = False
-        """Whether calls fail, as those of a plugin that cannot reach its provider."""
+        """True: calls fail, as those of a plugin that cannot reach its provider."""
         self.may_end = asyncio.Event()
-        """While it is not set, shutdown takes."""
+        """`shutdown` waits until it is set."""
         self.may_end.set()
         for machine in lab.machines:
             machine.kill()
@@ -52,28 +52,28 @@ class LabGroup(Plugin[NoConfig]):
         return ProviderInfo(id="lab", max_size=len(self._lab.machines))
 
     async def update(self) -> Mapping[str, InstanceState]:
-        self._answer()
+        self._fail_if_down()
         return dict.fromkeys(self.instances, InstanceState.RUNNING)
 
     async def increase(self, count: int) -> int:
-        self._answer()
-        free = [one for one in self._lab.machines if one not in self.instances.values()][:count]
+        self._fail_if_down()
+        free = [machine for machine in self._lab.machines if machine not in self.instances.values()][:count]
         for machine in free:
-            self.made += 1
+            self.created += 1
             machine.start()
-            self.instances[f"{machine.name}-{self.made}"] = machine
-            self.owners[f"{machine.name}-{self.made}"] = self._settings.owner
+            self.instances[f"{machine.name}-{self.created}"] = machine
+            self.owners[f"{machine.name}-{self.created}"] = self._settings.owner
         return len(free)
 
     async def decrease(self, instances: Sequence[str]) -> Sequence[str]:
-        self._answer()
+        self._fail_if_down()
         for instance in instances:
             self.events.append(f"delete {instance}")
             self.vanish(instance)
         return instances
 
     async def connect_info(self, instance: str) -> ConnectInfo:
-        self._answer()
+        self._fail_if_down()
         machine = self.instances.get(instance)
         if machine is None:
             raise TemporaryError(f"there is no instance {instance}")
@@ -88,23 +88,23 @@ class LabGroup(Plugin[NoConfig]):
             raise TemporaryError(f"{instance} is gone")
 
     async def recover(self) -> Sequence[TaggedInstance]:
-        return [TaggedInstance(instance=one, owner=self.owners.get(one, "")) for one in self.instances]
+        return [TaggedInstance(instance=name, owner=self.owners.get(name, "")) for name in self.instances]
 
     @property
     def login(self) -> Connector:
-        """With the operator's own, if there is one."""
-        given = self._settings.connector
-        if given.use_static_credentials:
-            return given
-        return replace(given, username="root", key=self._lab.key.read_bytes())
+        """Login data: the operator's, if there are any, otherwise those of the lab."""
+        connector = self._settings.connector
+        if connector.use_static_credentials:
+            return connector
+        return replace(connector, username="root", key=self._lab.key.read_bytes())
 
     def vanish(self, instance: str) -> None:
-        """It is gone, disk and all."""
+        """Remove an instance and its disk."""
         if (machine := self.instances.pop(instance, None)) is not None:
             machine.kill()
-            inside = ["nsenter", f"--target={self._lab.pid}", "--mount", "rm", "-rf"]
-            subprocess.run([*inside, f"{self._lab.folder}/disks/{machine.name}"], check=True)
+            remove = ["nsenter", f"--target={self._lab.pid}", "--mount", "rm", "-rf"]
+            subprocess.run([*remove, f"{self._lab.folder}/disks/{machine.name}"], check=True)
 
-    def _answer(self) -> None:
+    def _fail_if_down(self) -> None:
         if self.is_down:
             raise TemporaryError("the provider does not answer")

@@ -1,4 +1,4 @@
-"""Groups of this plugin for tests, which check that nothing of a group is left at the end. They need root."""
+"""Instance groups of the plugin `local` for tests, which check at the end that no leftovers exist. Needs root."""
 
 import asyncio
 import json
@@ -19,8 +19,8 @@ from remuda_plugin_local.store import read_text
 PROGRAM = Path(sys.executable).parent / "fleeting-plugin-local"
 
 
-class Yard(PluginGroups):
-    """A folder with one group of a unique name, which several processes may serve."""
+class LocalGroups(PluginGroups):
+    """Opens groups that share one folder and one unique name, in one or several processes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(LocalGroup, PROGRAM)
@@ -31,13 +31,13 @@ class Yard(PluginGroups):
     def missing() -> str:
         """Why a group cannot run here; empty if it can."""
         if os.geteuid() != 0:
-            return "only root can make machines"
+            return "only root can create machines"
         absent = [program for program in (*PROGRAMS, "ssh", f"/{SSHD}") if shutil.which(program) is None]
         return f"not installed: {', '.join(absent)}; make packages installs it" if absent else ""
 
     async def __aexit__(self, *error: object) -> None:
         await super().__aexit__(*error)
-        assert not self.left(), self.left()
+        assert not self.leftovers(), self.leftovers()
 
     async def clean_up(self) -> None:
         if self.folder.exists():
@@ -46,25 +46,25 @@ class Yard(PluginGroups):
     def config(self, **config: Any) -> dict[str, Any]:
         return {"name": self.name, "folder": str(self.folder), **config}
 
-    def left(self) -> list[str]:
-        """Processes, links, mounts, control groups and files of this group."""
-        found = []
+    def leftovers(self) -> list[str]:
+        """Processes, network links, mounts, control groups and files of this group that still exist."""
+        leftovers = []
         for process in Path("/proc").iterdir():
-            # One that has ended may wait for this host's first process to notice.
+            # Ignore zombies, which wait until init reaps them.
             if process.name.isdigit() and ") Z " not in read_text(process / "stat"):
-                seen = "".join(read_text(process / name) for name in ("mountinfo", "cgroup", "cmdline"))
-                if f"/{self.name}-" in seen:
-                    found.append(f"process {process.name}: {read_text(process / 'cmdline')}")
+                details = "".join(read_text(process / name) for name in ("mountinfo", "cgroup", "cmdline"))
+                if f"/{self.name}-" in details:
+                    leftovers.append(f"process {process.name}: {read_text(process / 'cmdline')}")
         links = subprocess.run(["ip", "-json", "link"], capture_output=True, text=True, check=True).stdout
-        found += [f"link {link['ifname']}" for link in json.loads(links) if self.name in link.get("ifalias", "")]
-        found += [f"mount {line}" for line in read_text(Path("/proc/mounts")).splitlines() if self.name in line]
-        found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/remuda-local/{self.name}-*")]
-        found += [str(path) for path in self.folder.glob("machines/*")]
-        found += [str(path) for path in self.folder.glob("machines/.*")]
-        return found
+        leftovers += [f"link {link['ifname']}" for link in json.loads(links) if self.name in link.get("ifalias", "")]
+        leftovers += [f"mount {line}" for line in read_text(Path("/proc/mounts")).splitlines() if self.name in line]
+        leftovers += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/remuda-local/{self.name}-*")]
+        leftovers += [str(path) for path in self.folder.glob("machines/*")]
+        leftovers += [str(path) for path in self.folder.glob("machines/.*")]
+        return leftovers
 
 
-async def on(group: Group, machine: str, line: str, *, check: bool = True) -> str:
+async def run_on_machine(group: Group, machine: str, line: str, *, check: bool = True) -> str:
     """Run a command line on a machine over SSH, and return its output."""
     info = await group.connect_info(machine)
     with tempfile.NamedTemporaryFile() as key:

@@ -1,12 +1,12 @@
-"""Real machines on this one, for tests: each with its own network, processes, disk and host name, reached over SSH.
+"""Machines in namespaces of this host for tests: each has its own network, processes, disk and host name, and sshd.
 
 A lab is one process, the first of its own mount, network and process namespaces; machines are namespaces inside of it,
-on one bridge. So whatever happens to a test, all of it is gone with that one process, which ends when the thread that
-started it does; nothing of the host's network, mounts or processes changes. What is on the disk of a machine that is
-killed is there again when it starts, until the lab ends.
+connected by one bridge. The lab ends when the thread that started it ends, and everything in it ends with it, whatever
+happens to the test. The network, mounts and processes of the host do not change. The disk of a machine survives `kill`
+and `start`, until the lab ends.
 
-A machine's disk is an overlay over this machine's own root, so it has this machine's programs and takes no time to
-make; /tmp, /run, /root and /home are its own, and empty. Only root can have a lab, and only on Linux.
+A machine's disk is an overlay over the root of this host, so it has the programs of the host and is created at once;
+/tmp, /run, /root and /home are its own and empty at first. Needs root and Linux.
 """
 
 import contextlib
@@ -26,12 +26,12 @@ from typing import Self
 PROGRAMS = ("ip", "nsenter", "openssl", "setpriv", "ssh", "ssh-keygen", "unshare", "/usr/sbin/sshd")
 START_SECONDS = 30.0
 USER, PASSWORD = "ci", "not-a-secret"
-"""A plain user of every machine. Root takes only the key."""
+"""An ordinary user of every machine. Root can log in only with the key."""
 LAB_ADDRESS = "10.250.0.1"
 
 _PREFIX = "remuda-machines-"
 _CLONE_NEWNET = 0x40000000
-_LAB = """
+_LAB_SCRIPT = """
 set -e
 mount --make-rprivate /
 ip link set lo up
@@ -44,8 +44,8 @@ mount -t tmpfs netns /run/netns
 echo ready
 exec sleep infinity
 """
-# $1 name, $2 address, $3 the lab's folder, $4 a folder to share or nothing, $5 "docker" where an engine is to run.
-_WIRE = """
+# $1 name, $2 address, $3 folder of the lab, $4 shared folder or empty, $5 "docker" if an engine may run there.
+_CONNECT_SCRIPT = """
 set -e
 [ -e "/run/netns/$1" ] || {
     ip netns add "$1"
@@ -58,14 +58,14 @@ set -e
 }
 exec nsenter "--net=/run/netns/$1" unshare --mount --pid --uts --ipc --fork --kill-child sh -c "$7" sh "$@"
 """
-_BOOT = """
+_BOOT_SCRIPT = """
 set -e
 mount --make-rprivate /
 disk=$3/disks/$1
 mkdir -p "$disk/upper" "$disk/work" "$disk/mount" "$disk/root" "$disk/home/ci" "$disk/docker"
 mount -t overlay "$1" -o "lowerdir=/,upperdir=$disk/upper,workdir=$disk/work" "$disk/mount"
 root=$disk/mount
-# Where jobs of other managers are, should this machine be one's, too.
+# Jobs of other managers, if this host is one of their machines.
 [ -e "$disk/begun" ] || rm -rf "$root/var/lib/remuda-machine"
 : >"$disk/begun"
 hostname "$1"
@@ -85,7 +85,7 @@ mkdir -p "$root/run/sshd" "$root/etc/ssh/lab" "$root/root/.ssh" "$root/home/ci/.
 cp "$3/keys/$1" "$3/keys/user.pub" "$3/sshd_config" "$root/etc/ssh/lab/"
 mv "$root/etc/ssh/lab/$1" "$root/etc/ssh/lab/host"
 chmod 600 "$root/etc/ssh/lab/host"
-# Nobody there answers questions about names, and whoever asks should not wait for it.
+# There is no name server. Lookups must fail at once instead of waiting.
 rm -f "$root/etc/resolv.conf"
 echo "nameserver 127.0.0.1" >"$root/etc/resolv.conf"
 echo "127.0.0.1 localhost $1" >"$root/etc/hosts"
@@ -98,7 +98,7 @@ cd /
 exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     /usr/sbin/sshd -D -e -f /etc/ssh/lab/sshd_config
 """
-_SSHD = """
+_SSHD_CONFIG = """
 HostKey /etc/ssh/lab/host
 AuthorizedKeysFile /etc/ssh/lab/user.pub
 PermitRootLogin prohibit-password
@@ -113,7 +113,7 @@ Subsystem sftp internal-sftp
 
 
 class Machine:
-    """One of a lab; `number` makes its address."""
+    """A machine of a lab. Its name and address depend on `number`."""
 
     def __init__(self, lab: "Machines", number: int, *, docker: bool) -> None:
         self._lab = lab
@@ -124,20 +124,20 @@ class Machine:
 
     @property
     def host_key(self) -> str:
-        """Its public key, as one line."""
+        """Its public host key, as one line."""
         return " ".join((self._lab.folder / "keys" / f"{self.name}.pub").read_text().split()[:2])
 
     def start(self) -> None:
-        """Start it, again after `kill`; `wait` says when somebody can log in."""
+        """Start or restart it. Use `wait` to wait until it accepts logins."""
         lab = self._lab
         words = [self.name, self.address, str(lab.folder), lab.shared, "docker" if self._docker else ""]
         with (lab.folder / f"{self.name}.log").open("ab") as log:
-            command = ["nsenter", f"--target={lab.pid}", "--mount", "--net", "--pid", "sh", "-c", _WIRE, "sh"]
-            command += [*words, LAB_ADDRESS, _BOOT]
+            command = ["nsenter", f"--target={lab.pid}", "--mount", "--net", "--pid", "sh", "-c", _CONNECT_SCRIPT, "sh"]
+            command += [*words, LAB_ADDRESS, _BOOT_SCRIPT]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def wait(self) -> None:
-        """Until it answers."""
+        """Wait until sshd answers."""
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -147,13 +147,13 @@ class Machine:
 
     def _answers(self) -> bool:
         try:
-            with self._lab.entered(), socket.create_connection((self.address, 22), timeout=5) as connection:
+            with self._lab.enter_network(), socket.create_connection((self.address, 22), timeout=5) as connection:
                 return connection.recv(4) == b"SSH-"
         except OSError:
             return False
 
     def kill(self) -> None:
-        """As if its power failed: all processes are gone at once, the disk stays."""
+        """Kill all its processes at once, like a power failure. The disk stays."""
         if self._process is None:
             return
         for pid in (self.init, *_children(self._process.pid)):
@@ -163,35 +163,35 @@ class Machine:
         self._process = None
 
     def unplug(self) -> None:
-        """Nothing gets through to it any more, and nobody is told."""
+        """Disconnect its network silently: packets are lost and connections are not reset."""
         self._link("down")
 
     def plug(self) -> None:
-        """Connect it again, and wait until it answers: the kernel takes its time to notice the link."""
+        """Connect it again, and wait until it answers: the kernel notices the link with a delay."""
         self._link("up")
         self.wait()
 
     def _link(self, state: str) -> None:
-        inside = ["nsenter", f"--target={self._lab.pid}", "--net", "ip", "link", "set", f"v{self.name}", state]
-        subprocess.run(inside, check=True)
+        command = ["nsenter", f"--target={self._lab.pid}", "--net", "ip", "link", "set", f"v{self.name}", state]
+        subprocess.run(command, check=True)
 
     def run(self, line: str, *, user: str = "root", check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run a command line there, over SSH."""
+        """Run a command line on it over SSH."""
         options = ["-i", str(self._lab.key), "-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=5"]
         options += ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]
-        command = [*self._lab.inside, "ssh", "-F", "none", *options, f"{user}@{self.address}", line]
+        command = [*self._lab.network_prefix, "ssh", "-F", "none", *options, f"{user}@{self.address}", line]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
         assert not check or done.returncode == 0, f"{self.name}: `{line}` ended with {done.returncode}: {done.stderr}"
         return done
 
     def hide_python(self) -> None:
-        """Nobody who logs in there finds a Python any more; its disk is its own, so this machine's stays."""
+        """Delete all Python programs in PATH, on its own disk only."""
         self.run('for folder in $(echo "$PATH" | tr : " "); do rm -f "$folder"/python*; done')
         assert not self.run("command -v python3", check=False).stdout
 
     @property
     def init(self) -> int:
-        """Its first process, as this machine counts."""
+        """Pid of its first process, in the namespace of the host."""
         assert self._process is not None
         for outer in _children(self._process.pid):
             for inner in _children(outer):
@@ -200,39 +200,40 @@ class Machine:
 
     @property
     def root(self) -> Path:
-        """Its files, seen from here."""
+        """Path of its root folder on the host."""
         return Path(f"/proc/{self.init}/root")
 
     def pids(self, *words: str) -> list[int]:
-        """Processes there whose command line has all these words, as this machine counts."""
+        """Pids, in the namespace of the host, of its processes whose command line has all these words."""
         own = _namespace(self.init)
-        found = []
+        pids = []
         for folder in Path("/proc").iterdir():
             if folder.name.isdigit() and _namespace(int(folder.name)) == own:
                 with contextlib.suppress(OSError):
                     line = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
                     if all(word in line for word in words):
-                        found.append(int(folder.name))
-        return found
+                        pids.append(int(folder.name))
+        return pids
 
 
 class Machines:
-    """A lab that runs while the `with` block does."""
+    """A lab that runs while the `with` block runs."""
 
     def __init__(self, count: int, *, shared: Path | None = None, docker: Sequence[int] = ()) -> None:
-        """`shared` is a folder that all machines have at the same path; `docker` are those that may run an engine."""
-        _sweep()
+        """`shared` is a folder that all machines have at the same path; `docker` are the numbers of machines that may
+        run a container engine."""
+        _remove_old_folders()
         self.folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         self.shared = str(shared or "")
         self.key = self.folder / "keys" / "user"
-        """The file of the key with which root, and USER, log in."""
+        """Private key file for root and USER."""
         self.machines = [Machine(self, number, docker=number in docker) for number in range(1, count + 1)]
         self._process: subprocess.Popen[bytes] | None = None
         self.pid = 0
 
     @staticmethod
     def missing() -> str:
-        """Why there can be none here; empty where there can."""
+        """Why a lab cannot run here; empty if it can."""
         if os.geteuid() != 0:
             return "only root can run machines of its own"
         absent = [program for program in PROGRAMS if shutil.which(program) is None]
@@ -255,9 +256,8 @@ class Machines:
         self.close()
 
     def close(self) -> None:
-        """End it all."""
         if self._process is not None:
-            # The first process of a namespace takes all others with it, and whoever waits for it is told last.
+            # The kernel kills all processes of a namespace with its first one, and `wait` returns after that.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid or self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -266,28 +266,29 @@ class Machines:
             machine.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def named(self, name: str) -> Machine:
+    def machine(self, name: str) -> Machine:
         return next(machine for machine in self.machines if machine.name == name)
 
     @property
-    def inside(self) -> list[str]:
-        """What to put before a command that is to be in the lab's network."""
+    def network_prefix(self) -> list[str]:
+        """Prefix that runs a command in the network namespace of the lab."""
         return ["nsenter", f"--net=/proc/{self.pid}/ns/net"]
 
     @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """This thread, and what it starts, is in the lab's network; sockets made here stay there."""
-        with open("/proc/thread-self/ns/net") as home, open(f"/proc/{self.pid}/ns/net") as there:
-            _set_namespace(there.fileno())
+    def enter_network(self) -> Iterator[None]:
+        """Move this thread, and processes that it starts, into the lab's network while the block runs. Sockets that are
+        created in the block stay in that network."""
+        with open("/proc/thread-self/ns/net") as home, open(f"/proc/{self.pid}/ns/net") as lab:
+            _set_namespace(lab.fileno())
             try:
                 yield
             finally:
                 _set_namespace(home.fileno())
 
     def known_hosts(self, *machines: Machine) -> Path:
-        """A file with the host keys of these, or all."""
+        """Write a known_hosts file with the keys of these machines; of all, if none is given."""
         file = self.folder / "known_hosts"
-        file.write_text("".join(f"{one.address} {one.host_key}\n" for one in machines or self.machines))
+        file.write_text("".join(f"{machine.address} {machine.host_key}\n" for machine in machines or self.machines))
         return file
 
     def _prepare(self) -> None:
@@ -295,20 +296,20 @@ class Machines:
         keys.mkdir()
         for name in ("user", *(machine.name for machine in self.machines)):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / name)], check=True)
-        (self.folder / "sshd_config").write_text(_SSHD)
-        made = subprocess.run(["openssl", "passwd", "-6", PASSWORD], check=True, capture_output=True, text=True)
-        (self.folder / "passwd").write_text(f"{USER}:{made.stdout.strip()}:2000:2000::/home/ci:/bin/sh\n")
+        (self.folder / "sshd_config").write_text(_SSHD_CONFIG)
+        hashed = subprocess.run(["openssl", "passwd", "-6", PASSWORD], check=True, capture_output=True, text=True)
+        (self.folder / "passwd").write_text(f"{USER}:{hashed.stdout.strip()}:2000:2000::/home/ci:/bin/sh\n")
         (self.folder / "disks").mkdir()
 
     def _start_lab(self) -> None:
-        script = shlex.join(["sh", "-c", _LAB, "sh", LAB_ADDRESS, str(self.folder / "disks")])
+        script = shlex.join(["sh", "-c", _LAB_SCRIPT, "sh", LAB_ADDRESS, str(self.folder / "disks")])
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--net", "--pid", "--fork", "--kill-child"]
         command += ["--mount-proc", "sh", "-c", f"exec {script}"]
         with (self.folder / "lab.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, stderr=log)
         assert self._process.stdout is not None
-        with self._process.stdout as said:
-            assert said.readline() == b"ready\n", (self.folder / "lab.log").read_text()
+        with self._process.stdout as stdout:
+            assert stdout.readline() == b"ready\n", (self.folder / "lab.log").read_text()
         self.pid = _children(self._process.pid)[0]
 
 
@@ -333,8 +334,8 @@ def _namespace(pid: int) -> str:
         return ""
 
 
-def _sweep() -> None:
-    """Folders whose owners were killed."""
+def _remove_old_folders() -> None:
+    """Remove folders of labs whose processes were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).split("-")[0]
         if not Path(f"/proc/{owner}").exists():

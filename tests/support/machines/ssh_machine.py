@@ -1,7 +1,7 @@
-"""A machine that is reached over SSH, for tests: a real sshd in a network namespace, with keys of its own.
+"""A real sshd in a network namespace, with its own keys, for tests that reach a machine over SSH.
 
-It has the files and processes of this machine; what it has of its own is the network, so that nothing else leads there.
-Only root can run one.
+It has the files and processes of this host; only the network is separate, so that it can be reached only over SSH.
+Needs root.
 """
 
 import os
@@ -20,7 +20,7 @@ PROGRAM = "/usr/sbin/sshd"
 
 
 class SshMachine:
-    """Serves while the `with` block runs; `inside` is what to put before a command that is to be in its network."""
+    """Runs sshd while the `with` block runs. `inside` is a prefix that runs a command in the network namespace."""
 
     def __init__(self, inside: Sequence[str]) -> None:
         self._inside = list(inside)
@@ -30,9 +30,9 @@ class SshMachine:
 
     @staticmethod
     def missing() -> str:
-        """Why there can be none here; empty where there can."""
+        """Why sshd cannot run here; empty if it can."""
         if os.geteuid() != 0:
-            return "only root can run a machine of its own"
+            return "only root can run sshd in a namespace"
         return "" if os.path.exists(PROGRAM) else "not installed: openssh-server; make packages installs it"
 
     def __enter__(self) -> Self:
@@ -61,7 +61,7 @@ class SshMachine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def command(self, *words: str) -> list[str]:
-        """How to run a command there from here."""
+        """Command line that runs a command on the machine over SSH."""
         options = [
             "-i",
             str(self._folder / "user"),

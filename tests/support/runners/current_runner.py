@@ -1,6 +1,6 @@
-"""A current gitlab-runner (17.9 and later) as far as the wire goes: every request with the headers and the body it has.
+"""A client that sends the requests of a current gitlab-runner (17.9 and later), with its headers and bodies.
 
-Written from the protocol, not from a recording. Nothing is decided here; tests say what is sent and judge the answers.
+Written from the protocol, not from a recording. Tests decide what it sends, and check the answers.
 """
 
 import secrets
@@ -61,12 +61,12 @@ INFO: dict[str, Any] = {
 
 
 def checksum_of(log: bytes) -> str:
-    """As a runner sends it of all that it has logged."""
+    """Checksum of a log as a runner sends it."""
     return f"crc32:{zlib.crc32(log):08x}"
 
 
 class CurrentRunner:
-    """One manager of one runner."""
+    """One manager of one runner. `lacking` are changes of its features."""
 
     def __init__(self, cell: ServedCell, token: str, *, system_id: str = SYSTEM_ID, **lacking: bool) -> None:
         self.cell = cell
@@ -90,7 +90,7 @@ class CurrentRunner:
         return self._call("DELETE", "runners/managers", body, {"RUNNER_TOKEN": self.token})
 
     def reset_token(self) -> Answer:
-        """POST /runners/reset_authentication_token: the token stands in the body alone."""
+        """POST /runners/reset_authentication_token, with the token in the body only."""
         headers = {"Accept": "application/json"}
         answer = self._call("POST", "runners/reset_authentication_token", {"token": self.token}, headers)
         if answer.status == 201:
@@ -116,14 +116,14 @@ class CurrentRunner:
         return answer
 
     def take(self) -> "RunningJob":
-        """A job that must be there, not acknowledged yet."""
+        """Request a job, which must be available. It is not acknowledged yet."""
         answer = self.request()
         assert answer.status == 201, answer
         return RunningJob(self, answer.json())
 
 
 class RunningJob:
-    """One job on that runner; it keeps what was logged, as the runner does."""
+    """A job of the runner, with its log."""
 
     def __init__(self, runner: CurrentRunner, payload: dict[str, Any]) -> None:
         self.runner = runner
@@ -134,7 +134,7 @@ class RunningJob:
         self.sent = 0
 
     def put(self, state: str, *, with_output: bool = True, **more: Any) -> Answer:
-        """PUT /jobs/:id; no Accept, because no JSON is expected back."""
+        """PUT /jobs/:id, without Accept, because the runner expects no JSON."""
         body: dict[str, Any] = {"token": self.token, "info": self.runner.info, "state": state, **more}
         if with_output:
             checksum = checksum_of(self.log)
@@ -142,15 +142,15 @@ class RunningJob:
         return self.runner._call("PUT", f"jobs/{self.id}", body, {"JOB_TOKEN": self.token})
 
     def accept(self) -> Answer:
-        """The PUT right after the 201, without a checksum."""
+        """The first PUT after the hand-out, without a checksum."""
         return self.put("running", with_output=False)
 
     def write(self, text: bytes) -> None:
-        """Log something; it goes out with the next `patch`."""
+        """Add text to the log; the next `patch` sends it."""
         self.log += text
 
     def patch(self) -> Answer:
-        """PATCH /jobs/:id/trace with what was not sent yet, both ends inclusive."""
+        """PATCH /jobs/:id/trace with the part of the log that was not sent yet. Content-Range includes both ends."""
         data = self.log[self.sent :]
         headers = {
             "JOB_TOKEN": self.token,
@@ -165,14 +165,14 @@ class RunningJob:
         return answer
 
     def upload(self, content: bytes) -> Answer:
-        """POST /jobs/:id/artifacts: one part, chunked, what it is in the query."""
+        """POST /jobs/:id/artifacts: one part, with chunked encoding; format, type and expiry are in the query."""
         boundary = secrets.token_hex(30)
         whole = (
             f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="artifacts.zip"\r\n'
             "Content-Type: application/octet-stream\r\n\r\n"
         ).encode()
         whole += content + f"\r\n--{boundary}--\r\n".encode()
-        pieces = (whole[at : at + 32_768] for at in range(0, len(whole), 32_768))
+        pieces = (whole[start : start + 32_768] for start in range(0, len(whole), 32_768))
         headers = {"JOB_TOKEN": self.token, "Content_Type": f"multipart/form-data; boundary={boundary}"}
         path = f"jobs/{self.id}/artifacts?artifact_format=zip&artifact_type=archive&expire_in=1+week"
         return self.runner._call("POST", path, pieces, headers)

@@ -1,7 +1,7 @@
-"""A driver of the custom executor, as people write them, and whole jobs that a real agent runs with it.
+"""A driver of the custom executor, and jobs that a real agent runs with it.
 
-`Driver` is four programs in a folder, each of which a test can write anew, and what they wrote down; `Bench` compiles
-jobs as the manager does and has an agent run them.
+`Driver` has four programs in a folder, which a test can replace, and the calls that they record. `CustomHarness`
+compiles jobs as the manager does and runs them on an agent.
 """
 
 import os
@@ -42,12 +42,12 @@ CLEANUP = """#!/bin/sh
 echo cleanup >>"$CALLS"
 """
 STAGES = ("prepare_script", "get_sources", "step_script", "cleanup_file_variables")
-"""Of a job with nothing special."""
+"""Stages of a job without caches, artifacts and after_script."""
 
 
 @dataclass
 class Driver:
-    """The programs of a driver in a folder, and what they wrote down."""
+    """The programs of a driver in a folder, and the calls that they recorded."""
 
     folder: Path
     extra: dict[str, str] = field(default_factory=dict)
@@ -92,8 +92,8 @@ class Driver:
 
 
 @dataclass
-class Bench:
-    """An agent, a server with a repository, a driver."""
+class CustomHarness:
+    """Runs jobs with an agent, a server with a repository, and a driver."""
 
     agent: AgentProcess
     server: StepServer
@@ -105,7 +105,7 @@ class Bench:
     def job(
         self, *script: str, custom: dict[str, Any] | None = None, runner: dict[str, Any] | None = None, **changes: Any
     ) -> JobStart:
-        """A job as the manager would start it."""
+        """Compile a job as the manager does."""
         self.count += 1
         payload: dict[str, Any] = {
             "id": self.count,

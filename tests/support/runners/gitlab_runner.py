@@ -1,7 +1,4 @@
-"""Drives a real gitlab-runner program as an operator would: register, run, stop.
-
-For tests against peers (`make interop`); which program it is, is the caller's business.
-"""
+"""Runs a real gitlab-runner program: register, run, stop. For the interop tests; the caller passes the program."""
 
 import contextlib
 import os
@@ -12,7 +9,7 @@ from pathlib import Path
 
 
 class RealRunner:
-    """A gitlab-runner with a configuration of its own; one process runs all runners that are in it."""
+    """A gitlab-runner with its own configuration file; one process runs all runners of the file."""
 
     def __init__(self, program: Path, folder: Path, *, url: str, registration_token: str, concurrent: int = 4) -> None:
         self._program = program
@@ -26,7 +23,7 @@ class RealRunner:
         self.config.write_text(f"concurrent = {concurrent}\ncheck_interval = 1\n")
 
     def call(self, *arguments: str) -> str:
-        """One command; what it says, on both channels."""
+        """Run a command of the program, which must succeed. Returns its stdout and stderr."""
         done = subprocess.run(
             [self._program, *arguments],
             env=self._environment(),
@@ -35,22 +32,22 @@ class RealRunner:
             timeout=60,
             check=False,
         )
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, said
-        return said
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output
+        return output
 
     def register(self, name: str, *options: str) -> str:
-        """Register with the shell executor; the runner's own token."""
-        said = self.call(
+        """Register a runner with the shell executor. Returns its token."""
+        output = self.call(
             *("register", "--non-interactive", "--config", str(self.config), "--url", self._url),
             *("--registration-token", self._registration_token, "--name", name, "--executor", "shell", *options),
         )
-        assert "Runner registered successfully" in said
+        assert "Runner registered successfully" in output
         tokens: list[str] = re.findall(r'^ *token = "(.+)"', self.config.read_text(), re.MULTILINE)
         return tokens[-1]
 
     def start(self) -> None:
-        """Begin to ask for jobs."""
+        """Start `gitlab-runner run`."""
         with (self.folder / "runner.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [self._program, "run", "--config", self.config, "--working-directory", self.folder / "work"],
@@ -62,7 +59,7 @@ class RealRunner:
             )
 
     def stop(self) -> None:
-        """End the process; jobs that it has are given up."""
+        """Stop the process; its jobs are aborted."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -74,7 +71,7 @@ class RealRunner:
             self._process.wait(5)
 
     def log(self) -> str:
-        """What the process said."""
+        """Log of the process."""
         return (self.folder / "runner.log").read_text(errors="replace")
 
     def _environment(self) -> dict[str, str]:

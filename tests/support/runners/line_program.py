@@ -1,6 +1,6 @@
-"""Drives a program of another language that makes one call a line: JSON on its stdin, the answer on its stdout.
+"""Runs a program that makes one call for each JSON line on its stdin, and writes the answers to its stdout.
 
-For tests against peers (`make interop`); which program it is, and which calls there are, is the caller's business.
+For the interop tests; the caller knows the program and its calls.
 """
 
 import asyncio
@@ -12,24 +12,24 @@ from typing import Any
 
 
 class LineProgram:
-    """One that runs."""
+    """A running program."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def answer(self, name: str, **given: Any) -> dict[str, Any]:
-        """As it came: a result, or an error."""
+    async def call_raw(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Make a call. Returns the answer: an object with `result` or `error`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"call": name, **given}).encode() + b"\n")
+        self._process.stdin.write(json.dumps({"call": name, **arguments}).encode() + b"\n")
         line = await self._process.stdout.readline()
         assert line, "the program has ended"
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    async def call(self, name: str, **given: Any) -> Any:
-        """The result; an error fails the test."""
-        answer = await self.answer(name, **given)
+    async def call(self, name: str, **arguments: Any) -> Any:
+        """Make a call. Returns its result; an error fails the test."""
+        answer = await self.call_raw(name, **arguments)
         assert "error" not in answer, answer
         return answer["result"]
 
@@ -40,10 +40,10 @@ class LineProgram:
 
 @asynccontextmanager
 async def line_program(*words: str, log: Path, end_seconds: float = 30) -> AsyncIterator[LineProgram]:
-    """It ends by itself, and with 0, when its stdin does; unless it was killed."""
-    with log.open("wb") as written:
+    """Start a program. When its stdin is closed at the end, it must exit with 0, unless it was killed."""
+    with log.open("wb") as log_file:
         process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=written
+            *words, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log_file
         )
     assert process.stdin is not None
     program = LineProgram(process)

@@ -1,4 +1,4 @@
-"""A manager on the bench: a data folder, a configuration that points at a server, ways to start and break it."""
+"""Runs a manager for tests: its folders and configuration for a server, and ways to start, stop and kill it."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from remuda.testing.waiting import until
 
 @dataclass(frozen=True, slots=True)
 class ManagerEvents:
-    """How to end a manager."""
+    """Events that stop, drain or reload a manager when they are set."""
 
     stop: asyncio.Event
     drain: asyncio.Event
@@ -32,8 +32,8 @@ class ManagerEvents:
 
 
 @dataclass
-class ManagerBench:
-    """Where a manager lives."""
+class ManagerHarness:
+    """The folders, configuration and processes of a manager under test."""
 
     folder: Path
     server: Coordinator | ServedCell
@@ -50,14 +50,14 @@ class ManagerBench:
 
     @property
     def jobs(self) -> Path:
-        """Where the agent, working directories and caches are."""
+        """Folder of the agent, working directories and caches."""
         return self.folder / "data.jobs"
 
     @property
     def work_dir(self) -> Path:
-        """Of jobs in the first slot, once there was one."""
-        [found] = self.jobs.glob("builds/abcdefghi/0-*/group/project")
-        return found
+        """Working directory of jobs in the first slot; exists after the first job."""
+        [folder] = self.jobs.glob("builds/abcdefghi/0-*/group/project")
+        return folder
 
     @property
     def config(self) -> Path:
@@ -66,9 +66,9 @@ class ManagerBench:
     def write_config(
         self, *, concurrent: int = 4, executor: str = "shell", url: str = "", top: str = "", extra: str = ""
     ) -> None:
-        """Configure one runner of the server. `top` goes to the global keys, `extra` to those of the runner.
+        """Write a configuration with one runner. `top` is added to the global keys, `extra` to those of the runner.
 
-        A cell gets a new runner by each call. `url` is another address of the server.
+        On a cell each call creates a new runner. `url` replaces the URL of the server.
         """
         token = RUNNER_TOKEN if isinstance(self.server, Coordinator) else self.server.new_runner().token
         self.config.write_text(
@@ -86,7 +86,8 @@ class ManagerBench:
         agent_lost_seconds: float = 900.0,
         keep_builds: bool = False,
     ) -> AsyncIterator[ManagerEvents]:
-        """A manager in this process; at the end it is drained, so that its jobs are over (stopped, after an error)."""
+        """Run a manager in this process. At the end it is drained, so that its jobs have ended; after an error it is
+        stopped."""
         if not self.config.exists():
             self.write_config()
         events = ManagerEvents(asyncio.Event(), asyncio.Event(), asyncio.Event())
@@ -101,8 +102,8 @@ class ManagerBench:
             ),
         )
         async with asyncio.TaskGroup() as group:
-            serving = service.run(events.stop, drain=events.drain, reload=events.reload, ready=ready.set)
-            running = group.create_task(serving, name="manager")
+            run = service.run(events.stop, drain=events.drain, reload=events.reload, ready=ready.set)
+            running = group.create_task(run, name="manager")
             waiting = group.create_task(ready.wait(), name="ready")
             await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
@@ -114,7 +115,7 @@ class ManagerBench:
             events.drain.set()
 
     async def spawn(self, kill_point: str = "", *, agent_idle_exit: str = "5") -> asyncio.subprocess.Process:
-        """A manager as a process of its own; an empty `agent_idle_exit` leaves it to the manager when agents end."""
+        """Start a manager in its own process. With an empty `agent_idle_exit` its default applies."""
         if not self.config.exists():
             self.write_config()
         marks = {"REMUDA_KILL_POINT": kill_point, "REMUDA_KILL_MARK": str(self.folder / "killed")}
@@ -139,11 +140,11 @@ class ManagerBench:
         return int((self.jobs / "agent" / "agent.lock").read_text())
 
     def kill_agent(self) -> None:
-        """kill -9; its jobs go on."""
+        """Kill (SIGKILL) the agent. Processes of its jobs continue."""
         os.kill(self.agent_pid, signal.SIGKILL)
 
     def rows(self) -> int:
-        """How many jobs the journal holds; only while no manager runs."""
+        """Number of jobs in the journal. Call it only while no manager runs."""
         journal = Journal(self.data / "journal.sqlite")
         try:
             return len(journal.jobs())
@@ -151,7 +152,7 @@ class ManagerBench:
             journal.close()
 
     async def close(self) -> None:
-        """Leave neither managers behind nor an agent and what it runs: a new one adopts the jobs that are left."""
+        """Kill managers and the agent. If jobs are left, start a new agent, which adopts and ends them."""
         for process in self.spawned:
             if process.returncode is None:
                 process.kill()

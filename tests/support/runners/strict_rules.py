@@ -1,6 +1,6 @@
-"""What the Runner API says about single requests of a manager: headers, tokens, bodies, checksums. Pure.
+"""Rules of the Runner API for single requests of a manager: headers, tokens, bodies, checksums. Pure functions.
 
-Each function returns the problems that it finds, in words. `strict_gitlab` asks, and knows what came before.
+Each function returns messages about the problems that it finds. `strict_gitlab` calls them.
 """
 
 import json
@@ -44,7 +44,7 @@ _UPDATE = {"token", "info", "state", "failure_reason", "checksum", "output", "ex
 
 @dataclass(frozen=True)
 class Call:
-    """A request as it came."""
+    """A received request. Header names are in lower case."""
 
     method: str
     path: str
@@ -55,14 +55,14 @@ class Call:
     @property
     def json(self) -> dict[str, Any]:
         try:
-            found = json.loads(self.body)
+            content = json.loads(self.body)
         except ValueError:
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
 
 def payload(job_id: int, token: str, repository: str, script: list[str]) -> dict[str, Any]:
-    """The smallest one that is whole; lists are there, `run` is not."""
+    """The smallest complete payload: with all lists, without `run`."""
     return {
         "id": job_id,
         "token": token,
@@ -85,7 +85,7 @@ def payload(job_id: int, token: str, repository: str, script: list[str]) -> dict
 
 
 def endpoint_of(call: Call) -> str | None:
-    """Which call of the API it is."""
+    """Name of the API call; None if the API has no such call."""
     for name, (method, path) in _PATHS.items():
         if call.method == method and path.fullmatch(call.path):
             return name
@@ -93,11 +93,11 @@ def endpoint_of(call: Call) -> str | None:
 
 
 def problems(endpoint: str, call: Call) -> list[str]:
-    """What is wrong with a request by itself."""
-    return [f"{endpoint}: {text}" for text in [*_of_all(endpoint, call), *_OWN[endpoint](call)]]
+    """Problems of a request, independent of earlier requests."""
+    return [f"{endpoint}: {text}" for text in [*_common_problems(endpoint, call), *_CHECKS[endpoint](call)]]
 
 
-def _of_all(endpoint: str, call: Call) -> Sequence[str]:
+def _common_problems(endpoint: str, call: Call) -> Sequence[str]:
     wrong = []
     headers = call.headers
     by_agent = endpoint in ("upload", "download")
@@ -105,26 +105,26 @@ def _of_all(endpoint: str, call: Call) -> Sequence[str]:
         wrong.append(f"User-Agent {headers.get('user-agent')!r}")
     if not by_agent and not _ID.fullmatch(headers.get("x-request-id", "")):
         wrong.append(f"X-Request-Id {headers.get('x-request-id')!r}")
-    right, other = ("runner-token", "job-token") if endpoint == "request" else ("job-token", "runner-token")
-    if right not in headers or other in headers:
-        wrong.append("which token goes in which header")
+    required, forbidden = ("runner-token", "job-token") if endpoint == "request" else ("job-token", "runner-token")
+    if required not in headers or forbidden in headers:
+        wrong.append(f"must have {required} and not {forbidden}")
     if any(name in headers for name in ("authorization", "private-token", "cookie")):
-        wrong.append("a credential that nobody asked for")
+        wrong.append("a credential that the API does not use")
     if "token" in call.query:
-        wrong.append("a token in the address")
+        wrong.append("a token in the query")
     if (headers.get("accept", "*/*") == "application/json") != (endpoint == "request"):
         wrong.append(f"Accept {headers.get('accept')!r}")
     return wrong
 
 
-def _of_json(call: Call) -> list[str]:
+def _json_problems(call: Call) -> list[str]:
     wrong = []
     if call.headers.get("content-type") != "application/json":
         wrong.append(f"Content-Type {call.headers.get('content-type')!r}")
     if not call.json:
-        return [*wrong, "the body is no JSON object"]
+        return [*wrong, "the body is not a JSON object"]
     if None in call.json.values():
-        wrong.append("null where a key is to be left out")
+        wrong.append("null instead of a missing key")
     info = call.json.get("info", {})
     wrong += [
         f"info.{key} {value!r}"
@@ -133,14 +133,14 @@ def _of_json(call: Call) -> list[str]:
     ]
     features = info.get("features", {})
     if list(features) != FEATURES or not all(isinstance(value, bool) for value in features.values()):
-        wrong.append("info.features are not all there, true or false")
+        wrong.append("info.features must have all features, as booleans")
     if call.query:
         wrong.append(f"a query {call.query}")
     return wrong
 
 
 def _request(call: Call) -> list[str]:
-    wrong, body = _of_json(call), call.json
+    wrong, body = _json_problems(call), call.json
     if unknown := set(body) - {"token", "system_id", "last_update", "info", "session"}:
         wrong.append(f"unknown keys {unknown}")
     if body.get("token") != call.headers.get("runner-token"):
@@ -153,7 +153,7 @@ def _request(call: Call) -> list[str]:
 
 
 def _update(call: Call) -> list[str]:
-    wrong, body = _of_json(call), call.json
+    wrong, body = _json_problems(call), call.json
     if unknown := set(body) - _UPDATE:
         wrong.append(f"unknown keys {unknown}")
     if body.get("token") != call.headers.get("job-token"):
@@ -184,11 +184,11 @@ def _upload(call: Call) -> list[str]:
     if not set(call.query) <= {"artifact_format", "artifact_type", "expire_in"} or "" in call.query.values():
         wrong.append(f"query {call.query}")
     if call.headers.get("transfer-encoding") != "chunked" or "content-length" in call.headers:
-        wrong.append("not sent in chunks")
+        wrong.append("not sent with chunked encoding")
     if not call.headers.get("content-type", "").startswith("multipart/form-data; boundary="):
         wrong.append(f"Content-Type {call.headers.get('content-type')!r}")
     elif call.body.count(b"Content-Disposition: form-data;") != 1 or b'name="file"; filename="' not in call.body:
-        wrong.append("not one part, named file")
+        wrong.append("must have one part, named file")
     return wrong
 
 
@@ -196,11 +196,11 @@ def _download(call: Call) -> list[str]:
     return [] if call.query in ({}, {"direct_download": "true"}) and not call.body else [f"query {call.query}"]
 
 
-_OWN = {"request": _request, "update": _update, "trace": _trace, "upload": _upload, "download": _download}
+_CHECKS = {"request": _request, "update": _update, "trace": _trace, "upload": _upload, "download": _download}
 
 
-def the_file(call: Call) -> tuple[str, bytes]:
-    """Name and content of the one part of an upload."""
+def uploaded_file(call: Call) -> tuple[str, bytes]:
+    """Name and content of the file of an upload."""
     head, _, rest = call.body.partition(b"\r\n\r\n")
     boundary = call.headers["content-type"].partition("boundary=")[2].encode()
     name = re.search(rb'filename="([^"]*)"', head)
@@ -208,17 +208,17 @@ def the_file(call: Call) -> tuple[str, bytes]:
 
 
 def acceptance_problems(body: dict[str, Any]) -> list[str]:
-    """The first PUT running says nothing of a log."""
+    """Problems of the first PUT with the state running, which must not describe a log."""
     return [f"{key} in the acceptance" for key in ("checksum", "output", "exit_code", "failure_reason") if key in body]
 
 
 def update_problems(body: dict[str, Any], trace: bytes, accepted: Collection[str]) -> list[str]:
-    """A later state, given the log that the server has."""
+    """Problems of a later state, compared with the trace that the server has."""
     wrong = []
     output, state = body.get("output", {}), body.get("state")
     size = output.get("bytesize")
     if body.get("checksum") != output.get("checksum"):
-        wrong.append("the old copy of the checksum is another one")
+        wrong.append("checksum differs from output.checksum")
     if not isinstance(size, int) or not _CHECKSUM.fullmatch(str(output.get("checksum"))):
         return [*wrong, f"output {output}"]
     if size > len(trace) or (state != "running" and size != len(trace)):
@@ -229,7 +229,7 @@ def update_problems(body: dict[str, Any], trace: bytes, accepted: Collection[str
     if (reason is not None) != (state == "failed"):
         wrong.append(f"failure_reason {reason!r} with {state}")
     if reason is not None and reason not in {*accepted, *ALWAYS_ACCEPTED, *_FALLBACKS}:
-        wrong.append(f"failure_reason {reason!r} is none that the server listed")
+        wrong.append(f"failure_reason {reason!r} is not one that the server listed")
     if "exit_code" in body and state != "failed":
         wrong.append(f"exit_code with {state}")
     return wrong

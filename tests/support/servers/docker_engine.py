@@ -1,8 +1,8 @@
-"""A real container engine for tests: Debian's dockerd, in a network namespace and folders of its own, gone afterwards.
+"""Runs a real container engine for tests: Debian's dockerd, with its own network namespace and folders.
 
-Its bridges and addresses are in that namespace, so nothing of the machine's network changes and engines do not meet.
-Images are made of what this machine has installed, so no registry is needed: `busybox`, and `debian` out of the files
-of this machine's own packages. A test may kill the engine and start it again. Only root can run one.
+Its bridges and addresses are in that namespace, so the network of the machine does not change and engines do not
+collide. Images are made from the programs and packages of this machine (`busybox` and `debian`), so no registry is
+needed. A test may kill the engine and start it again. Needs root.
 """
 
 import contextlib
@@ -37,23 +37,23 @@ DEBIAN_PYTHON = (
     "libssl3",
 )
 """Packages of the system's Python, for `debian_files`."""
-_BALLAST = ("/usr/share/doc", "/usr/share/man", "/usr/share/locale", "/usr/share/info")
+_EXCLUDED = ("/usr/share/doc", "/usr/share/man", "/usr/share/locale", "/usr/share/info")
 _PASSWD = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/home/app:/bin/sh\n"
 
 
 class DockerEngine:
-    """An engine that runs while the `with` block does."""
+    """An engine that runs while the `with` block runs."""
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="remuda-dk-"))
         self.namespace = self._folder.name
-        """Of its network, as `ip netns` knows it."""
+        """Name of its network namespace for `ip netns`."""
         self._process: subprocess.Popen[bytes] | None = None
         self.host = f"unix://{self._folder}/sock"
 
     @staticmethod
     def missing() -> str:
-        """Why there can be none here; empty where there can."""
+        """Why an engine cannot run here; empty if it can."""
         if os.geteuid() != 0:
             return "only root can run a container engine"
         absent = [program for program in PROGRAMS if shutil.which(program) is None]
@@ -68,11 +68,11 @@ class DockerEngine:
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(Exception):
-            self.clear()  # what is paused dies of no signal
+            self.clear()  # signals do not end paused containers
         self.kill()
         self._end_containers()
-        for place in sorted(self._mounts(), reverse=True):
-            subprocess.run(["umount", "-l", place], check=False, capture_output=True)
+        for path in sorted(self._mounts(), reverse=True):
+            subprocess.run(["umount", "-l", path], check=False, capture_output=True)
         subprocess.run(["ip", "netns", "del", self.namespace], check=False)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -81,10 +81,10 @@ class DockerEngine:
         return Engine(self.host)
 
     def start(self) -> None:
-        """Start it (again); returns when it answers."""
+        """Start or restart dockerd, and wait until it answers."""
         (self._folder / "pid").unlink(missing_ok=True)
         command = [
-            *self.inside,
+            *self.network_prefix,
             "dockerd",
             "--data-root",
             f"{self._folder}/data",
@@ -103,7 +103,7 @@ class DockerEngine:
         raise AssertionError(f"dockerd does not start: {(self._folder / 'log').read_text()[-2000:]}")
 
     def kill(self) -> None:
-        """SIGKILL to the engine and what belongs to it; containers live on, as they do then."""
+        """Kill (SIGKILL) dockerd and containerd. Containers continue to run."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -112,59 +112,61 @@ class DockerEngine:
             self._end_containerd()
 
     @property
-    def inside(self) -> list[str]:
-        """What to put before a command that is to be in the engine's network."""
+    def network_prefix(self) -> list[str]:
+        """Prefix that runs a command in the network namespace of the engine."""
         return ["nsenter", f"--net=/run/netns/{self.namespace}"]
 
     @property
     def data(self) -> Path:
-        """Where it keeps images; made when it starts."""
+        """Data folder of dockerd; exists when it has started."""
         return self._folder / "data"
 
     def add_image(self, name: str, files: bytes, *changes: str) -> None:
-        """Make an image of a tar archive; changes are lines of a Dockerfile."""
-        changed = [word for one in changes for word in ("--change", one)]
-        command = [_client(), "-H", self.host, "import", *changed, "-", name]
+        """Create an image from a tar archive. `changes` are lines of a Dockerfile."""
+        options = [word for change in changes for word in ("--change", change)]
+        command = [_client(), "-H", self.host, "import", *options, "-", name]
         subprocess.run(command, input=files, check=True, capture_output=True)
 
     def containers(self, **labels: str) -> list[dict[str, Any]]:
-        """All with these labels, running or not; a name's dots are written as underscores."""
-        wanted = [f"{key.replace('_', '.')}={value}" for key, value in labels.items()]
-        found: list[dict[str, Any]] = self.api.call(
-            "GET", "/containers/json", query={"all": 1, "filters": {"label": ["remuda.key", *wanted]}}
+        """Containers with these labels, running or not. In label names, underscores stand for dots."""
+        filters = [f"{key.replace('_', '.')}={value}" for key, value in labels.items()]
+        containers: list[dict[str, Any]] = self.api.call(
+            "GET", "/containers/json", query={"all": 1, "filters": {"label": ["remuda.key", *filters]}}
         )
-        return found
+        return containers
 
     def networks(self) -> list[str]:
         """Names of the networks that belong to jobs."""
-        return [one["Name"] for one in self.api.call("GET", "/networks", query={"filters": {"label": ["remuda.key"]}})]
+        networks = self.api.call("GET", "/networks", query={"filters": {"label": ["remuda.key"]}})
+        return [network["Name"] for network in networks]
 
     def clear(self) -> None:
-        """Remove every container and network of jobs."""
-        for one in self.containers():
+        """Remove all containers and networks of jobs."""
+        for container in self.containers():
             with contextlib.suppress(Exception):
-                self.api.call("DELETE", f"/containers/{one['Id']}", query={"force": 1, "v": 1})
+                self.api.call("DELETE", f"/containers/{container['Id']}", query={"force": 1, "v": 1})
         for name in self.networks():
             with contextlib.suppress(Exception):
                 self.api.call("DELETE", f"/networks/{name}")
 
-    def living(self) -> list[int]:
-        """The first processes of containers of this engine, found without it."""
+    def container_pids(self) -> list[int]:
+        """Pids of the first processes of its containers, from /proc: works while dockerd is down."""
         shims = {pid for pid, words in processes() if f"{self._folder}/exec/containerd/containerd.sock" in words}
         return [pid for pid, _ in processes() if _parent(pid) in shims]
 
     def _end_containerd(self) -> None:
-        """It dies with the engine; a new one takes the old one for its own while that is not quite dead."""
-        number = self._folder / "exec/containerd/containerd.pid"
+        """Wait until containerd, which ends with dockerd, has ended: a new dockerd would use the old one while it is
+        still there."""
+        pid_file = self._folder / "exec/containerd/containerd.pid"
         until = time.monotonic() + START_SECONDS
-        while number.exists() and time.monotonic() < until:
-            pid = int(number.read_text() or 0)
-            if not any(found == pid and words[0] for found, words in processes()):
-                number.unlink()
+        while pid_file.exists() and time.monotonic() < until:
+            pid = int(pid_file.read_text() or 0)
+            if not any(other == pid and words[0] for other, words in processes()):
+                pid_file.unlink()
             time.sleep(0.02)
 
     def _end_containers(self) -> None:
-        for pid in self.living():
+        for pid in self.container_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for pid, words in processes():
@@ -178,9 +180,10 @@ class DockerEngine:
 
 
 def archive(files: Mapping[str, bytes | str], *, modes: Mapping[str, int] | None = None) -> bytes:
-    """A tar archive: contents by path; a text that begins with -> is a link."""
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
+    """A tar archive of contents by path. A text that begins with -> makes a symbolic link, a path that ends with / a
+    folder."""
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w") as tar:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             if isinstance(content, str) and content.startswith("->"):
@@ -192,11 +195,11 @@ def archive(files: Mapping[str, bytes | str], *, modes: Mapping[str, int] | None
             if name.endswith("/"):
                 info.type, info.size = tarfile.DIRTYPE, 0
             tar.addfile(info, io.BytesIO(data))
-    return made.getvalue()
+    return output.getvalue()
 
 
 def busybox_files(**more: str) -> bytes:
-    """The files of an image with nothing but busybox, and more by path."""
+    """Tar archive of an image with busybox only, and with the files `more` by path."""
     program = Path(shutil.which("busybox") or "/bin/busybox")
     names = subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split()
     links = {f"bin/{name}": "->busybox" for name in names if name != "busybox"}
@@ -207,29 +210,29 @@ def busybox_files(**more: str) -> bytes:
 
 
 def debian_files(*packages: str) -> bytes:
-    """The files of a small Debian image, out of what this machine has installed, with those of more packages."""
+    """Tar archive of a small Debian image, made from installed packages; `packages` are added."""
     command = ["dpkg", "-L", *_DEBIAN_PROGRAMS, *_DEBIAN_LIBRARIES, *packages]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    found = {"/bin", "/sbin", "/lib", "/lib64"}
+    paths = {"/bin", "/sbin", "/lib", "/lib64"}
     for path in listed.split("\n"):
-        # /bin and others are links into /usr here, and packages name their files by either path.
+        # /bin and others are links into /usr, and packages use either path.
         real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        if path not in ("", "/.") and not path.startswith(_BALLAST) and os.path.lexists(real):
-            found.add(real)
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        for path in sorted(found - {"/etc/passwd"}):
+        if path not in ("", "/.") and not path.startswith(_EXCLUDED) and os.path.lexists(real):
+            paths.add(real)
+    output = io.BytesIO()
+    with tarfile.open(fileobj=output, mode="w") as tar:
+        for path in sorted(paths - {"/etc/passwd"}):
             tar.add(path, path.lstrip("/"), recursive=False)
         info = tarfile.TarInfo("etc/passwd")
         info.size = len(_PASSWD)
         tar.addfile(info, io.BytesIO(_PASSWD.encode()))
-    return made.getvalue()
+    return output.getvalue()
 
 
 def _client() -> str:
-    found = shutil.which("docker")
-    assert found is not None, "the docker client is not installed"
-    return found
+    program = shutil.which("docker")
+    assert program is not None, "the docker client is not installed"
+    return program
 
 
 def _parent(pid: int) -> int:
@@ -241,5 +244,5 @@ def _parent(pid: int) -> int:
 
 
 def names(containers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Of containers, as people know them."""
-    return sorted(one["Names"][0].lstrip("/") for one in containers)
+    """Names of containers, sorted."""
+    return sorted(container["Names"][0].lstrip("/") for container in containers)

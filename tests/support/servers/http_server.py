@@ -1,4 +1,4 @@
-"""Little HTTP servers of tests: a handler that is silent and answers with a length, and a thread that serves it."""
+"""Small HTTP servers for tests: a base class of handlers without logs, and a server thread."""
 
 import os
 import subprocess
@@ -10,16 +10,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 _POLL_SECONDS = 0.02
-"""How often a server looks whether it is to stop."""
+"""Interval at which a server checks whether it must stop."""
 
 
 class PlainHandler(BaseHTTPRequestHandler):
-    """Answers GET, POST and PUT by `respond`."""
+    """Calls `respond` for GET, POST and PUT."""
 
     protocol_version = "HTTP/1.1"
 
     def respond(self) -> None:
-        """Answer one request; a subclass says how."""
+        """Answer one request. Subclasses implement it."""
         raise NotImplementedError
 
     def do_GET(self) -> None:
@@ -32,14 +32,14 @@ class PlainHandler(BaseHTTPRequestHandler):
         self.respond()
 
     def log_message(self, *_: object) -> None:
-        """Tests keep their own records."""
+        """Log nothing."""
 
     def read_body(self) -> bytes:
-        """The body of a request that says its length."""
+        """Body of a request with Content-Length."""
         return self.rfile.read(int(self.headers["Content-Length"] or 0))
 
     def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> None:
-        """Send an answer with its length."""
+        """Send an answer with Content-Length."""
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
@@ -48,7 +48,7 @@ class PlainHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def answer_with_git(self, root: Path, body: bytes, protocol: str = "") -> None:
-        """Answer a git client for the repositories below `root`, as `git http-backend` does."""
+        """Answer a git client with the output of `git http-backend` for the repositories below `root`."""
         address = urlsplit(self.path)
         env = os.environ | {
             "GIT_PROJECT_ROOT": str(root),
@@ -67,10 +67,10 @@ class PlainHandler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving_http(
+def run_http_server(
     handler: type[BaseHTTPRequestHandler], server: type[ThreadingHTTPServer] = ThreadingHTTPServer
 ) -> Iterator[ThreadingHTTPServer]:
-    """Serve on a port of loopback while the block runs."""
+    """Run an HTTP server on a free port of loopback while the block runs."""
     with server(("127.0.0.1", 0), handler) as listening:
         thread = threading.Thread(target=listening.serve_forever, args=(_POLL_SECONDS,), name="test server")
         thread.start()

@@ -1,7 +1,7 @@
-"""A small object storage for tests: real HTTP, one bucket in memory, open only to addresses that are signed for it.
+"""A small object storage for tests: an HTTP server with one bucket in memory that accepts only signed URLs.
 
-A test reads what is in it, and says how it misbehaves. Signatures are made anew to compare them, by what the manager
-makes them with; that this is right is tested against others.
+A test reads the objects and can set error statuses. The server checks a signature by computing it again with the
+manager's own function; whether that function is correct is tested with a real S3 server.
 """
 
 import base64
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import parse_qs, unquote
 
-from tests.support.servers.http_server import PlainHandler, serving_http
+from tests.support.servers.http_server import PlainHandler, run_http_server
 
 from remuda.manager.compile.object_urls import bucket_of, sign_url
 from remuda.manager.config.cache import S3Config
@@ -22,17 +22,17 @@ BUCKET = "caches"
 
 @dataclass
 class ObjectServer:
-    """What a test's storage holds, by the last part of names, and how it misbehaves."""
+    """State of the server: objects by the last part of their names, received requests, planned answers."""
 
     port: int = 0
     objects: dict[str, bytes] = field(default_factory=dict)
     answers: list[int] = field(default_factory=list)
-    """Statuses of the next requests; then the right ones. -1: the connection breaks in the middle."""
+    """Statuses of the next answers, then normal answers. -1: the connection breaks during the answer."""
     requests: list[str] = field(default_factory=list)
 
     @property
     def config(self) -> S3Config:
-        """What a runner has to know."""
+        """Configuration of a runner that uses this server."""
         address = f"127.0.0.1:{self.port}"
         return S3Config(server_address=address, access_key="AK", secret_key="SK", bucket=BUCKET, insecure=True)
 
@@ -49,20 +49,20 @@ class _Handler(PlainHandler):
 
     def _get(self) -> None:
         name = self.path.partition("?")[0].rpartition("/")[2]
-        if self._misbehaves():
+        if self._answer_with_error():
             return
         data = self.state.objects.get(name)
         if data is None:
             self.answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
-        elif (wanted := self.headers.get("Range", "")).startswith("bytes=-"):
-            self.answer(206, data[-int(wanted[7:]) :])
+        elif (requested := self.headers.get("Range", "")).startswith("bytes=-"):
+            self.answer(206, data[-int(requested[7:]) :])
         else:
             self.answer(200, data)
 
     def _put(self) -> None:
         assert "Transfer-Encoding" not in self.headers
         data = self.read_body()
-        if self._misbehaves():
+        if self._answer_with_error():
             return
         digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         if self.headers["Content-MD5"] != digest:
@@ -71,7 +71,8 @@ class _Handler(PlainHandler):
         self.state.objects[self.path.partition("?")[0].rpartition("/")[2]] = data
         self.answer(200, b"")
 
-    def _misbehaves(self) -> bool:
+    def _answer_with_error(self) -> bool:
+        """Send a planned error, or 403 if the URL is not signed. Returns False if there is no error."""
         status = self.state.answers.pop(0) if self.state.answers else 0
         if not self._is_signed():
             status = 403
@@ -86,7 +87,7 @@ class _Handler(PlainHandler):
         return bool(status)
 
     def _is_signed(self) -> bool:
-        """Whether a holder of the keys has made the address for this method; how old it is does not count."""
+        """True if the URL is signed with the keys for this method. The server does not check whether it has expired."""
         path, _, query = self.path.partition("?")
         fields = {name: values[0] for name, values in parse_qs(query).items()}
         try:
@@ -95,15 +96,15 @@ class _Handler(PlainHandler):
         except (KeyError, ValueError):
             return False
         name = unquote(path).removeprefix(f"/{BUCKET}/")
-        right = sign_url(bucket_of(self.state.config), self.command, name, at=moment.timestamp(), seconds=seconds)
-        return right == f"http://127.0.0.1:{self.state.port}{self.path}"
+        expected = sign_url(bucket_of(self.state.config), self.command, name, at=moment.timestamp(), seconds=seconds)
+        return expected == f"http://127.0.0.1:{self.state.port}{self.path}"
 
 
 @contextmanager
-def serving_objects() -> Iterator[ObjectServer]:
-    """The server, on loopback, as long as this lasts."""
+def run_object_server() -> Iterator[ObjectServer]:
+    """Run the server on loopback while the block runs."""
     state = ObjectServer()
     handler = type("Handler", (_Handler,), {"state": state})
-    with serving_http(handler) as server:
+    with run_http_server(handler) as server:
         state.port = server.server_port
         yield state

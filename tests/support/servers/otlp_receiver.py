@@ -1,4 +1,4 @@
-"""An OpenTelemetry receiver for tests: takes spans over HTTP as JSON, keeps them, and can be told to answer badly."""
+"""An OpenTelemetry receiver for tests: stores spans that it receives as JSON over HTTP, or sends planned responses."""
 
 import asyncio
 import gzip
@@ -13,7 +13,7 @@ from aiohttp import web
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedSpan:
-    """A span as it came, its attributes as plain values."""
+    """A received span with its attributes as plain values."""
 
     trace_id: str
     span_id: str
@@ -33,9 +33,9 @@ class OtlpReceiver:
 
     spans: list[ReceivedSpan] = field(default_factory=list)
     requests: list[dict[str, str]] = field(default_factory=list)
-    """The headers of each."""
+    """Headers of each request."""
     answers: deque[web.Response] = field(default_factory=deque)
-    """Given instead of a good answer, one a request; then nothing is kept."""
+    """Responses for the next requests, instead of success. The spans of such requests are not stored."""
     endpoint: str = ""
 
     async def start(self) -> None:
@@ -54,13 +54,13 @@ class OtlpReceiver:
         await self._runner.cleanup()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait for spans."""
+        """Wait until the condition holds; it is checked after each request."""
         async with asyncio.timeout(30):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()
 
-    def named(self, name: str) -> list[ReceivedSpan]:
+    def spans_named(self, name: str) -> list[ReceivedSpan]:
         return [span for span in self.spans if span.name == name]
 
     async def _take(self, request: web.Request) -> web.Response:
@@ -99,7 +99,7 @@ def _values(attributes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _value(value: dict[str, Any]) -> Any:
-    [(kind, found)] = value.items()
+    [(kind, content)] = value.items()
     if kind == "arrayValue":
-        return [_value(item) for item in found["values"]]
-    return int(found) if kind == "intValue" else found
+        return [_value(item) for item in content["values"]]
+    return int(content) if kind == "intValue" else content

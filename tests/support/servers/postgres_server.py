@@ -1,6 +1,6 @@
-"""A real PostgreSQL server for tests: its own folder and port, gone afterwards, and killed when a test wants that.
+"""Runs a real PostgreSQL server for tests, with its own folder and port. Tests can kill and restart it.
 
-A server must not run as root; then it runs as the user `postgres`, which the Debian package makes.
+PostgreSQL refuses to run as root; then it runs as the user `postgres` of the Debian package.
 """
 
 import os
@@ -21,7 +21,7 @@ START_SECONDS = 60.0
 
 
 class PostgresServer:
-    """A server that runs while the `with` block does."""
+    """A server that runs while the `with` block runs."""
 
     def __init__(self, **settings: str) -> None:
         self.port = free_port()
@@ -35,8 +35,8 @@ class PostgresServer:
         self._numbers = count(1)
 
     @staticmethod
-    def is_there() -> bool:
-        """Whether this machine has the programs."""
+    def is_installed() -> bool:
+        """True if PostgreSQL is installed."""
         return _program("initdb") is not None
 
     def __enter__(self) -> Self:
@@ -52,12 +52,11 @@ class PostgresServer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def url(self, database: str = "postgres") -> str:
-        """How to reach a database of it."""
         return f"postgresql://remuda@127.0.0.1:{self.port}/{database}"
 
     @contextmanager
     def database(self, template: str = "template1") -> Iterator[str]:
-        """The address of a new database, a copy of another one, for as long as the block runs."""
+        """Create a database as a copy of `template`. Yields its URL, and drops it at the end."""
         name = f"cell_{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         yield self.url(name)
@@ -68,7 +67,7 @@ class PostgresServer:
         subprocess.run([str(_program("psql")), "-qX", "-v", "ON_ERROR_STOP=1", "-c", sql, self.url()], check=True)
 
     def start(self) -> None:
-        """Start it (again) and wait until it takes connections."""
+        """Start or restart the server, and wait until it accepts connections."""
         options = [f"--{name}={value}" for name, value in self._settings.items()]
         command = [str(_program("postgres")), "-D", str(self._folder / "data"), f"--port={self.port}", *options]
         until = time.monotonic() + START_SECONDS
@@ -77,28 +76,29 @@ class PostgresServer:
                 process = subprocess.Popen(command, stdout=log, stderr=log, cwd="/", **self._as_user)
             self._process = process
             while process.poll() is None and time.monotonic() < until:
-                asked = [str(_program("pg_isready")), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
-                if subprocess.run(asked, check=False).returncode == 0:
+                ready_command = [str(_program("pg_isready")), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+                if subprocess.run(ready_command, check=False).returncode == 0:
                     return
                 time.sleep(0.02)
-            # One that was killed may have left a process that still holds its memory.
+            # After a kill, a process of the old server may still hold its shared memory.
             time.sleep(0.1)
         raise AssertionError(f"PostgreSQL does not start: {(self._folder / 'log').read_text()[-2000:]}")
 
     def kill(self) -> None:
-        """SIGKILL, to it and all its processes."""
+        """Kill (SIGKILL) the server and all its processes."""
         if self._process is None or self._process.poll() is not None:
             return
         pid = self._process.pid
-        family = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         self._process.kill()
         self._process.wait()
-        for child in family:
+        for child in children:
             with suppress(ProcessLookupError):
                 os.kill(int(child), signal.SIGKILL)
 
 
 def _program(name: str) -> Path | None:
-    places = [Path(found).parent for found in [shutil.which(name)] if found]
-    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    return next((place / name for place in places if (place / name).exists()), None)
+    installed = shutil.which(name)
+    folders = [Path(installed).parent] if installed else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder / name for folder in folders if (folder / name).exists()), None)

@@ -1,4 +1,4 @@
-"""A real Prometheus (Debian's) that scrapes one address, and what it knows of it."""
+"""Runs a real Prometheus (Debian's) that scrapes one address, with queries for the stored metrics."""
 
 import asyncio
 import json
@@ -14,27 +14,27 @@ from remuda.testing.lab import free_port
 
 PROGRAM = shutil.which("prometheus")
 OWN_LABELS = frozenset({"__name__", "instance", "job"})
-"""What Prometheus itself puts on every series."""
+"""Labels that Prometheus adds to every series."""
 
 
 class Prometheus:
-    """A running one."""
+    """Client of a running Prometheus."""
 
     def __init__(self, url: str, session: aiohttp.ClientSession) -> None:
         self._url = url
         self._session = session
 
-    async def ask(self, path: str, **query: str) -> Any:
-        """The data of an answer of its API."""
+    async def get(self, path: str, **query: str) -> Any:
+        """Call its API. Returns `data` of the answer, which must be a success."""
         async with self._session.get(f"{self._url}/api/v1/{path}", params=query) as answer:
-            told = json.loads(await answer.text())
-        assert told["status"] == "success", told
-        return told["data"]
+            body = json.loads(await answer.text())
+        assert body["status"] == "success", body
+        return body["data"]
 
-    async def until_known(self, name: str, seconds: float = 60.0) -> None:
+    async def wait_for_metric(self, name: str, seconds: float = 60.0) -> None:
         """Wait until it has stored a metric."""
         async with asyncio.timeout(seconds):
-            while not await self._knows(name):  # noqa: ASYNC110 - another process stores it, and tells nobody
+            while not await self._knows(name):  # noqa: ASYNC110 - another process stores it
                 await asyncio.sleep(0.05)
 
     async def _knows(self, name: str) -> bool:
@@ -44,26 +44,26 @@ class Prometheus:
             return False
 
     async def series(self) -> dict[str, list[dict[str, str]]]:
-        """The labels of every series, by name."""
-        found: dict[str, list[dict[str, str]]] = {}
-        for one in (await self.ask("query", query='{job="manager"}'))["result"]:
-            labels = {name: value for name, value in one["metric"].items() if name not in OWN_LABELS}
-            found.setdefault(one["metric"]["__name__"], []).append(labels)
-        return found
+        """Labels of every series by metric name."""
+        series: dict[str, list[dict[str, str]]] = {}
+        for result in (await self.get("query", query='{job="manager"}'))["result"]:
+            labels = {name: value for name, value in result["metric"].items() if name not in OWN_LABELS}
+            series.setdefault(result["metric"]["__name__"], []).append(labels)
+        return series
 
     async def types(self) -> dict[str, str]:
-        """The kind of every metric."""
-        return {name: about[0]["type"] for name, about in (await self.ask("metadata")).items()}
+        """Type of every metric by name."""
+        return {name: metadata[0]["type"] for name, metadata in (await self.get("metadata")).items()}
 
     async def value(self, expression: str) -> float | None:
-        """What an expression that is one number is now."""
-        result = (await self.ask("query", query=expression))["result"]
+        """Present value of an expression with a single result; None if there is none."""
+        result = (await self.get("query", query=expression))["result"]
         return float(result[0]["value"][1]) if result else None
 
 
 @asynccontextmanager
 async def prometheus(folder: Path, target: str) -> AsyncIterator[Prometheus]:
-    """One that scrapes `host:port`, until it is left."""
+    """Run a Prometheus that scrapes `target` (`host:port`) while the block runs."""
     assert PROGRAM is not None, "Prometheus is not installed: make packages"
     folder.mkdir()
     config = folder / "prometheus.yml"

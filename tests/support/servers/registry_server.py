@@ -1,6 +1,6 @@
-"""A real Docker registry for tests, Debian's docker-registry, and a client that pushes and pulls as docker does.
+"""Runs a real Docker registry for tests (Debian's docker-registry), with a client that pushes and pulls as docker does.
 
-The registry trusts the tokens of one cell; the client asks that cell for one whenever the registry sends it there.
+The registry accepts tokens of one cell. The client requests a token from that cell when the registry answers 401.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ auth:
 
 
 class RegistryServer:
-    """A registry that serves while the `with` block runs, once it is told of its cell."""
+    """A registry that runs from `serve` to the end of the `with` block."""
 
     def __init__(self, folder: Path, *, service: str = "container_registry") -> None:
         self.port = free_port()
@@ -43,8 +43,8 @@ class RegistryServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
-    def is_there() -> bool:
-        """Whether it is installed."""
+    def is_installed() -> bool:
+        """True if docker-registry is installed."""
         return shutil.which(PROGRAM) is not None
 
     def __enter__(self) -> Self:
@@ -58,7 +58,7 @@ class RegistryServer:
             self._process.wait()
 
     def serve(self, *, cell: str, certificate: bytes) -> None:
-        """Trust this cell; returns when requests are answered."""
+        """Start the registry, which trusts tokens of this cell, and wait until it answers."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "cell.pem").write_bytes(certificate)
         file = self._folder / "registry.yml"
@@ -79,15 +79,13 @@ class RegistryServer:
 
 
 class Answer(NamedTuple):
-    """What came back."""
-
     status: int
     headers: http.client.HTTPMessage
     body: bytes
 
 
 def send(server: str, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-    """One request; header names are written with underscores."""
+    """Send a request. In header names, underscores stand for hyphens."""
     connection = http.client.HTTPConnection(urlsplit(server).netloc, timeout=30)
     try:
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -98,55 +96,57 @@ def send(server: str, method: str, path: str, body: bytes | None = None, **heade
 
 
 class RegistryClient:
-    """Pushes and pulls with a name and a password, or as nobody."""
+    """Pushes and pulls with a name and a password, or anonymously."""
 
     def __init__(self, registry: RegistryServer, name: str = "", password: str = "") -> None:
         self._registry = registry
         self._basic = f"Basic {b64encode(f'{name}:{password}'.encode()).decode()}" if name else ""
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
-        """A request with a token for what the registry says that it needs."""
+        """Send a request; if the registry answers 401, again with a token of the cell. Returns the cell's answer if it
+        refuses the token."""
         first = send(self._registry.url, method, path, body, **headers)
         if first.status != 401:
             return first
-        given = self.token(**dict(_CHALLENGE.findall(first.headers["WWW-Authenticate"])))
-        if given.status != 200:
-            return given
-        bearer = f"Bearer {json.loads(given.body)['token']}"
+        answer = self.token(**dict(_CHALLENGE.findall(first.headers["WWW-Authenticate"])))
+        if answer.status != 200:
+            return answer
+        bearer = f"Bearer {json.loads(answer.body)['token']}"
         return send(self._registry.url, method, path, body, Authorization=bearer, **headers)
 
     def token(self, *, realm: str, service: str, scope: str = "", **_: str) -> Answer:
-        """What the cell answers to the wish for a token."""
+        """Request a token from the cell. Returns its answer."""
         query = urlencode({"service": service} | ({"scope": scope} if scope else {}))
         address = urlsplit(realm)
         headers = {"Authorization": self._basic} if self._basic else {}
         return send(f"{address.scheme}://{address.netloc}", "GET", f"{address.path}?{query}", None, **headers)
 
     def push(self, image: str, layer: bytes, tag: str = "latest") -> int:
-        """Push an image of one layer; the first status that is none of success."""
+        """Push an image of one layer. Returns the status of the last request, or of the first that fails."""
         config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}})
-        described = [self._blob(image, config.encode()), self._blob(image, layer)]
-        for one in described:
-            if isinstance(one, int):
-                return one
-        manifest = {"schemaVersion": 2, "mediaType": _MANIFEST, "config": described[0], "layers": described[1:]}
+        descriptors = [self._push_blob(image, config.encode()), self._push_blob(image, layer)]
+        for descriptor in descriptors:
+            if isinstance(descriptor, int):
+                return descriptor
+        manifest = {"schemaVersion": 2, "mediaType": _MANIFEST, "config": descriptors[0], "layers": descriptors[1:]}
         body = json.dumps(manifest).encode()
         return self.call("PUT", f"/v2/{image}/manifests/{tag}", body, Content_Type=_MANIFEST).status
 
-    def _blob(self, image: str, content: bytes) -> dict[str, Any] | int:
-        begun = self.call("POST", f"/v2/{image}/blobs/uploads/", b"")
-        if begun.status != 202:
-            return begun.status
-        place = urlsplit(begun.headers["Location"])
+    def _push_blob(self, image: str, content: bytes) -> dict[str, Any] | int:
+        """Push a blob. Returns its descriptor, or the status of the request that failed."""
+        started = self.call("POST", f"/v2/{image}/blobs/uploads/", b"")
+        if started.status != 202:
+            return started.status
+        location = urlsplit(started.headers["Location"])
         digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        path = f"{place.path}?{place.query}&{urlencode({'digest': digest})}"
+        path = f"{location.path}?{location.query}&{urlencode({'digest': digest})}"
         stored = self.call("PUT", path, content, Content_Type="application/octet-stream")
         if stored.status != 201:
             return stored.status
         return {"mediaType": "application/octet-stream", "size": len(content), "digest": digest}
 
     def pull(self, image: str, tag: str = "latest") -> bytes | int:
-        """The layer of an image; or the first status that is none of success."""
+        """The layer of an image, or the status of the first request that fails."""
         manifest = self.call("GET", f"/v2/{image}/manifests/{tag}", Accept=_MANIFEST)
         if manifest.status != 200:
             return manifest.status

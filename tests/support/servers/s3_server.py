@@ -1,4 +1,4 @@
-"""A real S3 server for tests: versitygw over a folder, as `make interop` builds it from its Go module."""
+"""Runs a real S3 server for tests: versitygw on a folder, as `make interop` builds it from its Go module."""
 
 import http.client
 import os
@@ -16,7 +16,7 @@ _START_SECONDS = 20
 
 
 class S3Server:
-    """Serves folders of `folder` as buckets until it is left."""
+    """Serves the subfolders of `folder` as buckets while the `with` block runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class S3Server:
             "AWS_SECRET_ACCESS_KEY": secrets.token_hex(8),
             "AWS_REGION": "us-east-1",
         }
-        """What a client needs."""
+        """Environment variables for clients."""
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -42,7 +42,7 @@ class S3Server:
         self.stop()
 
     def start(self) -> None:
-        """Serve; returns when requests are answered."""
+        """Start the server, and wait until it answers."""
         keys = {
             "ROOT_ACCESS_KEY": self.environment["AWS_ACCESS_KEY_ID"],
             "ROOT_SECRET_KEY": self.environment["AWS_SECRET_ACCESS_KEY"],
@@ -61,18 +61,18 @@ class S3Server:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Stop serving; what is stored stays."""
+        """Stop the server. Stored objects stay."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def new_bucket(self, name: str) -> str:
-        """The address of an empty bucket."""
+        """Create an empty bucket. Returns its URL."""
         (self.folder / name).mkdir()
         return f"s3://{name}"
 
     def requests(self, operation: str) -> int:
-        """How many requests of a kind there were."""
+        """Number of requests of an operation, such as GetObject."""
         return self._access_log.read_text().count(f" s3_{operation} ")
 
     def _answers(self) -> bool:

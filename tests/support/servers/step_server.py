@@ -1,7 +1,7 @@
-"""A server for standard steps: git over smart HTTP for one job token, and the two artifact endpoints.
+"""A server for tests of standard steps: git over smart HTTP for one job token, and the two artifact endpoints.
 
-A test reads what was asked and says what shall be answered; `StepServer` is the state of both. The git is real
-(`git http-backend`), repositories lie below `root`.
+`StepServer` has the received requests and the planned answers. Git is real (`git http-backend`); repositories are below
+`root`.
 """
 
 import base64
@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.support.git_client import git
-from tests.support.servers.http_server import PlainHandler, serving_http
+from tests.support.servers.http_server import PlainHandler, run_http_server
 
 TOKEN = "glcbt-1_abc"
 BASIC = "Basic " + base64.b64encode(f"gitlab-ci-token:{TOKEN}".encode()).decode()
@@ -20,19 +20,19 @@ BASIC = "Basic " + base64.b64encode(f"gitlab-ci-token:{TOKEN}".encode()).decode(
 
 @dataclass
 class StepServer:
-    """What the test's server was asked and shall answer."""
+    """State of the server: received requests and planned answers."""
 
     port: int
     root: Path
     answers: list[int] = field(default_factory=list)
-    """Statuses for the next artifact requests; then success."""
+    """Statuses for the next artifact requests, then success. -1: the connection is closed without an answer."""
     git_answers: list[int] = field(default_factory=list)
-    """The same for git; -1 is no answer at all, 0 the right one."""
+    """Statuses for the next git requests, then success. 0: success. -1: the connection is closed without an answer."""
     speaks_version_2: bool = False
-    """Whether git may use the newer protocol, in which every commit can be asked for."""
+    """True if git may use protocol version 2, in which a client can fetch every commit."""
     requests: list[str] = field(default_factory=list)
     packs: int = 0
-    """How often somebody asked for objects of a repository."""
+    """Number of POST requests of git: fetches of objects."""
     archives: dict[str, bytes] = field(default_factory=dict)
     forms: list[bytes] = field(default_factory=list)
 
@@ -64,7 +64,7 @@ class _Handler(PlainHandler):
             return
         self.state.requests.append(f"{self.command} {self.path}")
         if path == "/storage":
-            # Somebody else's server, which must not see the token.
+            # The storage is another server, which must not receive the token.
             self.answer(403 if "JOB-TOKEN" in self.headers else 200, self.state.archives[path])
             return
         if "direct_download" in self.path and "/storage" in self.state.archives:
@@ -74,14 +74,14 @@ class _Handler(PlainHandler):
             self.answer(403, MESSAGE)
             return
         status = self.state.answers.pop(0) if self.state.answers else 0
-        if status == -1:  # the server dies
+        if status == -1:  # like a crash of the server
             self.close_connection = True
             return
-        if status == 413:  # refused without reading, as servers do
+        if status == 413:  # refused without reading the body, as servers do
             self.close_connection = True
             self.answer(413, MESSAGE)
         elif self.command == "POST":
-            form = self._chunks()
+            form = self._read_chunks()
             self.answer(status or 201, MESSAGE)
             if not status:
                 self.state.forms.append(form)
@@ -90,7 +90,7 @@ class _Handler(PlainHandler):
         else:
             self.answer(200 if path in self.state.archives else 404, self.state.archives.get(path, b""))
 
-    def _chunks(self) -> bytes:
+    def _read_chunks(self) -> bytes:
         body = b""
         while size := int(self.rfile.readline(), 16):
             body += self.rfile.read(size)
@@ -102,7 +102,7 @@ class _Handler(PlainHandler):
         body = self.read_body()
         self.state.packs += self.command == "POST"
         status = self.state.git_answers.pop(0) if self.state.git_answers else 0
-        if status == -1:  # the server dies
+        if status == -1:  # like a crash of the server
             self.close_connection = True
             return
         if status:
@@ -116,19 +116,19 @@ class _Handler(PlainHandler):
 
 
 @contextmanager
-def serving(root: Path) -> Iterator[StepServer]:
-    """The server, on loopback, as long as this lasts."""
+def run_step_server(root: Path) -> Iterator[StepServer]:
+    """Run the server on loopback while the block runs."""
 
     class Bound(_Handler):
         pass
 
-    with serving_http(Bound) as server:
+    with run_http_server(Bound) as server:
         Bound.state = StepServer(port=server.server_port, root=root)
         yield Bound.state
 
 
-def a_repository(bare: Path, source: Path, *versions: dict[str, str]) -> list[str]:
-    """A bare repository with a commit on main for each version of its files; their hashes."""
+def create_repository(bare: Path, source: Path, *versions: dict[str, str]) -> list[str]:
+    """Create a bare repository with a commit on main for each version of its files. Returns the hashes."""
     bare.mkdir(parents=True)
     source.mkdir()
     git(bare, "init", "-q", "--bare", "-b", "main")

@@ -1,6 +1,6 @@
-"""A small Vault for tests: real HTTP, a login with a job's token, two versions of the key-value store.
+"""A small Vault server for tests: login with a job's JWT, and versions 1 and 2 of the key-value store.
 
-A test says what it holds and how it misbehaves, and reads what was asked.
+A test sets values and error statuses, and reads the received requests.
 """
 
 import json
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.servers.http_server import PlainHandler, serving_http
+from tests.support.servers.http_server import PlainHandler, run_http_server
 
 JWT = "header.payload.signature-of-the-job"
 TOKEN = "hvs.CAESIJ-client-token"
@@ -19,17 +19,17 @@ PASSWORD = "correct-horse-battery"
 
 @dataclass
 class FakeVault:
-    """What a test's Vault holds, and how it misbehaves."""
+    """State of the server: stored values, received requests, planned answers."""
 
     port: int = 0
     answers: list[int] = field(default_factory=list)
-    """Statuses of the next requests; then the right ones. -1: no answer at all."""
+    """Statuses of the next answers, then normal answers. -1: no answer until `release` is set."""
     requests: list[str] = field(default_factory=list)
     namespaces: set[str | None] = field(default_factory=set)
     release: threading.Event = field(default_factory=threading.Event)
     values: dict[str, Any] = field(default_factory=dict)
     jwt: str | None = JWT
-    """Who may log in; None: anybody with some token."""
+    """The JWT that may log in; None: any JWT."""
 
     def secret(self, name: str = "password", *, engine: str = "kv-v2", path: str = "db", **rest: Any) -> dict[str, Any]:
         auth = {"name": "jwt", "path": "gitlab", "data": {"role": "deploy"}}
@@ -53,9 +53,14 @@ class _Handler(PlainHandler):
         elif status:
             self._answer_json(status, {"errors": ["this is said by the vault"]})
         elif self.path == "/v1/auth/gitlab/login":
-            given = json.loads(body)
-            known = given == {"role": "deploy", "jwt": state.jwt or given.get("jwt")} and given["jwt"].count(".") == 2
-            self._answer_json(200 if known else 400, {"auth": {"client_token": TOKEN}} if known else {"errors": ["no"]})
+            login = json.loads(body)
+            is_valid = (
+                login == {"role": "deploy", "jwt": state.jwt or login.get("jwt")} and login["jwt"].count(".") == 2
+            )
+            if is_valid:
+                self._answer_json(200, {"auth": {"client_token": TOKEN}})
+            else:
+                self._answer_json(400, {"errors": ["no"]})
         elif self.headers["X-Vault-Token"] != TOKEN:
             self._answer_json(403, {"errors": ["permission denied"]})
         elif self.path == "/v1/auth/token/revoke-self":
@@ -75,13 +80,13 @@ class _Handler(PlainHandler):
 
 
 @contextmanager
-def serving_vault() -> Iterator[FakeVault]:
-    """The server, on loopback, as long as this lasts."""
+def run_vault_server() -> Iterator[FakeVault]:
+    """Run the server on loopback while the block runs."""
     state = FakeVault()
     state.values["ops/data/db"] = {"data": {"password": PASSWORD, "port": 5432, "key": "first line\nsecond line\n}"}}
     state.values["ops/db"] = {"password": "from-version-one"}
     handler = type("Handler", (_Handler,), {"state": state})
-    with serving_http(handler) as server:
+    with run_http_server(handler) as server:
         state.port = server.server_port
         try:
             yield state

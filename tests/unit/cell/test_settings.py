@@ -1,4 +1,4 @@
-"""Settings that cannot be, and what follows from those that can."""
+"""Validation of the cell's settings, and the URLs that follow from them."""
 
 from pathlib import Path
 from typing import Any
@@ -10,15 +10,15 @@ from remuda.cell.settings import CellSettings
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cell_id": 0}, {"port": 70_000}, {"public_url": "ci.example"}, {"admin_token": "short"}]
+    "options", [{"cell_id": 0}, {"port": 70_000}, {"public_url": "ci.example"}, {"admin_token": "short"}]
 )
-def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+def test_invalid_settings(options: dict[str, Any]) -> None:
     with pytest.raises(CellError):
-        CellSettings(data=Path("x"), **wrong)
+        CellSettings(data=Path("x"), **options)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("options", "message"),
     [
         ({"blobs": "ftp://host/x"}, "s3://bucket/prefix"),
         ({"blobs": "s3://"}, "s3://bucket/prefix"),
@@ -34,20 +34,20 @@ def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
         ({"registry": "https://me:secret@registry.example"}, "without a path"),
     ],
 )
-def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(CellError, match=said):
-        CellSettings(data=Path("x"), **wrong)
+def test_error_messages_for_invalid_settings(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(CellError, match=message):
+        CellSettings(data=Path("x"), **options)
 
 
 @pytest.mark.parametrize(
     "blobs", ["", "/mnt/blobs", "s3://bucket", "s3://bucket/a/b", "gs://bucket", "az://container/a"]
 )
-def test_where_blobs_may_lie(blobs: str) -> None:
+def test_valid_locations_of_blobs(blobs: str) -> None:
     assert CellSettings(data=Path("x"), blobs=blobs, artifacts_expire_in="never").blobs == blobs
 
 
 @pytest.mark.parametrize(
-    ("given", "url"),
+    ("options", "url"),
     [
         ({"host": "127.0.0.1"}, "http://127.0.0.1:81"),
         ({"host": "0.0.0.0"}, "http://127.0.0.1:81"),
@@ -55,6 +55,6 @@ def test_where_blobs_may_lie(blobs: str) -> None:
         ({"public_url": "https://ci.example/sub/"}, "https://ci.example/sub"),
     ],
 )
-def test_the_public_address(given: dict[str, Any], url: str) -> None:
-    settings = CellSettings(data=Path("x"), port=0, **given).with_port(81)
+def test_public_url(options: dict[str, Any], url: str) -> None:
+    settings = CellSettings(data=Path("x"), port=0, **options).with_port(81)
     assert (settings.url, settings.public_url, settings.port) == (url, url, 81)

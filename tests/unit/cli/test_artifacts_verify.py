@@ -1,4 +1,4 @@
-"""`remuda artifacts verify` on what the step `sign` wrote."""
+"""`remuda artifacts verify` with files and archives that the step `sign` has signed."""
 
 import json
 import subprocess
@@ -44,8 +44,8 @@ def test_signed_files_verify_and_changed_ones_do_not(work: Path, capsys: pytest.
     (work / "out/app").write_text("program.")
     capsys.readouterr()
     assert verify("--output", "json") == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["verified"], told["problems"]) == (False, ["out/app: changed since it was signed"])
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verified"], report["problems"]) == (False, ["out/app: changed since it was signed"])
     assert verify("out/link") == 0
 
 
@@ -94,7 +94,7 @@ def test_a_statement_by_another_key_is_refused(work: Path, capsys: pytest.Captur
         (["none.zip"], "none.zip: No such file"),
     ],
 )
-def test_what_cannot_be_checked_is_bad_input(work: Path, words: list[str], text: str) -> None:
+def test_files_that_cannot_be_checked_are_bad_input(work: Path, words: list[str], text: str) -> None:
     with pytest.raises(Exception, match=text) as caught:
         verify(*words)
     assert getattr(caught.value, "exit", None) == 2

@@ -10,7 +10,7 @@ from remuda.localrun.client_file import FILE_NAME, Access, read_access, write_ac
 STORED = Access(url="http://127.0.0.1:8929", token="glpat-kept")
 
 
-def test_what_up_stored_is_found_again_and_private(tmp_path: Path) -> None:
+def test_stored_access_is_read_back_and_its_file_is_private(tmp_path: Path) -> None:
     write_access(tmp_path / "new", STORED)
     assert read_access(tmp_path / "new") == STORED
     assert stat.S_IMODE((tmp_path / "new" / FILE_NAME).stat().st_mode) == 0o600
@@ -49,7 +49,7 @@ def test_without_a_cell_the_fix_is_named() -> None:
 @pytest.mark.parametrize(
     "url", ["ftp://x", "x:80", "http://", "http://[", "http://x:99999", "http://\udcff", "127.0.0.1:8929"]
 )
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_address_is_refused(url: str) -> None:
     with pytest.raises(BadInputError, match="http:// or https://"):
         find_access(url=url, stored=None, environment={"REMUDA_TOKEN": "token"})
 

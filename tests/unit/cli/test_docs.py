@@ -1,7 +1,5 @@
-"""The reference of the command line has every command and option.
-
-`docs/reference/cli.md` names every command, and no option that does not exist. The generated page has every option.
-"""
+"""`docs/reference/cli.md` names every command and no option that does not exist. The generated page has every
+option."""
 
 import re
 from pathlib import Path
@@ -18,8 +16,8 @@ SECTIONS = {
     for heading, text in re.findall(r"^## (remuda .*)\n([\s\S]*?)(?=^## |\Z)", PAGE, re.MULTILINE)
 }
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-ELSEWHERE = {"--help"}
-"""Every command has it."""
+COMMON_OPTIONS = {"--help"}
+"""Options that every command has."""
 
 
 def options_of(words: str) -> set[str]:
@@ -38,7 +36,7 @@ def test_every_command_and_option_is_described(command: str) -> None:
 
 @pytest.mark.parametrize("word", sorted({command.words.split()[0] for command in COMMANDS} - {"agent"}))
 def test_no_other_option_is_described(word: str) -> None:
-    known = {name for command in COMMANDS if command.words.split()[0] == word for name in options_of(command.words)}
-    # Options of git are named where they tell what to do.
-    told = set(OPTION.findall(re.sub(r"`git [^`]*`", "", SECTIONS[word])))
-    assert told <= known | ELSEWHERE
+    existing = {name for command in COMMANDS if command.words.split()[0] == word for name in options_of(command.words)}
+    # Options inside of git commands are not options of remuda.
+    described = set(OPTION.findall(re.sub(r"`git [^`]*`", "", SECTIONS[word])))
+    assert described <= existing | COMMON_OPTIONS

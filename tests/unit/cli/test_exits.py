@@ -13,7 +13,7 @@ def test_every_error_known_by_name_exists(name: str) -> None:
     assert issubclass(getattr(importlib.import_module(module), attribute), Exception)
 
 
-def test_groups_are_opened() -> None:
+def test_the_first_cause_of_an_exception_group_is_described() -> None:
     cause = BadInputError("port in use")
     group = ExceptionGroup("a", [ExceptionGroup("b", [cause, ValueError("later")])])
     assert first_cause(group) is cause
@@ -32,7 +32,7 @@ def test_an_interrupt_has_the_shells_code() -> None:
     assert describe(KeyboardInterrupt()) == ("interrupted", Exit.INTERRUPTED)
 
 
-def test_bytes_that_are_no_text_are_bad_input() -> None:
+def test_bytes_that_are_not_utf8_are_bad_input() -> None:
     with pytest.raises(UnicodeEncodeError) as caught:
         "\udcff".encode()
     message, code = describe(caught.value)
@@ -41,10 +41,10 @@ def test_bytes_that_are_no_text_are_bad_input() -> None:
 
 def test_missing_permissions_are_bad_input() -> None:
     message, code = describe(PermissionError(13, "Permission denied", "/srv/cell"))
-    assert (message.startswith("/srv/cell: you may not"), code) == (True, Exit.BAD_INPUT)
+    assert (message.startswith("/srv/cell: permission denied"), code) == (True, Exit.BAD_INPUT)
 
 
-def test_an_unknown_error_is_called_a_fault_of_ours() -> None:
+def test_an_unknown_error_is_reported_as_a_bug() -> None:
     message, code = describe(ZeroDivisionError("x"))
     assert code is Exit.FAILURE
     assert "bug in remuda" in message

@@ -1,4 +1,4 @@
-"""The escape of a shell's terminal: `~.` behind a line's end, and nowhere else."""
+"""The escape sequence `~.` of the shell's terminal hangs up at the start of a line, and nowhere else."""
 
 import pytest
 from hypothesis import given
@@ -26,12 +26,12 @@ def test_escape(typed: bytes, sent: bytes, *, hangs_up: bool) -> None:
 
 
 @given(st.lists(st.binary(max_size=8)))
-def test_it_does_not_matter_how_keys_come(pieces: list[bytes]) -> None:
+def test_the_result_does_not_depend_on_how_the_input_is_split(pieces: list[bytes]) -> None:
     whole = Escape().feed(b"".join(pieces))
-    one_by_one = Escape()
+    escape = Escape()
     sent, is_hung_up = b"", False
     for piece in pieces:
-        more, is_hung_up = one_by_one.feed(piece)
+        more, is_hung_up = escape.feed(piece)
         sent += more
         if is_hung_up:
             break
@@ -39,6 +39,6 @@ def test_it_does_not_matter_how_keys_come(pieces: list[bytes]) -> None:
 
 
 @given(st.binary())
-def test_what_has_no_tilde_goes_through(data: bytes) -> None:
+def test_input_without_a_tilde_is_sent_unchanged(data: bytes) -> None:
     plain = data.replace(b"~", b"")
     assert Escape().feed(plain) == (plain, False)

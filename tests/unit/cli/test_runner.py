@@ -3,7 +3,7 @@ from typing import Any
 from remuda.cli.runner import rows_of
 
 
-def a_manager(**given: Any) -> dict[str, Any]:
+def a_manager(**changes: Any) -> dict[str, Any]:
     return {
         "system_id": "s_1",
         "version": "17.9",
@@ -12,7 +12,7 @@ def a_manager(**given: Any) -> dict[str, Any]:
         "load": {"running": 3, "free": 1, "saturation": 0.75},
         "status": "online",
         "contacted_at": None,
-    } | given
+    } | changes
 
 
 def a_runner(*managers: dict[str, Any], paused: bool = False) -> dict[str, Any]:
@@ -38,6 +38,6 @@ def test_a_line_for_each_manager() -> None:
     ]
 
 
-def test_a_runner_that_nobody_works_for() -> None:
+def test_a_runner_without_managers() -> None:
     [row] = rows_of(a_runner(paused=True))
     assert row[4:] == ("", "", "", "", "never_contacted, paused", "")

@@ -1,4 +1,4 @@
-"""What `remuda scale explain` shows of fleets that end, of machines of others, and of plugins that take their time."""
+"""Output of `remuda scale explain` for ending fleets, foreign machines, and plugins that are still starting."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from remuda.manager.process.scale_commands import FleetReport
 from remuda.testing.scalers import Stable
 
 
-async def test_a_fleet_that_ends_and_machines_of_others_are_called_so(
+async def test_an_ending_fleet_and_foreign_machines_are_labelled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stable = Stable(tmp_path)
@@ -19,23 +19,25 @@ async def test_a_fleet_that_ends_and_machines_of_others_are_called_so(
     status = stable.scaler.status()
     capsys.readouterr()
     scale._show(FleetReport(runner="abc", name="builder", status=status, is_ending=True))
-    shown = capsys.readouterr().out
-    assert shown.startswith("builder (ending): 1 foreign; 0 jobs there")
-    assert "its machines go when their jobs are over" in shown
-    row = next(line for line in shown.splitlines() if line.startswith("i-1"))
-    assert "is s_test/another's by its tag" in row
+    output = capsys.readouterr().out
+    assert output.startswith("builder (ending): 1 foreign; 0 jobs there")
+    assert "its machines are removed when their jobs have ended" in output
+    row = next(line for line in output.splitlines() if line.startswith("i-1"))
+    assert "tagged with the owner s_test/another" in row
     assert "0/1" not in row
     await stable.close()
 
 
-async def test_a_plugin_that_hangs_at_its_start_is_starting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_plugin_that_hangs_at_its_start_is_shown_as_starting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     stable = Stable(tmp_path, "slow")
     stable.cloud.hung.add("init")
     await stable.start()
     await stable.run(12, step=1.0)
     capsys.readouterr()
     scale._show(FleetReport(runner="abc", name="", status=stable.scaler.status()))
-    shown = capsys.readouterr().out
-    assert shown.startswith("abc: no machines")
-    assert "Group slow (is starting, 12s)" in shown
+    output = capsys.readouterr().out
+    assert output.startswith("abc: no machines")
+    assert "Group slow (is starting, 12s)" in output
     await stable.kill()

@@ -1,4 +1,4 @@
-"""Every path that the pages for contributors name exists."""
+"""Every path and function that the pages for contributors name exists."""
 
 import ast
 import re

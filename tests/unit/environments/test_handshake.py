@@ -1,4 +1,4 @@
-"""The first line of a plugin, and the version that both sides speak."""
+"""The handshake line of an environment plugin, and the choice of the protocol version."""
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ def test_a_line_is_read_as_it_was_written(versions: list[int], path: str) -> Non
 
 
 @given(text=st.text(max_size=60))
-def test_any_other_line_is_refused_in_words(text: str) -> None:
+def test_any_other_line_is_refused(text: str) -> None:
     with pytest.raises(PluginError, match="handshake"):
         read_handshake(text)
 
@@ -36,14 +36,14 @@ def test_any_other_line_is_refused_in_words(text: str) -> None:
         ("remuda-environment|1|unix|x", "only unix and an absolute path"),
     ],
 )
-def test_what_is_wrong_is_said(line: str, words: str) -> None:
+def test_error_messages_for_invalid_lines(line: str, words: str) -> None:
     with pytest.raises(PluginError) as caught:
         read_handshake(line)
     assert words in str(caught.value)
 
 
 @given(plugin=VERSIONS, host=VERSIONS)
-def test_both_speak_the_highest_in_common(plugin: list[int], host: list[int]) -> None:
+def test_the_highest_common_version_is_chosen(plugin: list[int], host: list[int]) -> None:
     if shared := set(plugin) & set(host):
         assert common_version(plugin, host) == max(shared)
         return

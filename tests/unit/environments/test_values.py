@@ -1,4 +1,4 @@
-"""What is told of a job survives the wire."""
+"""A Place is the same after conversion to its wire message and back. Also the template and the names of plugins."""
 
 from hypothesis import given
 from hypothesis import strategies as st

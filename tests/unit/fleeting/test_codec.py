@@ -1,4 +1,4 @@
-"""Values go over the wire and come back."""
+"""Values are the same after conversion to wire messages and back."""
 
 import pytest
 from hypothesis import given
@@ -36,19 +36,19 @@ CONNECTORS = st.builds(
 
 
 @given(CONNECTORS, TEXT, TEXT, st.none() | st.integers(1, 2**40).map(float))
-def test_how_to_connect(connector: Connector, internal: str, external: str, expires: float | None) -> None:
+def test_connect_info_round_trip(connector: Connector, internal: str, external: str, expires: float | None) -> None:
     info = ConnectInfo(connector=connector, internal_addr=internal, external_addr=external, expires_at=expires)
     sent = pb.ConnectInfoResponse.FromString(connect_info_to_wire(info).SerializeToString())
     assert connect_info_from_wire(sent) == info
 
 
 @given(st.builds(ProviderInfo, id=TEXT, max_size=st.integers(0, 2**32 - 1), capabilities=st.frozensets(TEXT)))
-def test_what_a_group_is(info: ProviderInfo) -> None:
+def test_provider_info_round_trip(info: ProviderInfo) -> None:
     assert info_from_wire(info_to_wire(info)) == info
 
 
 @pytest.mark.parametrize("size", [2**63, -1])
-def test_no_size_is_too_big(size: int) -> None:
+def test_sizes_are_limited_to_the_range_of_the_wire(size: int) -> None:
     assert info_to_wire(ProviderInfo(id="a", max_size=size)).max_size == min(max(size, 0), 2**32 - 1)
 
 
@@ -64,7 +64,7 @@ def test_states_have_upstreams_numbers() -> None:
     assert state_from_wire(ours) is InstanceState.UNKNOWN
 
 
-def test_times_of_nothing_are_the_defaults_on_both_sides() -> None:
+def test_zero_and_negative_times_become_the_defaults() -> None:
     nothing = Connector(keepalive_seconds=0, timeout_seconds=0)
     assert connector_from_wire(connector_to_wire(nothing)) == Connector()
     assert connector_from_wire(pb.ConnectorConfig(keepalive=-1)) == Connector()
@@ -76,12 +76,12 @@ def test_an_answer_without_a_connector_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("internal", "external", "use_external", "found"),
+    ("internal", "external", "use_external", "expected"),
     [("i", "e", False, "i"), ("i", "e", True, "e"), ("i", "", True, "i"), ("", "e", True, "e")],
 )
-def test_the_address_to_dial(internal: str, external: str, use_external: bool, found: str) -> None:
+def test_the_address_to_dial(internal: str, external: str, use_external: bool, expected: str) -> None:
     info = ConnectInfo(connector=Connector(), internal_addr=internal, external_addr=external)
-    assert info.address(use_external=use_external) == found
+    assert info.address(use_external=use_external) == expected
 
 
 def test_no_address_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The line, the variables, and versions."""
+"""The handshake line, the environment variables of a plugin, and the choice of the protocol version."""
 
 from contextlib import suppress
 
@@ -23,9 +23,9 @@ PATHS = st.text(st.characters(codec="ascii", exclude_characters="|\n\r", exclude
 
 
 @given(path=PATHS, certificate=st.binary(min_size=LEAST_CERTIFICATE, max_size=900) | st.just(b""))
-def test_what_is_written_can_be_read(path: str, certificate: bytes) -> None:
-    wanted = Handshake(version=0, network="unix", address=path, certificate=certificate)
-    assert read_handshake(f"{wanted.line}\n", asked_for_certificate=bool(certificate)) == wanted
+def test_a_written_line_is_read_back(path: str, certificate: bytes) -> None:
+    handshake = Handshake(version=0, network="unix", address=path, certificate=certificate)
+    assert read_handshake(f"{handshake.line}\n", asked_for_certificate=bool(certificate)) == handshake
 
 
 @given(st.text())
@@ -43,7 +43,7 @@ def test_lines_of_go_plugins_are_read() -> None:
     assert read_handshake(" 1|0|tcp|127.0.0.1:10000|grpc||true \n").network == "tcp"
 
 
-def test_a_certificate_that_was_asked_for_has_to_come() -> None:
+def test_a_certificate_that_was_asked_for_must_be_sent() -> None:
     with pytest.raises(PermanentError, match="no certificate although one was asked for"):
         read_handshake("1|0|unix|/tmp/a|grpc|", asked_for_certificate=True)
     with pytest.raises(PermanentError, match="not base64"):
@@ -58,9 +58,9 @@ def test_the_highest_common_version_or_our_lowest(offered: str, own: tuple[int, 
     assert choose_version(offered, own) == chosen
 
 
-def test_a_plugin_gets_nothing_that_go_plugin_told_us() -> None:
-    given_us = {"PATH": "/bin", "PLUGIN_CLIENT_CERT": "x", "PLUGIN_MULTIPLEX_GRPC": "true", COOKIE: "other"}
-    assert environment(given_us, sockets="/tmp/s") == {
+def test_go_plugin_variables_of_our_own_environment_are_not_passed_on() -> None:
+    own_environment = {"PATH": "/bin", "PLUGIN_CLIENT_CERT": "x", "PLUGIN_MULTIPLEX_GRPC": "true", COOKIE: "other"}
+    assert environment(own_environment, sockets="/tmp/s") == {
         "PATH": "/bin",
         COOKIE: COOKIE_VALUE,
         "PLUGIN_MIN_PORT": "10000",

@@ -1,4 +1,4 @@
-"""A plugin is kept running whatever goes wrong on our side."""
+"""Errors on the host's side while a plugin starts."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from remuda.fleeting.host import HostedGroup
 from remuda.lib.clock import VirtualClock
 
 
-async def test_a_fault_of_ours_fails_the_start_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_fails_the_start_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_name: str) -> str:
         raise ValueError("an odd name")
 

@@ -1,4 +1,4 @@
-"""What is said of a plugin that returns what it may not, or fails in its own way; in our process and on the wire."""
+"""Errors for plugins that return invalid values or raise unexpected exceptions, in process and over gRPC."""
 
 import asyncio
 import math
@@ -57,55 +57,58 @@ UNSENDABLE: list[tuple[str, Any]] = [
 ]
 
 
-def returning(method: str, value: Any) -> TableGroup:
-    async def made(*_: Any) -> Any:
+def group_returning(method: str, value: Any) -> TableGroup:
+    async def return_value(*_: Any) -> Any:
         return value
 
-    return replaced(method, made)
+    return group_with_method(method, return_value)
 
 
-def replaced(method: str, function: Callable[..., Any]) -> TableGroup:
+def group_with_method(method: str, function: Callable[..., Any]) -> TableGroup:
     group = TableGroup()
     setattr(group, method, function)
     return group
 
 
-async def called(group: Any, method: str) -> Any:
+async def call_method(group: Any, method: str) -> Any:
     if method != "init":
         await CALLS["init"](group)
     return await CALLS[method](group)
 
 
-async def over_the_wire(plugin: TableGroup, method: str) -> Any:
+async def call_over_the_wire(plugin: TableGroup, method: str) -> Any:
     async with ChannelFor(services(plugin, lambda: None), status_details_codec=Details()) as channel:
-        return await called(WireGroup(channel, logger("test"), Deadlines()), method)
+        return await call_method(WireGroup(channel, logger("test"), Deadlines()), method)
 
 
 @pytest.mark.parametrize(("method", "value", "words"), WRONG)
-async def test_a_wrong_answer_is_told_in_words_of_the_author(method: str, value: Any, words: str) -> None:
-    for call in (called(InProcess(returning(method, value)), method), over_the_wire(returning(method, value), method)):
+async def test_an_invalid_return_value_is_described_in_terms_of_the_method(method: str, value: Any, words: str) -> None:
+    for call in (
+        call_method(InProcess(group_returning(method, value)), method),
+        call_over_the_wire(group_returning(method, value), method),
+    ):
         with pytest.raises(TemporaryError, match=words) as caught:
             await call
         assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("method", "value"), UNSENDABLE)
-async def test_what_no_message_can_hold_is_told(method: str, value: Any) -> None:
+async def test_a_value_that_no_message_can_hold_is_reported(method: str, value: Any) -> None:
     with pytest.raises(TemporaryError, match="the plugin's answer cannot be sent"):
-        await over_the_wire(returning(method, value), method)
+        await call_over_the_wire(group_returning(method, value), method)
 
 
-async def test_a_method_that_is_no_coroutine_is_named() -> None:
+async def test_a_method_that_is_not_a_coroutine_function_is_named() -> None:
     with pytest.raises(TemporaryError, match="write `async def update`"):
-        await called(InProcess(replaced("update", dict)), "update")
+        await call_method(InProcess(group_with_method("update", dict)), "update")
 
 
 async def test_more_than_was_asked_for_is_cut_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    assert await called(InProcess(returning("increase", 5)), "increase") == 2
+    assert await call_method(InProcess(group_returning("increase", 5)), "increase") == 2
     assert "increase(2) returned 5" in caplog.text
 
 
-async def test_half_an_ability_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_partly_implemented_capability_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     class Half(PlainGroup):
         async def suspend(self, instances: Sequence[str]) -> Sequence[str]:
             return instances
@@ -125,18 +128,18 @@ async def test_half_an_ability_is_logged(caplog: pytest.LogCaptureFixture) -> No
         (SystemExit("cannot go on"), "SystemExit: cannot go on"),
     ],
 )
-async def test_a_fault_is_told_with_its_line(error: BaseException, words: str) -> None:
+async def test_an_exception_is_reported_with_its_line(error: BaseException, words: str) -> None:
     class Broken(TableGroup):
         async def increase(self, count: int) -> int:
             raise error
 
     line = Broken.increase.__code__.co_firstlineno + 1
     with pytest.raises(TemporaryError) as caught:
-        await called(InProcess(Broken()), "increase")
+        await call_method(InProcess(Broken()), "increase")
     assert str(caught.value) == f"{words} (test_in_process.py:{line} in increase)"
 
 
-async def test_who_is_cancelled_stays_so() -> None:
+async def test_cancellation_of_the_caller_is_passed_on() -> None:
     began = asyncio.Event()
 
     class Slow(TableGroup):
@@ -145,14 +148,14 @@ async def test_who_is_cancelled_stays_so() -> None:
             await asyncio.Event().wait()
             return count
 
-    task = asyncio.create_task(called(InProcess(Slow()), "increase"), name="increase")
+    task = asyncio.create_task(call_method(InProcess(Slow()), "increase"), name="increase")
     await began.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def test_a_cancellation_that_a_failed_group_left_behind_is_not_taken_for_a_new_one() -> None:
+async def test_an_old_cancellation_by_a_failed_task_group_is_not_taken_for_a_new_one() -> None:
     async def fail() -> None:
         raise ValueError
 
@@ -164,4 +167,4 @@ async def test_a_cancellation_that_a_failed_group_left_behind_is_not_taken_for_a
         async with asyncio.TaskGroup() as group:
             group.create_task(fail())
     with pytest.raises(TemporaryError, match="CancelledError"):
-        await called(InProcess(Cancelling()), "increase")
+        await call_method(InProcess(Cancelling()), "increase")

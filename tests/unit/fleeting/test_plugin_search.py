@@ -1,4 +1,4 @@
-"""Where plugins are found, and what is said when they are not."""
+"""The search for plugin programs, and the error messages if none is found."""
 
 from importlib.metadata import Distribution, EntryPoint, EntryPoints
 from pathlib import Path
@@ -13,15 +13,15 @@ from remuda.testing.instance_groups import a_program
 
 
 class Place:
-    """A machine with nothing on it yet."""
+    """A host with folders for plugins and programs, empty at first."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.plugins = root / "plugins"
         self.env = {"PATH": str(root / "bin"), "FLEETING_PLUGIN_PATH": str(self.plugins), "HOME": str(root / "home")}
 
-    def install(self, version: str, name: str = "aws", at: str = f"{REGISTRY}/{REPOSITORY}") -> str:
-        return str(a_program(self.plugins / at / name / version, "", name="plugin"))
+    def install(self, version: str, name: str = "aws", location: str = f"{REGISTRY}/{REPOSITORY}") -> str:
+        return str(a_program(self.plugins / location / name / version, "", name="plugin"))
 
     def on_path(self, name: str = "fleeting-plugin-aws") -> str:
         return str(a_program(self.root / "bin", "", name=name))
@@ -38,18 +38,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 @pytest.fixture
 def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A distribution that announces `aws`; the folder where its program has to be."""
+    """The metadata of a distribution that announces `aws`. Returns the folder where its program must be."""
     folder = tmp_path / "site" / "fleeting_plugin_aws-3.2.1.dist-info"
     folder.mkdir(parents=True)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: fleeting-plugin-aws\nVersion: 3.2.1\n")
     (folder / "entry_points.txt").write_text("[remuda.fleeting]\naws = somewhere:Aws\n")
-    found = Distribution.at(folder)
+    metadata = Distribution.at(folder)
 
     def entry_points(group: str) -> EntryPoints:
-        announced = [EntryPoint(one.name, one.value, one.group) for one in found.entry_points]
-        for one in announced:
-            vars(one)["dist"] = found
-        return EntryPoints(announced).select(group=group)
+        entries = [EntryPoint(entry.name, entry.value, entry.group) for entry in metadata.entry_points]
+        for entry in entries:
+            vars(entry)["dist"] = metadata
+        return EntryPoints(entries).select(group=group)
 
     monkeypatch.setattr(plugin_search, "entry_points", entry_points)
     monkeypatch.setattr("sys.executable", str(tmp_path / "venv/bin/python"))
@@ -74,9 +74,9 @@ def test_a_version_without_a_program_does_not_count(place: Place) -> None:
     assert place.find("aws") == whole
 
 
-def test_other_registries_have_their_own(place: Place) -> None:
+def test_plugins_of_other_registries(place: Place) -> None:
     place.install("1.0.0")
-    other = place.install("0.1.0", at="127.0.0.1:5000/team")
+    other = place.install("0.1.0", location="127.0.0.1:5000/team")
     assert place.find("127.0.0.1:5000/team/aws:0") == other
 
 
@@ -97,19 +97,19 @@ def test_folder_named_like_plugin(place: Place) -> None:
     assert place.find("aws") == installed
 
 
-def test_a_file_of_the_working_directory_is_not_taken_but_told(place: Place) -> None:
+def test_a_file_of_the_working_directory_is_not_used_but_suggested(place: Place) -> None:
     a_program(place.root, "", name="aws")
     with pytest.raises(PermanentError, match=r"write \./aws for the file of this folder"):
         place.find("aws")
 
 
-def test_what_is_missing_says_where_it_was_looked_for(place: Place) -> None:
+def test_the_error_for_a_missing_plugin_names_the_places_searched(place: Place) -> None:
     place.install("1.2.0")
     with pytest.raises(PermanentError) as caught:
         place.find("aws:2")
-    said = str(caught.value)
-    assert f"aws:2 in {place.plugins / REGISTRY / REPOSITORY / 'aws'} (1.2.0 installed)" in said
-    assert "`remuda plugin install aws:2`" in said
+    message = str(caught.value)
+    assert f"aws:2 in {place.plugins / REGISTRY / REPOSITORY / 'aws'} (1.2.0 installed)" in message
+    assert "`remuda plugin install aws:2`" in message
     with pytest.raises(PermanentError, match=r"\(none installed\); a program fleeting-plugin-gcp on PATH and beside"):
         place.find("gcp")
 
@@ -129,8 +129,8 @@ def test_all_are_listed_once(place: Place, distribution: Path) -> None:
         place.install(version)
     place.install("0.2.0", "mine", "example.com/team")
     (place.plugins / ".install-x/1.0.0").mkdir(parents=True)
-    found = [(one.name, one.where, one.version) for one in list_plugins(place.env)]
-    assert found == [
+    listed = [(plugin.name, plugin.where, plugin.version) for plugin in list_plugins(place.env)]
+    assert listed == [
         ("aws", Where.INSTALLED, "1.10.0"),
         ("aws", Where.INSTALLED, "1.10.0-rc.1"),
         ("aws", Where.INSTALLED, "1.2.0"),
@@ -138,13 +138,13 @@ def test_all_are_listed_once(place: Place, distribution: Path) -> None:
         ("example.com/team/mine", Where.INSTALLED, "0.2.0"),
         ("zz", Where.ON_PATH, ""),
     ]
-    assert beside in [one.program for one in list_plugins(place.env)]
+    assert beside in [plugin.program for plugin in list_plugins(place.env)]
     shadowing = place.on_path()
-    on_path = [str(one.program) for one in list_plugins(place.env) if one.where is Where.ON_PATH]
-    assert on_path[:2] == [shadowing, str(beside)], "as PATH has them"
+    on_path = [str(plugin.program) for plugin in list_plugins(place.env) if plugin.where is Where.ON_PATH]
+    assert on_path[:2] == [shadowing, str(beside)], "in the order of PATH"
     place.env["PATH"] = str(place.root / "bin")
     assert ("aws", Where.DISTRIBUTION, "3.2.1") in [
-        (one.name, one.where, one.version) for one in list_plugins(place.env)
+        (plugin.name, plugin.where, plugin.version) for plugin in list_plugins(place.env)
     ]
 
 
@@ -154,7 +154,7 @@ def test_where_to_look_is_decided_by_the_name_alone() -> None:
     assert places("aws:1") == (Where.INSTALLED,)
 
 
-def test_the_folder_is_upstreams() -> None:
+def test_the_plugin_folder_is_the_same_as_upstreams() -> None:
     assert plugin_folder({"HOME": "/home/ci"}) == Path("/home/ci/.config/fleeting/plugins")
     assert plugin_folder({"HOME": "/home/ci", "FLEETING_PLUGIN_PATH": "/srv/p"}) == Path("/srv/p")
 

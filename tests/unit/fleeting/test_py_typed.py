@@ -1,4 +1,4 @@
-"""The types of the SDK reach whoever writes a plugin with it."""
+"""The wheel includes the marker file for type checkers, so that plugin authors get the types of the SDK."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ from hatchling.builders.wheel import WheelBuilder
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_wheel_says_that_it_has_types() -> None:
+def test_the_wheel_has_a_py_typed_marker() -> None:
     builder = WheelBuilder(str(ROOT))
-    assert "remuda/py.typed" in {one.distribution_path for one in builder.recurse_included_files()}
+    assert "remuda/py.typed" in {file.distribution_path for file in builder.recurse_included_files()}

@@ -1,4 +1,4 @@
-"""What names of plugins mean, and which versions fit."""
+"""Parsing of plugin references, and which versions match a constraint."""
 
 import pytest
 from hypothesis import given
@@ -27,15 +27,15 @@ any_version = st.builds(Version, numbers=numbers, pre=st.lists(words, max_size=3
         ("localhost:5000/mine", "localhost:5000/mine", "latest"),
     ],
 )
-def test_what_is_left_out_is_the_default(text: str, place: str, constraint: str) -> None:
-    found = parse_reference(text)
-    assert (found.place, found.constraint.text) == (place, constraint)
-    assert parse_reference(found.text) == found
-    assert parse_reference(f"{found.short}:{constraint}") == found
+def test_omitted_parts_have_defaults(text: str, place: str, constraint: str) -> None:
+    reference = parse_reference(text)
+    assert (reference.place, reference.constraint.text) == (place, constraint)
+    assert parse_reference(reference.text) == reference
+    assert parse_reference(f"{reference.short}:{constraint}") == reference
 
 
 @pytest.mark.parametrize("text", ["AWS", "", "a//b", "../aws", "aws:", "aws:v1", "aws:1.2.3.4", "aws:01", "a b"])
-def test_what_is_no_reference_is_refused(text: str) -> None:
+def test_invalid_references_are_refused(text: str) -> None:
     with pytest.raises(PermanentError):
         parse_reference(text)
 
@@ -53,16 +53,17 @@ def test_what_is_no_reference_is_refused(text: str) -> None:
         ("1.3", None),
     ],
 )
-def test_the_highest_that_fits_is_taken(constraint: str, best: str | None) -> None:
-    there = [parse_version(text) for text in ("1.2.9", "1.10.0", "1.2.3", "0.9.0", "2.0.0-rc.2", "2.0.0-rc.1")]
-    found = parse_reference(f"aws:{constraint}").constraint.best(one for one in there if one is not None)
-    assert (found and found.text) == best
+def test_the_highest_matching_version_is_chosen(constraint: str, best: str | None) -> None:
+    parsed = [parse_version(text) for text in ("1.2.9", "1.10.0", "1.2.3", "0.9.0", "2.0.0-rc.2", "2.0.0-rc.1")]
+    available = [version for version in parsed if version is not None]
+    chosen = parse_reference(f"aws:{constraint}").constraint.best(available)
+    assert (chosen and chosen.text) == best
 
 
 def test_versions_have_the_order_of_semantic_versioning() -> None:
     texts = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0", "1.0.1"]
-    found = [one for one in map(parse_version, reversed(texts)) if one is not None]
-    assert [one.text for one in sorted(found, key=lambda one: one.order)] == texts
+    versions = [version for version in map(parse_version, reversed(texts)) if version is not None]
+    assert [version.text for version in sorted(versions, key=lambda version: version.order)] == texts
 
 
 @given(any_version)

@@ -1,4 +1,4 @@
-"""What is said about a configuration that cannot be read."""
+"""Error messages for an invalid plugin configuration, and for mistakes of a plugin's author."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -40,7 +40,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("settings", "message"),
     [
         ({"machines": []}, "machines has to be a table, not a list"),
         ({"machines": {"a": "h"}}, "machines.a has to be a table, not a text"),
@@ -68,13 +68,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         ({"fodler": "x"}, "there is no setting fodler; did you mean folder?"),
     ],
 )
-def test_a_wrong_setting_is_told_in_words(given: dict[str, Any], said: str) -> None:
+def test_error_messages_for_invalid_settings(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(PermanentError) as caught:
-        read_config(Config, {"folder": "/x", **given})
-    assert str(caught.value) == f"plugin_config: {said}"
+        read_config(Config, {"folder": "/x", **settings})
+    assert str(caught.value) == f"plugin_config: {message}"
 
 
-def test_what_is_missing_or_no_table_is_told() -> None:
+def test_a_missing_setting_and_a_value_that_is_not_a_table_are_reported() -> None:
     with pytest.raises(PermanentError, match="plugin_config: folder is missing"):
         read_config(Config, None)
     with pytest.raises(PermanentError, match="has to be a table, not list"):
@@ -82,12 +82,12 @@ def test_what_is_missing_or_no_table_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"), [("30s", 30), ("1h30m", 5400), (90, 90), (0.5, 0.5), ("PT2M", 120), ("2", 2)]
+    ("value", "seconds"), [("30s", 30), ("1h30m", 5400), (90, 90), (0.5, 0.5), ("PT2M", 120), ("2", 2)]
 )
-def test_spans_of_time_are_written_as_everywhere(given: Any, seconds: float) -> None:
-    read = read_config(Config, {"folder": "/x", "wait": given, "pause": given, "disk": "hdd"})
-    assert read.wait == read.pause == timedelta(seconds=seconds)
-    assert read.disk is Disk.HDD
+def test_durations_have_the_usual_formats(value: Any, seconds: float) -> None:
+    config = read_config(Config, {"folder": "/x", "wait": value, "pause": value, "disk": "hdd"})
+    assert config.wait == config.pause == timedelta(seconds=seconds)
+    assert config.disk is Disk.HDD
 
 
 @dataclass
@@ -105,22 +105,22 @@ class Untyped(Plugin[Config]):
 
 
 @pytest.mark.parametrize(
-    ("plugin", "said"),
+    ("plugin", "message"),
     [
         (PlainGroup(), ""),
         (PlainGroup, "PlainGroup is a class; an object of it is wanted: PlainGroup()"),
-        (Wrong(), "Wrong is no remuda.fleeting.Plugin; derive it from that"),
-        (Untyped(), "Untyped has no config_type; say config_type = Config, or NoConfig in the class"),
+        (Wrong(), "Wrong is not a remuda.fleeting.Plugin; derive it from that class"),
+        (Untyped(), "Untyped has no config_type; write config_type = Config, or NoConfig in the class"),
         (
             Nameless(),
             "config_type is Wrong; it has to be a class Config(msgspec.Struct, frozen=True, kw_only=True)",
         ),
     ],
 )
-def test_mistakes_of_the_author_are_told(plugin: object, said: str) -> None:
-    assert find_mistake(plugin) == said
+def test_mistakes_of_the_author_are_reported(plugin: object, message: str) -> None:
+    assert find_mistake(plugin) == message
 
 
-def test_a_struct_that_is_none_is_told_by_tests_without_a_process() -> None:
+def test_an_invalid_config_type_is_reported_by_read_config() -> None:
     with pytest.raises(PermanentError, match="config_type is Wrong; it has to be a class"):
         read_config(Wrong, {})  # type: ignore[type-var]

@@ -1,4 +1,4 @@
-"""A plugin's program as people start it."""
+"""The command line of a plugin's program."""
 
 import json
 import sys
@@ -22,24 +22,24 @@ def test_the_version_is_printed(word: str, capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize("cookie", [None, "other"])
-def test_by_hand_it_says_what_it_is(
+def test_started_by_hand_it_prints_how_to_use_it(
     cookie: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(COOKIE, raising=False)
     if cookie is not None:
         monkeypatch.setenv(COOKIE, cookie)
     assert serve(TableGroup(), []) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert 'plugin = "fleeting-plugin-table"' in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert 'plugin = "fleeting-plugin-table"' in captured.err
 
 
 def test_the_schema_of_the_configuration_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert serve(TableGroup(), ["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
-    own = schema["$defs"]["TableConfig"]
-    assert own["properties"]["max_size"] == {"type": "integer", "default": 10}
-    assert own["additionalProperties"] is False
+    table_config = schema["$defs"]["TableConfig"]
+    assert table_config["properties"]["max_size"] == {"type": "integer", "default": 10}
+    assert table_config["additionalProperties"] is False
 
 
 def test_a_setting_without_a_default_is_required(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_a_setting_without_a_default_is_required(capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["$defs"]["Config"]["required"] == ["name"]
 
 
-def test_tables_within_and_spans_of_time_are_in_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nested_tables_and_durations_are_in_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
     class Disk(msgspec.Struct, frozen=True, kw_only=True):
         size: int = 1
 
@@ -72,7 +72,7 @@ def test_tables_within_and_spans_of_time_are_in_the_schema(capsys: pytest.Captur
     assert [where for where, _ in find_mismatches(wrong, schema)] == ["disks.a.sise", "wait"]
 
 
-def test_a_mistake_of_the_author_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_of_the_author_is_reported_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert serve(PlainGroup, ["version"]) == 2  # type: ignore[arg-type]
     assert capsys.readouterr().err == (
         "remuda.fleeting.serve: PlainGroup is a class; an object of it is wanted: PlainGroup()\n"
@@ -95,7 +95,7 @@ def test_it_installs_itself(
         folder = Path(capsys.readouterr().out.strip())
         assert folder == tmp_path / "plugins/example.com/team/table/1.2.3"
         assert (folder / "plugin").read_text() == "the program"
-    assert [one.name for one in (tmp_path / "plugins").iterdir()] == ["example.com"]
+    assert [path.name for path in (tmp_path / "plugins").iterdir()] == ["example.com"]
 
 
 def test_unknown_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,6 +103,6 @@ def test_unknown_words_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Known are: version, schema, serve, bootstrap REPOSITORY." in capsys.readouterr().err
 
 
-def test_abilities_are_methods() -> None:
+def test_capabilities_follow_from_methods() -> None:
     assert capabilities(TableGroup()) == {"heartbeat", "suspend_resume", "remuda.stats", "remuda.recover"}
     assert capabilities(PlainGroup()) == frozenset()

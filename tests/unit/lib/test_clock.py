@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from remuda.lib.clock import SystemClock, VirtualClock, rfc3339, settle, stamp
 
 
-async def test_virtual_time_stands_still_until_it_is_moved() -> None:
+async def test_virtual_time_changes_only_with_advance() -> None:
     clock = VirtualClock(start=100)
     async with asyncio.TaskGroup() as group:
         sleeper = group.create_task(clock.sleep(5))
@@ -21,13 +21,13 @@ async def test_virtual_time_stands_still_until_it_is_moved() -> None:
     assert clock.now() == pytest.approx(105.1)
 
 
-async def test_sleepers_wake_in_the_order_of_their_deadlines_each_at_its_moment() -> None:
+async def test_sleepers_wake_at_their_deadlines_in_order() -> None:
     clock = VirtualClock(start=0)
     woken: list[tuple[str, float]] = []
 
     async def sleep(name: str, *seconds: float) -> None:
-        for each in seconds:
-            await clock.sleep(each)
+        for duration in seconds:
+            await clock.sleep(duration)
             woken.append((name, clock.now()))
 
     async with asyncio.TaskGroup() as group:
@@ -50,13 +50,13 @@ async def test_a_cancelled_sleeper_does_not_disturb_the_others() -> None:
         assert other.done()
 
 
-async def test_no_sleep_gives_others_a_turn() -> None:
+async def test_a_sleep_of_zero_or_less_returns_at_once() -> None:
     clock = VirtualClock()
     await clock.sleep(0)
     await clock.sleep(-1)
 
 
-async def test_the_machines_clock() -> None:
+async def test_system_clock() -> None:
     clock = SystemClock()
     assert abs(clock.now() - time.time()) < 5
     before = clock.monotonic()
@@ -64,7 +64,7 @@ async def test_the_machines_clock() -> None:
     assert clock.monotonic() >= before
 
 
-def test_times_on_the_wire() -> None:
+def test_formats_of_timestamps() -> None:
     assert rfc3339(0) == "1970-01-01T00:00:00.000Z"
     assert rfc3339(1_750_000_000.1239) == "2025-06-15T15:06:40.123Z"
     assert stamp(1_750_000_000.0) == "2025-06-15T15:06:40.000000Z"
@@ -72,5 +72,5 @@ def test_times_on_the_wire() -> None:
 
 
 @given(st.floats(min_value=0, max_value=4e9))
-def test_stamps_are_what_the_library_makes_of_the_moment(seconds: float) -> None:
+def test_a_stamp_equals_the_iso_format_of_datetime(seconds: float) -> None:
     assert stamp(seconds) == datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:26] + "Z"

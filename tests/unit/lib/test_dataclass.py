@@ -1,4 +1,4 @@
-"""Values are what the standard library would have made of them."""
+"""Classes of `remuda.lib.dataclass` behave like those of the standard library's decorator."""
 
 import copy
 import dataclasses
@@ -12,17 +12,17 @@ import pytest
 from remuda.lib import dataclass
 
 
-def classes(make: Any) -> tuple[Any, Any, Any]:
-    """The same classes by either decorator."""
+def create_classes(make: Any) -> tuple[Any, Any, Any]:
+    """Create three classes with the decorator `make`."""
 
     @make(frozen=True, slots=True, kw_only=True)
     class Part:
-        at: int = field(default=0, compare=False)
+        position: int = field(default=0, compare=False)
         hidden: str = field(default="", repr=False)
 
     @make(frozen=True, slots=True, kw_only=True)
     class Whole(Part):
-        """With a base, and all kinds of fields."""
+        """A class with a base class and all kinds of fields."""
 
         SIZES: ClassVar[tuple[int, ...]] = (1, 2)
         name: str
@@ -43,7 +43,7 @@ def classes(make: Any) -> tuple[Any, Any, Any]:
                 raise ValueError("negative")
 
         def __repr__(self) -> str:
-            return "own words"
+            return "own repr"
 
         def __hash__(self) -> int:
             return 5
@@ -51,45 +51,51 @@ def classes(make: Any) -> tuple[Any, Any, Any]:
     return Part, Whole, Checked
 
 
-PAIRS = list(zip(classes(dataclasses.dataclass), classes(dataclass.dataclass), strict=True))
+PAIRS = list(zip(create_classes(dataclasses.dataclass), create_classes(dataclass.dataclass), strict=True))
 
 
 @pytest.fixture(params=[0, 1], ids=["library", "ours"])
 def pick(request: pytest.FixtureRequest) -> Callable[[int], Any]:
-    return lambda number: PAIRS[number][request.param]
+    """Return a function that selects one of the classes by its number."""
+
+    def pick_class(number: int) -> Any:
+        return PAIRS[number][request.param]
+
+    return pick_class
 
 
-def test_both_look_the_same() -> None:
+def test_fields_slots_and_repr_equal_those_of_the_library() -> None:
     for theirs, ours in PAIRS:
         assert ours is not theirs
-        assert [one.name for one in fields(ours)] == [one.name for one in fields(theirs)]
+        assert [entry.name for entry in fields(ours)] == [entry.name for entry in fields(theirs)]
         assert ours.__slots__ == theirs.__slots__
         assert ours.__match_args__ == theirs.__match_args__
-    whole = [
-        (made := pair(name="a", parts=(part(at=1),)), repr(made), asdict(made), made.count)
-        for pair, part in zip(PAIRS[1], PAIRS[0], strict=True)
-    ]
-    assert whole[0][1:] == whole[1][1:]
+    (their_part, our_part), (their_whole, our_whole) = PAIRS[:2]
+    theirs = their_whole(name="a", parts=(their_part(position=1),))
+    ours = our_whole(name="a", parts=(our_part(position=1),))
+    assert repr(ours) == repr(theirs)
+    assert asdict(ours) == asdict(theirs)
+    assert ours.count == theirs.count
 
 
-def test_defaults_are_each_objects_own(pick: Any) -> None:
+def test_each_object_has_its_own_defaults(pick: Any) -> None:
     whole = pick(1)
     first, second = whole(name="a"), whole(name="a")
-    assert (first.at, first.parts, first.length, first.SIZES) == (0, (), 7, (1, 2))
+    assert (first.position, first.parts, first.length, first.SIZES) == (0, (), 7, (1, 2))
     assert first.notes == {}
     assert first.notes is not second.notes
 
 
-def test_equal_values_are_equal(pick: Any) -> None:
+def test_equality_and_hash_use_the_compared_fields(pick: Any) -> None:
     part, whole = pick(0), pick(1)
-    assert whole(name="a", at=1) == whole(name="a", at=2)
-    assert hash(whole(name="a", at=1)) == hash(whole(name="a", at=2))
+    assert whole(name="a", position=1) == whole(name="a", position=2)
+    assert hash(whole(name="a", position=1)) == hash(whole(name="a", position=2))
     assert whole(name="a") != whole(name="b")
     assert whole(name="a") != part()
-    assert len({part(hidden="x"), part(hidden="x", at=3), part(hidden="y")}) == 2
+    assert len({part(hidden="x"), part(hidden="x", position=3), part(hidden="y")}) == 2
 
 
-def test_a_value_stays_what_it_is(pick: Any) -> None:
+def test_fields_cannot_be_changed(pick: Any) -> None:
     value = pick(1)(name="a")
     with pytest.raises(FrozenInstanceError, match="cannot assign to field 'name'"):
         value.name = "b"
@@ -98,7 +104,7 @@ def test_a_value_stays_what_it_is(pick: Any) -> None:
     assert not hasattr(value, "__dict__")
 
 
-def test_another_can_be_made_of_it(pick: Any) -> None:
+def test_replace_and_copy(pick: Any) -> None:
     value = pick(1)(name="a", parts=(1, [2]))
     changed = replace(value, name="b")
     assert (changed.name, changed.parts, value.name) == ("b", (1, [2]), "a")
@@ -106,34 +112,34 @@ def test_another_can_be_made_of_it(pick: Any) -> None:
     assert copy.deepcopy(value).parts[1] is not value.parts[1]
 
 
-@pytest.mark.parametrize("given", [{}, {"name": "a", "other": 1}, {"name": "a", "length": 3}])
-def test_wrong_arguments_are_refused(pick: Any, given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("arguments", [{}, {"name": "a", "other": 1}, {"name": "a", "length": 3}])
+def test_wrong_arguments_are_refused(pick: Any, arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=r"__init__\(\) .*keyword"):
-        pick(1)(**given)
+        pick(1)(**arguments)
     with pytest.raises(TypeError):
         pick(1)("a")
 
 
-def test_what_the_class_has_itself_stays(pick: Any) -> None:
+def test_methods_of_the_class_are_kept(pick: Any) -> None:
     checked = pick(2)
-    assert (repr(checked(number=1)), hash(checked(number=1))) == ("own words", 5)
+    assert (repr(checked(number=1)), hash(checked(number=1))) == ("own repr", 5)
     assert checked(number=1) == checked(number=1)
     with pytest.raises(ValueError, match="negative"):
         checked(number=-1)
 
 
 @dataclass.dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """Pickled by its name."""
+class Pickled:
+    """Defined in the module, because pickle looks up classes by name."""
 
     number: int
 
 
-def test_a_value_can_be_sent() -> None:
-    assert pickle.loads(pickle.dumps(Sent(number=3))) == Sent(number=3)
+def test_a_value_can_be_pickled() -> None:
+    assert pickle.loads(pickle.dumps(Pickled(number=3))) == Pickled(number=3)
 
 
-def test_a_value_in_itself_is_shown() -> None:
+def test_repr_of_a_value_that_contains_itself() -> None:
     inside: list[Any] = []
     value = PAIRS[1][1](name="a", parts=(inside,))
     inside.append(value)
@@ -141,7 +147,7 @@ def test_a_value_in_itself_is_shown() -> None:
 
 
 @pytest.mark.parametrize("make", [dataclasses.dataclass, dataclass.dataclass])
-def test_values_in_a_row(make: Any) -> None:
+def test_positional_arguments(make: Any) -> None:
     class Two:
         first: int
         second: int = 2
@@ -149,12 +155,12 @@ def test_values_in_a_row(make: Any) -> None:
     pair: Any = make(frozen=True, slots=True)(Two)
     assert pair(1) == pair(1, 2) == pair(first=1) == pair(1, second=2)
     assert pair.__match_args__ == ("first", "second")
-    for row, given in (((1, 2, 3), {}), ((1,), {"first": 1}), ((), {})):
+    for positional, keywords in (((1, 2, 3), {}), ((1,), {"first": 1}), ((), {})):
         with pytest.raises(TypeError, match=r"__init__\(\)"):
-            pair(*row, **given)
+            pair(*positional, **keywords)
 
 
-def test_other_classes_are_the_librarys() -> None:
+def test_a_mutable_class_is_left_to_the_library() -> None:
     @dataclass.dataclass(slots=True)
     class Tally:
         count: int = 0
@@ -164,7 +170,7 @@ def test_other_classes_are_the_librarys() -> None:
     assert tally == Tally(4)
 
 
-def test_a_class_with_many_instances_is_the_same_as_one_with_few() -> None:
+def test_many_instances_of_a_class_are_initialized_alike() -> None:
     @dataclass.dataclass(frozen=True, slots=True)
     class Place:
         name: str

@@ -1,4 +1,4 @@
-"""Spans of time as configuration files have them."""
+"""Parsing and formatting of durations in configuration files."""
 
 import pytest
 from hypothesis import given
@@ -25,16 +25,16 @@ from remuda.lib.durations import format_duration, parse_duration
         (" 2h ", 7200),
     ],
 )
-def test_what_a_span_is_worth(text: str | float, seconds: float) -> None:
+def test_durations_are_parsed(text: str | float, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["soon", "-5s", "5 m", "5x", "m5", "1h30", "5mm", "1,5h", "٣s", -1])
-def test_no_span(text: str | float) -> None:
+def test_invalid_durations_are_refused(text: str | float) -> None:
     with pytest.raises(ValueError, match=r"not a duration|below 0"):
         parse_duration(text)
 
 
 @given(st.integers(0, 10**7))
-def test_words_are_read_again(seconds: int) -> None:
+def test_a_formatted_duration_can_be_parsed(seconds: int) -> None:
     assert parse_duration(format_duration(seconds)) == seconds

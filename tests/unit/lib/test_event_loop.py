@@ -1,4 +1,4 @@
-"""`asyncio.timeout` raises TimeoutError also in a task that keeps a count of cancellations, in every Python."""
+"""`asyncio.timeout` raises TimeoutError even if the task still counts an earlier cancellation, on every Python."""
 
 import asyncio
 import subprocess
@@ -34,7 +34,7 @@ async def fail() -> None:
 
 
 async def leave_cancellation() -> None:
-    """Let a task of a group fail while the group waits for its end."""
+    """Let a task fail while its group waits for it. Older Pythons then still count a cancellation of the caller."""
     with pytest.raises(ExceptionGroup):
         async with asyncio.TaskGroup() as group:
             group.create_task(fail())
@@ -84,5 +84,5 @@ async def test_an_error_within_the_block_is_raised() -> None:
 
 
 def test_the_event_loop_of_a_process_has_the_correction() -> None:
-    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert ended.stdout == "timeout\n"
+    completed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert completed.stdout == "timeout\n"

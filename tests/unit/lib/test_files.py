@@ -1,4 +1,4 @@
-"""A file is there as a whole or as it was; a lock is one process's."""
+"""Atomic replacement of files, and lock files."""
 
 import asyncio
 import os
@@ -33,20 +33,20 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_what_cannot_be_written_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_no_new_file(tmp_path: Path) -> None:
     (tmp_path / "folder" / "inside").mkdir(parents=True)
     with pytest.raises(OSError, match="folder"):
         write_whole(tmp_path / "folder", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-SYNCING = """
+SYNC_PROGRAM = """
 import os, sys
 from pathlib import Path
 from remuda.lib.files import disable_sync, is_sync_enabled, sync_folder, write_whole
 synced = []
 os.fsync = synced.append
-if sys.argv[2] == "forgone":
+if sys.argv[2] == "disabled":
     disable_sync()
 write_whole(Path(sys.argv[1]) / "file", b"text", durable=True)
 sync_folder(Path(sys.argv[1]))
@@ -54,14 +54,14 @@ print(is_sync_enabled(), len(synced))
 """
 
 
-@pytest.mark.parametrize(("how", "told"), [("kept", "True 3"), ("forgone", "False 0")])
-def test_a_process_whose_files_end_with_it_does_not_wait_for_the_disk(tmp_path: Path, how: str, told: str) -> None:
-    command = [sys.executable, "-c", SYNCING, str(tmp_path), how]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == told
+@pytest.mark.parametrize(("sync", "expected"), [("enabled", "True 3"), ("disabled", "False 0")])
+def test_files_are_not_synced_if_sync_is_disabled(tmp_path: Path, sync: str, expected: str) -> None:
+    command = [sys.executable, "-c", SYNC_PROGRAM, str(tmp_path), sync]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == expected
     assert (tmp_path / "file").read_bytes() == b"text"
 
 
-def test_a_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
+def test_a_lock_names_its_holder_and_can_be_taken_after_its_release(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with hold_lock(lock), pytest.raises(InUseError) as caught, hold_lock(lock):
         pass
@@ -70,7 +70,7 @@ def test_a_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
         assert lock.read_text() == f"{os.getpid()}\n"
 
 
-def test_a_lock_outlives_no_process(tmp_path: Path) -> None:
+def test_a_lock_is_released_when_its_process_ends(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     child = os.fork()
     if child == 0:
@@ -81,7 +81,7 @@ def test_a_lock_outlives_no_process(tmp_path: Path) -> None:
         pass
 
 
-def test_a_shared_lock_is_held_alone_until_it_is_shared(tmp_path: Path) -> None:
+def test_a_shareable_lock_is_exclusive_until_it_is_shared(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     with hold_shareable_lock(lock) as first:
         with pytest.raises(InUseError) as caught, hold_shareable_lock(lock, patience_seconds=0):
@@ -94,23 +94,23 @@ def test_a_shared_lock_is_held_alone_until_it_is_shared(tmp_path: Path) -> None:
         pass
 
 
-async def test_processes_take_turns(tmp_path: Path) -> None:
+async def test_wait_for_lock_waits_for_the_release(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    held = asyncio.Event()
+    is_locked = asyncio.Event()
     order: list[str] = []
 
     async def second() -> None:
-        await held.wait()
+        await is_locked.wait()
         async with wait_for_lock(lock):
             order.append("second")
 
     async with asyncio.TaskGroup() as group:
         group.create_task(second())
         async with wait_for_lock(lock):
-            held.set()
+            is_locked.set()
             for _ in range(10):
                 await asyncio.sleep(0)
             order.append("first")
     assert order == ["first", "second"]
     async with wait_for_lock(tmp_path / "nowhere" / "lock"):
-        order.append("a folder that is not there holds nobody up")
+        order.append("no wait if the folder does not exist")

@@ -12,70 +12,70 @@ secrets = st.builds(Secrets, st.lists(letters, max_size=4), st.lists(letters, ma
 texts = st.text(alphabet="ab:-\n", max_size=40).map(str.encode)
 
 
-def masked_by_definition(secrets: Secrets, text: bytes) -> bytes:
-    """The plain meaning: mark every byte of every occurrence, then join what overlaps."""
+def mask_by_definition(secrets: Secrets, text: bytes) -> bytes:
+    """A slow reference implementation: find every occurrence, then mask each group of overlapping ones."""
     spans = []
     for secret in secrets.texts:
-        spans += [(at, at + len(secret)) for at in range(len(text)) if text.startswith(secret, at)]
+        spans += [(offset, offset + len(secret)) for offset in range(len(text)) if text.startswith(secret, offset)]
     for prefix in secrets.prefixes:
-        for at in range(len(text)):
-            if text.startswith(prefix, at):
-                run = re.match(rb"[0-9A-Za-z._=-]*", text[at + len(prefix) :])
-                assert run is not None
-                if run.end():
-                    spans.append((at + len(prefix), at + len(prefix) + run.end()))
-    out, end = b"", 0
+        for offset in range(len(text)):
+            if text.startswith(prefix, offset):
+                token = re.match(rb"[0-9A-Za-z._=-]*", text[offset + len(prefix) :])
+                assert token is not None
+                if token.end():
+                    spans.append((offset + len(prefix), offset + len(prefix) + token.end()))
+    output, end = b"", 0
     for start, stop in sorted(spans):
         if start >= end:
-            out += text[end:start] + MASK
+            output += text[end:start] + MASK
         end = max(end, stop)
-    return out + text[end:]
+    return output + text[end:]
 
 
-def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+def split(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    return [data[a:b] for a, b in pairwise(edges)]
+    return [data[start:stop] for start, stop in pairwise(edges)]
 
 
 @given(secrets, texts)
-def test_whole_text_is_masked_by_the_definition(secrets: Secrets, text: bytes) -> None:
-    assert secrets.mask_bytes(text) == masked_by_definition(secrets, text)
+def test_masking_of_a_whole_text_equals_the_definition(secrets: Secrets, text: bytes) -> None:
+    assert secrets.mask_bytes(text) == mask_by_definition(secrets, text)
 
 
-def test_a_prefix_that_overlaps_itself_is_found_wherever_it_stands() -> None:
+def test_a_prefix_that_overlaps_itself_is_found_at_every_position() -> None:
     assert Secrets(prefixes=["::"]).mask_bytes(b":::a ::::b") == b":::[MASKED] ::::[MASKED]"
 
 
 @given(secrets, texts, st.lists(st.integers(0, 100), max_size=8))
 def test_any_chunking_gives_the_same_output(secrets: Secrets, text: bytes, cuts: list[int]) -> None:
     masker = Masker(secrets)
-    out = b"".join(masker.feed(piece) for piece in pieces(text, cuts)) + masker.finish()
-    assert out == secrets.mask_bytes(text)
+    output = b"".join(masker.feed(piece) for piece in split(text, cuts)) + masker.finish()
+    assert output == secrets.mask_bytes(text)
 
 
 @given(secrets, texts, st.lists(st.integers(0, 100), max_size=8))
-def test_a_new_masker_goes_on_from_three_numbers(secrets: Secrets, text: bytes, cuts: list[int]) -> None:
-    out, fed, masker = b"", 0, Masker(secrets)
-    for piece in pieces(text, cuts):
-        out += masker.feed(text[fed : fed + len(piece)])
+def test_a_new_masker_continues_from_the_state_of_another(secrets: Secrets, text: bytes, cuts: list[int]) -> None:
+    output, fed, masker = b"", 0, Masker(secrets)
+    for piece in split(text, cuts):
+        output += masker.feed(text[fed : fed + len(piece)])
         fed += len(piece) - masker.pending
         pending = masker.pending
         masker = Masker(secrets, covered=masker.covered, in_token=masker.in_token)
-        out += masker.feed(text[fed : fed + pending])
+        output += masker.feed(text[fed : fed + pending])
         fed += pending
-    assert out + masker.feed(text[fed:]) + masker.finish() == secrets.mask_bytes(text)
+    assert output + masker.feed(text[fed:]) + masker.finish() == secrets.mask_bytes(text)
 
 
 @given(secrets, texts)
-def test_nothing_is_held_behind_a_line_feed(secrets: Secrets, text: bytes) -> None:
+def test_nothing_is_pending_after_a_line_feed(secrets: Secrets, text: bytes) -> None:
     masker = Masker(secrets)
-    out = masker.feed(text + b"\n")
+    output = masker.feed(text + b"\n")
     assert (masker.pending, masker.covered, masker.in_token) == (0, 0, False)
-    assert out.endswith(b"\n")
+    assert output.endswith(b"\n")
 
 
 @given(secrets, texts)
-def test_no_more_is_held_than_a_secret_or_a_prefix_with_one_has_bytes(secrets: Secrets, text: bytes) -> None:
+def test_pending_bytes_are_limited_by_the_length_of_secrets_and_prefixes(secrets: Secrets, text: bytes) -> None:
     masker = Masker(secrets)
     masker.feed(text)
     longest = max((len(text) for text in secrets.texts), default=1) - 1
@@ -83,7 +83,7 @@ def test_no_more_is_held_than_a_secret_or_a_prefix_with_one_has_bytes(secrets: S
     assert masker.pending <= longest + prefixes * 2
 
 
-def test_overlapping_secrets_show_nothing_of_the_second() -> None:
+def test_overlapping_secrets_are_masked_as_a_whole() -> None:
     assert Secrets(["abcd", "cdef"]).mask("x abcdef y") == "x [MASKED] y"
 
 
@@ -107,10 +107,10 @@ def test_a_secret_of_several_lines_is_masked_line_by_line() -> None:
     assert secrets.mask("-----BEGIN-----\nMIIabcd\n}\n") == "[MASKED]\n[MASKED]\n}\n"
 
 
-def test_blank_values_mask_nothing_and_short_ones_do() -> None:
+def test_blank_values_are_ignored_and_short_ones_are_masked() -> None:
     assert Secrets(["", " \n", "x"]).mask("a x b") == "a [MASKED] b"
 
 
-def test_bytes_that_are_no_text_pass_unchanged() -> None:
+def test_bytes_that_are_not_text_are_unchanged() -> None:
     data = bytes(range(256)) * 3
     assert Secrets(["secret"], ["glpat-"]).mask_bytes(data) == data

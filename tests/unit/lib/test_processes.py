@@ -1,4 +1,4 @@
-"""Processes that were killed are waited for, whatever lies in their pipes and whoever else has these open."""
+"""`reap` returns the exit code of a killed process, even if its pipes are full or open in another process."""
 
 import asyncio
 import os
@@ -10,24 +10,24 @@ import pytest
 
 from remuda.lib.processes import reap
 
-FLOOD = "head -c 10000000 /dev/zero; exec sleep 60"
-HELD_BY_ANOTHER = "setsid sleep 60 & echo $!; exec sleep 60"
+FILL_THE_PIPE = "head -c 10000000 /dev/zero; exec sleep 60"
+PIPE_OPEN_IN_A_CHILD = "setsid sleep 60 & echo $!; exec sleep 60"
 
 
 async def start(script: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec("/bin/sh", "-c", script, stdin=DEVNULL, stdout=PIPE)
 
 
-async def test_a_process_whose_output_nobody_reads() -> None:
-    process = await start(FLOOD)
-    await asyncio.sleep(0.5)  # the reader has taken as much as it takes by itself
+async def test_reap_a_process_with_unread_output() -> None:
+    process = await start(FILL_THE_PIPE)
+    await asyncio.sleep(0.5)  # the stream reader has filled its buffer
     process.kill()
     async with asyncio.timeout(10):
         assert await reap(process) == -9
 
 
-async def test_a_process_whose_pipe_a_child_has_open() -> None:
-    process = await start(HELD_BY_ANOTHER)
+async def test_reap_a_process_whose_pipe_a_child_has_open() -> None:
+    process = await start(PIPE_OPEN_IN_A_CHILD)
     assert process.stdout is not None
     child = (await process.stdout.readline()).decode().strip()
     process.kill()
@@ -40,7 +40,8 @@ async def test_a_process_whose_pipe_a_child_has_open() -> None:
 
 @pytest.fixture
 def watch_in_the_event_loop() -> Iterator[None]:
-    """Let the event loop collect exit codes, as it does from Python 3.12 on, and not a thread at any moment."""
+    """Let the event loop collect exit codes, as it does from Python 3.12 on; the thread of older Pythons could do so
+    at any moment."""
     if sys.version_info < (3, 12):
         asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
     yield
@@ -49,14 +50,14 @@ def watch_in_the_event_loop() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("watch_in_the_event_loop")
-async def test_a_process_that_died_before_the_event_loop_saw_it() -> None:
+async def test_reap_a_process_that_died_before_the_event_loop_noticed() -> None:
     process = await start("exec sleep 60")
     process.kill()
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - meant
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - the event loop must not run meanwhile
     assert await reap(process) == -9
 
 
-async def test_a_process_that_has_ended() -> None:
+async def test_reap_a_process_that_has_ended() -> None:
     process = await start("echo text; exit 3")
     assert (await process.communicate())[0] == b"text\n"
     assert await reap(process) == 3

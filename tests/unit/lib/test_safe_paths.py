@@ -1,4 +1,7 @@
-"""Nothing here leads out of the folders that the tests make; what is mounted is mounted in a namespace of its own."""
+"""Operations on folders that a job controls: links, mount points and missing permissions.
+
+Mounts are made in a private mount namespace.
+"""
 
 import errno
 import os
@@ -30,21 +33,21 @@ from remuda.lib.safe_paths import (
 )
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-DEEP = 5000
-WALKED = 1500
-SOMEBODY = 54321
+REMOVED_LEVELS = 5000
+WALKED_LEVELS = 1500
+OTHER_UID = 54321
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that any user can reach."""
+    """A temporary folder that every user can enter."""
     with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)
 
 
 def run_as(uid: int, work: Callable[[], None]) -> None:
-    """Do something as another user, and fail if it fails."""
+    """Call `work` in a child process of another user; fail if it raises."""
     if (child := os.fork()) == 0:
         code = 1
         try:
@@ -58,7 +61,7 @@ def run_as(uid: int, work: Callable[[], None]) -> None:
 
 
 def nest(top: Path, levels: int, *, mode: int = 0o777) -> None:
-    """Folders in folders, with a file now and then; from the innermost on they get the mode."""
+    """Create nested folders with a file in every hundredth; then set their mode, from the innermost on."""
     here = os.open(top, os.O_RDONLY)
     for number in range(levels):
         os.mkdir("folder", dir_fd=here)
@@ -76,19 +79,19 @@ def nest(top: Path, levels: int, *, mode: int = 0o777) -> None:
     os.close(here)
 
 
-_SWAPPING = """
+_SWAP_PROGRAM = """
 import ctypes, sys
 libc = ctypes.CDLL(None)
-one, other = (word.encode() for word in sys.argv[1:])
+first, second = (argument.encode() for argument in sys.argv[1:])
 print(flush=True)
-while True: libc.renameat2(-100, one, -100, other, 2)
+while True: libc.renameat2(-100, first, -100, second, 2)
 """
 
 
 @contextmanager
-def swapping(one: Path, other: Path) -> Iterator[None]:
-    """Exchange two names again and again, as a process of a job could that has survived it."""
-    process = subprocess.Popen([sys.executable, "-c", _SWAPPING, one, other], stdout=subprocess.PIPE)
+def swap_continuously(first: Path, second: Path) -> Iterator[None]:
+    """Exchange two names again and again, as a process that survived its job could."""
+    process = subprocess.Popen([sys.executable, "-c", _SWAP_PROGRAM, first, second], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         process.stdout.readline()
@@ -99,14 +102,14 @@ def swapping(one: Path, other: Path) -> Iterator[None]:
         process.stdout.close()
 
 
-def test_a_tree_goes_that_is_deeper_than_a_stack_and_longer_than_a_path(tmp_path: Path) -> None:
+def test_a_tree_deeper_than_the_stack_and_the_longest_path_is_removed(tmp_path: Path) -> None:
     (tmp_path / "top").mkdir()
-    nest(tmp_path / "top", DEEP)
+    nest(tmp_path / "top", REMOVED_LEVELS)
     remove_tree(tmp_path / "top")
     assert list(tmp_path.iterdir()) == []
 
 
-_FILLING = {
+_FILL_PROGRAMS = {
     "wide": """
 import os, sys
 os.chdir(sys.argv[1])
@@ -134,18 +137,18 @@ while True:
 }
 
 
-@pytest.mark.parametrize("how", ["wide", "deep"])
-def test_a_folder_that_somebody_goes_on_filling_is_an_error_and_no_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+@pytest.mark.parametrize("shape", ["wide", "deep"])
+def test_emptying_a_folder_that_is_filled_continuously_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
     monkeypatch.setattr(safe_paths, "_MOST_PASSES", 50)
     monkeypatch.setattr(safe_paths, "_MOST_NEW", 10)
-    process = subprocess.Popen([sys.executable, "-c", _FILLING[how], tmp_path], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", _FILL_PROGRAMS[shape], tmp_path], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         process.stdout.readline()
         with close_after(open_folder(str(tmp_path))) as top:
-            refused = wait_for_error(top)
+            error = wait_for_error(top)
     finally:
         process.kill()
         process.wait()
@@ -154,11 +157,11 @@ def test_a_folder_that_somebody_goes_on_filling_is_an_error_and_no_loop(
     monkeypatch.undo()
     with close_after(open_folder(str(tmp_path))) as top:
         empty(top)
-    assert refused.errno in (errno.EBUSY, errno.ENOTEMPTY)
+    assert error.errno in (errno.EBUSY, errno.ENOTEMPTY)
 
 
 def wait_for_error(top: int) -> OSError:
-    """By chance nothing may be there for a moment: that is no error."""
+    """Empty the folder until that fails. It may succeed by chance while the folder is empty for a moment."""
     while True:
         try:
             empty(top)
@@ -166,7 +169,7 @@ def wait_for_error(top: int) -> OSError:
             return error
 
 
-def test_links_of_a_tree_go_and_what_they_lead_to_stays(tmp_path: Path) -> None:
+def test_links_in_a_tree_are_removed_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "kept" / "inside").mkdir(parents=True)
     (tmp_path / "tree" / "a" / "b").mkdir(parents=True)
     (tmp_path / "tree" / "a" / "b" / "link").symlink_to(tmp_path / "kept")
@@ -188,10 +191,10 @@ def test_links_of_a_tree_go_and_what_they_lead_to_stays(tmp_path: Path) -> None:
 
 @as_root
 @pytest.mark.parametrize("mode", [0o500, 0o000, 0o300, 0o400])
-def test_a_tree_goes_whose_owner_took_all_rights_away(folder: Path, mode: int) -> None:
+def test_a_tree_without_permissions_is_removed_by_its_owner(folder: Path, mode: int) -> None:
     (folder / "top").mkdir()
-    os.chown(folder / "top", SOMEBODY, SOMEBODY)
-    os.chown(folder, SOMEBODY, SOMEBODY)
+    os.chown(folder / "top", OTHER_UID, OTHER_UID)
+    os.chown(folder, OTHER_UID, OTHER_UID)
 
     def work() -> None:
         (folder / "top" / "a").mkdir()
@@ -200,27 +203,27 @@ def test_a_tree_goes_whose_owner_took_all_rights_away(folder: Path, mode: int) -
         (folder / "top").chmod(mode)
         remove_tree(folder / "top")
 
-    run_as(SOMEBODY, work)
+    run_as(OTHER_UID, work)
     assert list(folder.iterdir()) == []
 
 
 @as_root
-def test_what_cannot_be_removed_is_an_error_and_the_rest_goes(folder: Path) -> None:
+def test_an_entry_that_cannot_be_removed_is_an_error_and_the_rest_is_removed(folder: Path) -> None:
     (folder / "top" / "mine").mkdir(parents=True)
     (folder / "top" / "mine" / "file").touch()
     (folder / "top" / "also").mkdir()
     for name in ("top", "top/also"):
-        os.chown(folder / name, SOMEBODY, SOMEBODY)
+        os.chown(folder / name, OTHER_UID, OTHER_UID)
 
     def work() -> None:
         with pytest.raises(PermissionError):
             remove_tree(folder / "top")
 
-    run_as(SOMEBODY, work)
+    run_as(OTHER_UID, work)
     assert [path.name for path in (folder / "top").iterdir()] == ["mine"]
 
 
-def test_a_swap_of_folder_and_link_harms_nothing_behind_the_link(tmp_path: Path) -> None:
+def test_swapping_a_folder_and_a_link_changes_nothing_behind_the_link(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     (precious / "inside").mkdir(parents=True)
     (precious / "inside" / "file").write_text("kept")
@@ -228,22 +231,22 @@ def test_a_swap_of_folder_and_link_harms_nothing_behind_the_link(tmp_path: Path)
     base = tmp_path / "base"
     (base / "work" / "inside").mkdir(parents=True)
     (base / "link").symlink_to(precious)
-    with swapping(base / "work", base / "link"):
+    with swap_continuously(base / "work", base / "link"):
         for number in range(300):
-            # Whoever swaps may get in the way, but not anywhere else.
+            # The swap may cause errors, but no change outside of `base`.
             with suppress(OSError), close_after(make_below(base, "work/inside")) as opened:
                 replace_file(opened, f"file{number}", b"x")
                 empty(opened)
             with suppress(OSError):
                 remove_below(base, "work/inside")
-            # What was unlinked as a link is put there again.
+            # `remove_below` may have removed the link.
             with suppress(OSError):
                 (base / "link").symlink_to(precious)
     assert sorted(str(path.relative_to(precious)) for path in precious.rglob("*")) == ["file", "inside", "inside/file"]
     assert (precious / "file").read_text() == (precious / "inside/file").read_text() == "kept"
 
 
-def test_whatever_is_in_the_place_of_a_folder_is_replaced_by_one(tmp_path: Path) -> None:
+def test_make_below_replaces_links_and_files_by_folders(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     (precious / "c").mkdir(parents=True)
     base = tmp_path / "base"
@@ -266,7 +269,7 @@ def test_whatever_is_in_the_place_of_a_folder_is_replaced_by_one(tmp_path: Path)
             make_below(base, name)
 
 
-def test_removal_follows_no_link_on_the_way(tmp_path: Path) -> None:
+def test_remove_below_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "precious" / "b").mkdir(parents=True)
     base = tmp_path / "base"
     base.mkdir()
@@ -279,11 +282,11 @@ def test_removal_follows_no_link_on_the_way(tmp_path: Path) -> None:
 
 
 @as_root
-def test_a_folder_on_the_way_that_is_somebody_elses_is_made_anew(folder: Path) -> None:
+def test_a_parent_folder_of_another_user_is_replaced(folder: Path) -> None:
     os.close(make_below(folder, "a/b", is_owned=True))
     (folder / "a" / "b" / "kept").touch()
     for name in ("a/b", "a/b/kept"):
-        os.chown(folder / name, SOMEBODY, SOMEBODY)
+        os.chown(folder / name, OTHER_UID, OTHER_UID)
     os.close(make_below(folder, "a/b", is_owned=True))
     assert (folder / "a/b/kept").exists()
     os.close(make_below(folder, "a/b/c", is_owned=True))
@@ -292,8 +295,8 @@ def test_a_folder_on_the_way_that_is_somebody_elses_is_made_anew(folder: Path) -
 
 
 @as_root
-def test_a_folder_without_rights_can_be_worked_in_again(folder: Path) -> None:
-    os.chown(folder, SOMEBODY, SOMEBODY)
+def test_make_below_restores_the_permissions_of_the_owner(folder: Path) -> None:
+    os.chown(folder, OTHER_UID, OTHER_UID)
 
     def work() -> None:
         os.close(make_below(folder, "a/b"))
@@ -302,64 +305,66 @@ def test_a_folder_without_rights_can_be_worked_in_again(folder: Path) -> None:
         os.close(make_below(folder, "a/b"))
         (folder / "a/b/file").touch()
 
-    run_as(SOMEBODY, work)
+    run_as(OTHER_UID, work)
     assert stat.S_IMODE((folder / "a").stat().st_mode) == 0o700
 
 
 def test_a_deep_tree_is_walked_with_few_descriptors(tmp_path: Path) -> None:
-    nest(tmp_path, WALKED)
+    nest(tmp_path, WALKED_LEVELS)
     (tmp_path / "link").symlink_to("/")
     before = len(os.listdir("/proc/self/fd"))
     folders, names, most = 0, 0, 0
     with close_after(open_folder(str(tmp_path))) as top:
-        for found in walk(top):
-            folders, names = folders + 1, names + len(found.names)
-            assert found.is_plain == ("link" not in found.names)
+        for visited in walk(top):
+            folders, names = folders + 1, names + len(visited.names)
+            assert visited.is_plain == ("link" not in visited.names)
             most = max(most, len(os.listdir("/proc/self/fd")))
-    assert (folders, names) == (WALKED + 1, WALKED / 100 + 1)
+    assert (folders, names) == (WALKED_LEVELS + 1, WALKED_LEVELS / 100 + 1)
     assert most < before + 10
     remove_tree(tmp_path / "folder")
 
 
-_MOUNTED = """
+_MOUNT_PROGRAM = """
 import os, sys
 from pathlib import Path
 from remuda.lib.safe_paths import make_below, open_folder, remove_below, remove_tree, walk
 base = Path(sys.argv[1])
-def refused(work, *words):
+def check_refusal(operation, *arguments):
     try:
-        work(*words)
+        operation(*arguments)
     except OSError as error:
         assert "mount point" in str(error), error
     else:
         raise AssertionError("it was not refused")
-refused(remove_tree, base / "work")
-refused(remove_tree, base / "work/point")
-refused(remove_below, base, "work/a/point")
-refused(make_below, base, "work/point/inside")
-assert not any("file" in found.names for found in walk(open_folder(str(base / "work"))))
+check_refusal(remove_tree, base / "work")
+check_refusal(remove_tree, base / "work/point")
+check_refusal(remove_below, base, "work/a/point")
+check_refusal(make_below, base, "work/point/inside")
+assert not any("file" in visited.names for visited in walk(open_folder(str(base / "work"))))
 """
 
 
 @as_root
-@pytest.mark.parametrize("how", ["mount --bind {precious} {point}", "mount -t tmpfs none {point}; touch {point}/file"])
-def test_nothing_goes_beyond_a_mount_point(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(
+    "mount", ["mount --bind {precious} {point}", "mount -t tmpfs none {point}; touch {point}/file"]
+)
+def test_mount_points_are_not_crossed(tmp_path: Path, mount: str) -> None:
     precious = tmp_path / "precious"
     (precious / "inside").mkdir(parents=True)
     (precious / "file").touch()
     points = [tmp_path / "base/work/a/point", tmp_path / "base/work/point"]
     for point in points:
         point.mkdir(parents=True)
-    mounting = "; ".join(how.format(precious=precious, point=point) for point in points)
-    script = f'set -e; mount --make-rprivate /; {mounting}; exec "$0" -c "$1" "$2"'
-    words = ["unshare", "-m", "sh", "-c", script, sys.executable, _MOUNTED, str(tmp_path / "base")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    mounts = "; ".join(mount.format(precious=precious, point=point) for point in points)
+    script = f'set -e; mount --make-rprivate /; {mounts}; exec "$0" -c "$1" "$2"'
+    command = ["unshare", "-m", "sh", "-c", script, sys.executable, _MOUNT_PROGRAM, str(tmp_path / "base")]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
     assert sorted(path.name for path in precious.iterdir()) == ["file", "inside"]
     remove_tree(tmp_path / "base")
 
 
-def test_mount_points_are_told_by_their_names() -> None:
+def test_mounts_below_a_folder_are_parsed() -> None:
     lines = (
         "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:1 / /b/work rw - tmpfs none rw\n"
         "3 1 0:1 / /b/work/x\\040y\\303\\251 rw - tmpfs none rw\n4 1 0:1 / /b/workshop rw - tmpfs none rw\n"
@@ -367,7 +372,7 @@ def test_mount_points_are_told_by_their_names() -> None:
     assert mounts_below("/b/work", lines) == ["/b/work/x y\u00e9"]
 
 
-def test_a_file_is_opened_only_where_it_lies_inside(tmp_path: Path) -> None:
+def test_a_file_is_opened_only_inside_the_root(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "real").mkdir(parents=True)
     (root / "real/file").write_text("inside")
@@ -393,12 +398,12 @@ def test_a_device_is_not_opened(tmp_path: Path) -> None:
     except PermissionError:
         pytest.skip("no devices can be made here")
     for name in ("device", "link"):
-        # Nothing serves this number, so whoever opens it gets ENXIO.
+        # No driver has this number, so opening the device would fail with ENXIO.
         with pytest.raises(OSError, match="not a plain file"):
             open_inside(tmp_path, name, follow=True)
 
 
-def test_a_file_is_put_in_the_place_of_a_link(tmp_path: Path) -> None:
+def test_replace_file_replaces_a_link(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("kept")
     (tmp_path / "link").symlink_to("kept")
     with close_after(open_folder(str(tmp_path))) as opened:

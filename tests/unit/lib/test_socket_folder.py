@@ -1,4 +1,4 @@
-"""Folders of processes that were killed go; all others stay."""
+"""Socket folders of killed processes are removed; all others are kept."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 from remuda.lib.socket_folder import LONGEST_FOLDER_BYTES, PREFIX, SocketFolder
 
-KILLED = (
+KILLED_PROGRAM = (
     "import os, signal\nfrom pathlib import Path\nfrom remuda.lib.socket_folder import SocketFolder\n"
     "folder = SocketFolder()\nPath(folder.path, 'inner').mkdir()\nPath(folder.path, 'inner/socket').touch()\n"
     "print(folder.path, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
@@ -18,41 +18,41 @@ KILLED = (
 
 
 @pytest.fixture
-def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def temporary_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
 
 
-def test_it_goes_when_it_is_closed(room: Path) -> None:
+def test_close_removes_the_folder(temporary_folder: Path) -> None:
     folder = SocketFolder()
-    assert Path(folder.path).parent == room
+    assert Path(folder.path).parent == temporary_folder
     Path(folder.path, "socket").touch()
     folder.close()
     folder.close()
-    assert list(room.iterdir()) == []
+    assert list(temporary_folder.iterdir()) == []
 
 
-def test_the_next_one_removes_that_of_a_process_that_was_killed(room: Path) -> None:
+def test_a_new_folder_removes_that_of_a_killed_process(temporary_folder: Path) -> None:
     alive = SocketFolder()
-    killed = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, check=False).stdout
-    left = Path(killed.strip())
-    assert left.parent == room
-    assert (left / "inner/socket").exists()
-    other, elsewhere = room / "other", room / f"{PREFIX}link"
+    command = [sys.executable, "-c", KILLED_PROGRAM]
+    orphan = Path(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.strip())
+    assert orphan.parent == temporary_folder
+    assert (orphan / "inner/socket").exists()
+    other, link = temporary_folder / "other", temporary_folder / f"{PREFIX}link"
     other.mkdir()
-    elsewhere.symlink_to(other)
-    (room / f"{PREFIX}file").touch()
+    link.symlink_to(other)
+    (temporary_folder / f"{PREFIX}file").touch()
     folder = SocketFolder()
-    assert not left.exists()
-    assert {alive.path, folder.path, str(other), str(elsewhere)} < {str(one) for one in room.iterdir()}
-    for one in (alive, folder):
-        one.close()
+    assert not orphan.exists()
+    assert {alive.path, folder.path, str(other), str(link)} < {str(path) for path in temporary_folder.iterdir()}
+    alive.close()
+    folder.close()
 
 
-def test_a_long_path_is_avoided(room: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = room / ("x" * LONGEST_FOLDER_BYTES)
+def test_a_long_temporary_folder_is_not_used(temporary_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = temporary_folder / ("x" * LONGEST_FOLDER_BYTES)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     folder = SocketFolder()

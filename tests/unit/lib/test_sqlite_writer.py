@@ -1,4 +1,4 @@
-"""Many operations in one transaction."""
+"""The writer runs the operations of many callers in one transaction; a failed operation undoes only itself."""
 
 import asyncio
 import sqlite3
@@ -29,26 +29,26 @@ async def insert(writer: Writer, number: int, *, fails: bool = False) -> int:
     return await writer.run(operation)
 
 
-def stored(db: sqlite3.Connection) -> list[int]:
+def read_numbers(db: sqlite3.Connection) -> list[int]:
     return [row[0] for row in db.execute("SELECT n FROM numbers ORDER BY n")]
 
 
 async def test_each_caller_gets_its_own_result(writer: Writer) -> None:
     assert await asyncio.gather(*[insert(writer, number) for number in range(100)]) == list(range(100))
-    assert await writer.run(stored) == list(range(100))
+    assert await writer.run(read_numbers) == list(range(100))
 
 
-async def test_an_operation_that_fails_undoes_itself_and_nothing_else(writer: Writer) -> None:
+async def test_a_failed_operation_undoes_only_itself(writer: Writer) -> None:
     calls = [insert(writer, number, fails=number % 7 == 3) for number in range(30)]
     results = await asyncio.gather(*calls, insert(writer, 5), return_exceptions=True)
     assert [type(result) for result in results[3::7]] == [KeyError] * 4
     assert isinstance(results[-1], sqlite3.IntegrityError)
-    good = [number for number in range(30) if number % 7 != 3]
-    assert [results[number] for number in good] == good
-    assert await writer.run(stored) == good
+    successful = [number for number in range(30) if number % 7 != 3]
+    assert [results[number] for number in successful] == successful
+    assert await writer.run(read_numbers) == successful
 
 
-async def test_a_closed_writer_takes_nothing(writer: Writer) -> None:
+async def test_a_closed_writer_refuses_operations(writer: Writer) -> None:
     writer.close()
     with pytest.raises(ClosedError):
         await insert(writer, 1)

@@ -21,20 +21,20 @@ async def _fail_when_cancelled() -> None:
 
 
 async def test_close_cancels_the_tasks_and_waits_for_their_end() -> None:
-    before, owner, ended = asyncio.all_tasks(), TaskOwner(), []
+    before, owner, closed = asyncio.all_tasks(), TaskOwner(), []
 
     async def work(name: str) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
-            ended.append(name)
+            closed.append(name)
 
     tasks = [owner.start(work(name), name=name) for name in ("a", "b")]
     await settle()
     assert [task.get_name() for task in tasks] == ["a", "b"]
     await owner.close()
-    assert sorted(ended) == ["a", "b"]
+    assert sorted(closed) == ["a", "b"]
     assert asyncio.all_tasks() == before
     await owner.close()
 
@@ -86,13 +86,13 @@ async def test_wait_includes_tasks_that_are_started_meanwhile() -> None:
 
 
 async def test_one_task_of_a_name_runs_at_a_time() -> None:
-    owner, go = TaskOwner(), asyncio.Event()
-    first = owner.start_once(go.wait(), name="work")
-    assert owner.start_once(go.wait(), name="work") is first
-    go.set()
+    owner, proceed = TaskOwner(), asyncio.Event()
+    first = owner.start_once(proceed.wait(), name="work")
+    assert owner.start_once(proceed.wait(), name="work") is first
+    proceed.set()
     await first
-    again = owner.start_once(go.wait(), name="work")
-    assert again is not first
+    second = owner.start_once(proceed.wait(), name="work")
+    assert second is not first
     await owner.wait()
 
 
@@ -105,28 +105,28 @@ async def test_cancel_does_not_wait() -> None:
     assert task.cancelled()
 
 
-async def test_what_has_begun_is_carried_through_though_nobody_waits_any_more() -> None:
-    begun, go, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+async def test_finish_despite_cancel_completes_the_work_before_it_is_cancelled() -> None:
+    started, proceed, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
-        begun.set()
-        await go.wait()
+        started.set()
+        await proceed.wait()
         done.set()
         return "done"
 
     waiting = asyncio.ensure_future(finish_despite_cancel(work(), name="work"))
-    await begun.wait()
+    await started.wait()
     waiting.cancel()
     await asyncio.sleep(0)
     assert not waiting.done()
-    go.set()
+    proceed.set()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     assert done.is_set()
     assert await finish_despite_cancel(work(), name="work") == "done"
 
 
-async def test_who_is_cancelled_twice_waits_no_longer() -> None:
+async def test_a_second_cancel_ends_the_wait_and_the_work() -> None:
     before = asyncio.all_tasks()
     waiting = asyncio.ensure_future(finish_despite_cancel(asyncio.sleep(3600), name="work"))
     for _ in range(2):

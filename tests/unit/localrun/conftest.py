@@ -1,4 +1,4 @@
-"""Builders of local runs, as fixtures of this folder."""
+"""Makes the builders of local runs available as fixtures."""
 
 from tests.support.local_runs import a_job, a_run, make_repo
 

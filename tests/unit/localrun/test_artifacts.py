@@ -13,7 +13,7 @@ from remuda.wire.user_api import FileInfo
 @pytest.mark.parametrize(
     ("job", "folder"), [("build", "build"), ("test 1/4", "test 1_4"), ("..", "_.."), ("../../etc", "_.._.._etc")]
 )
-def test_no_jobs_name_leads_elsewhere(job: str, folder: str) -> None:
+def test_folder_names_of_jobs_stay_inside(job: str, folder: str) -> None:
     assert folder_name(job) == folder
 
 
@@ -52,7 +52,7 @@ def test_a_report_that_grows_without_end_is_refused(tmp_path: Path, monkeypatch:
     assert (tmp_path / "junit.xml").stat().st_size < 2_000_000
 
 
-def test_what_is_no_archive_is_named(tmp_path: Path) -> None:
+def test_data_that_is_not_an_archive_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="not a zip archive"):
         extract(io.BytesIO(b"not a zip"), tmp_path / "job")
 
@@ -67,7 +67,7 @@ def test_a_report_is_unpacked_file_by_file(tmp_path: Path) -> None:
     }
 
 
-def test_a_report_that_is_not_packed_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_an_uncompressed_report_is_copied_as_it_is(tmp_path: Path) -> None:
     put_report(io.BytesIO(b"{}"), FileInfo(type="sast", filename="../gl-sast-report.json"), tmp_path)
     assert (tmp_path / "gl-sast-report.json").read_bytes() == b"{}"
 

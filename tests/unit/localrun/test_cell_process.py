@@ -1,4 +1,4 @@
-"""The cell of a run as a process: it serves, it says why it cannot, and its end is noticed."""
+"""The cell of a local run as a separate process: serving, errors at its start, and its end."""
 
 import asyncio
 import os
@@ -28,8 +28,8 @@ def is_gone(process: CellProcess) -> bool:
     return False
 
 
-def use(process: CellProcess, folder: Path) -> str:
-    """What the cell says of itself."""
+def query_version(process: CellProcess, folder: Path) -> str:
+    """Serve a cell until it has answered a request for its version."""
 
     async def ask() -> str:
         async with process.serve(task(folder), lambda text: None) as cell:
@@ -41,25 +41,25 @@ def use(process: CellProcess, folder: Path) -> str:
 
 def test_it_serves_and_stops(tmp_path: Path) -> None:
     process = CellProcess()
-    assert "version" in use(process, tmp_path)
+    assert "version" in query_version(process, tmp_path)
     assert is_gone(process)
 
 
-def test_it_says_why_it_cannot_serve(tmp_path: Path) -> None:
+def test_a_failed_start_raises_its_cause(tmp_path: Path) -> None:
     (tmp_path / "cell").write_text("no folder")
     process = CellProcess()
     with pytest.raises(ExceptionGroup) as caught:
-        use(process, tmp_path)
+        query_version(process, tmp_path)
     assert isinstance(first_cause(caught.value), CellError)
     assert is_gone(process)
 
 
-def test_one_that_died_is_told(tmp_path: Path) -> None:
+def test_a_dead_process_is_reported(tmp_path: Path) -> None:
     process = CellProcess()
     os.kill(process._pid, signal.SIGKILL)
     os.waitid(os.P_PID, process._pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(ExceptionGroup) as caught:
-        use(process, tmp_path)
+        query_version(process, tmp_path)
     error = first_cause(caught.value)
     assert isinstance(error, CommandError)
     assert "the cell has ended" in str(error)

@@ -28,7 +28,7 @@ ship:
 """
 
 
-def plan(folder: Path, *jobs: str, stages: tuple[str, ...] = (), with_needs: bool = True) -> list[str]:
+def selected_jobs(folder: Path, *jobs: str, stages: tuple[str, ...] = (), with_needs: bool = True) -> list[str]:
     options = RunOptions(job=jobs, stage=stages, no_needs=not with_needs)
     spec = resolve(prepare(folder, PipelineOptions()), options)
     assert spec is not None
@@ -38,17 +38,17 @@ def plan(folder: Path, *jobs: str, stages: tuple[str, ...] = (), with_needs: boo
 def test_chosen_jobs_come_with_their_needs_or_without(make_repo: MakeRepo) -> None:
     repo = make_repo(**{".gitlab-ci_yml": FILE})
     repo.git("branch", "stable")
-    assert plan(repo.folder) == ["compile", "lint", "unit 1/2", "unit 2/2"]
-    assert plan(repo.folder, "unit") == ["compile", "unit 1/2", "unit 2/2"]
-    assert plan(repo.folder, "unit 2/2", with_needs=False) == ["unit 2/2"]
-    assert plan(repo.folder, stages=("build",)) == ["compile", "lint"]
+    assert selected_jobs(repo.folder) == ["compile", "lint", "unit 1/2", "unit 2/2"]
+    assert selected_jobs(repo.folder, "unit") == ["compile", "unit 1/2", "unit 2/2"]
+    assert selected_jobs(repo.folder, "unit 2/2", with_needs=False) == ["unit 2/2"]
+    assert selected_jobs(repo.folder, stages=("build",)) == ["compile", "lint"]
     with pytest.raises(BadInputError, match=r'did you mean "compile".*--list'):
-        plan(repo.folder, "compil")
+        selected_jobs(repo.folder, "compil")
     with pytest.raises(BadInputError, match='"ship" is not in this pipeline'):
-        plan(repo.folder, "ship")
+        selected_jobs(repo.folder, "ship")
 
 
-def test_the_cell_is_told_what_rules_compare_with(make_repo: MakeRepo) -> None:
+def test_the_refs_that_rules_compare_with_are_collected(make_repo: MakeRepo) -> None:
     repo = make_repo(**{".gitlab-ci_yml": FILE})
     repo.git("branch", "stable")
     spec = resolve(prepare(repo.folder, PipelineOptions()), RunOptions())
@@ -65,35 +65,37 @@ def test_the_request_has_the_facts_of_the_work_tree(make_repo: MakeRepo, tmp_pat
     )
     file = prepare(repo.folder, options)
     snapshot = Snapshot(git_dir=tmp_path, sha="a" * 40, ref="refs/merge-requests/1/head", since="b" * 40)
-    asked = request_of(file, snapshot, Choice(jobs=("unit",), with_needs=False))
-    assert (asked.ref, asked.sha, asked.changes_since) == (snapshot.ref, snapshot.sha, snapshot.since)
-    assert (asked.source, asked.jobs, asked.with_needs) == ("merge_request_event", ("unit",), False)
-    assert asked.variables == {"A": "$B", "PRICE": "5$$"}
-    assert asked.predefined["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] == "topic"
-    assert "CI_SERVER_HOST" not in asked.predefined
-    assert asked.text == file.text
+    request = request_of(file, snapshot, Choice(jobs=("unit",), with_needs=False))
+    assert (request.ref, request.sha, request.changes_since) == (snapshot.ref, snapshot.sha, snapshot.since)
+    assert (request.source, request.jobs, request.with_needs) == ("merge_request_event", ("unit",), False)
+    assert request.variables == {"A": "$B", "PRICE": "5$$"}
+    assert request.predefined["CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"] == "topic"
+    assert "CI_SERVER_HOST" not in request.predefined
+    assert request.text == file.text
 
 
-def test_a_missing_file_shows_how_the_smallest_one_looks(tmp_path: Path) -> None:
+def test_the_error_for_a_missing_file_shows_a_minimal_one(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"hello:\n +script:"):
         run(tmp_path)
 
 
-def test_where_rules_leave_nothing_there_is_nothing_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_if_rules_leave_out_all_jobs_nothing_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / ".gitlab-ci.yml").write_text("a: {script: [b], rules: [{if: $CI_COMMIT_TAG}]}\n")
     assert run(tmp_path) == 0
     assert "no pipeline" in capsys.readouterr().out
 
 
-def test_the_list_says_what_would_run_and_what_not(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_shows_the_jobs_that_would_run_and_those_left_out(
+    make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]
+) -> None:
     repo = make_repo(**{".gitlab-ci_yml": FILE})
     repo.git("branch", "stable")
     assert run(repo.folder, options=RunOptions(job=("unit 1/2",), list_only=True)) == 0
-    shown = capsys.readouterr().out
-    assert "2 jobs in 2 stages, 1 left out by rules" in shown
-    there, _, left_out = shown.partition("\nleft out\n")
-    assert there.index("compile") < there.index("unit 1/2")
-    assert "unit 2/2" not in there
+    output = capsys.readouterr().out
+    assert "2 jobs in 2 stages, 1 left out by rules" in output
+    listed, _, left_out = output.partition("\nleft out\n")
+    assert listed.index("compile") < listed.index("unit 1/2")
+    assert "unit 2/2" not in listed
     assert [line.split("  ")[1].strip() for line in left_out.splitlines()] == ["lint", "unit 2/2", "ship"]
     assert "not chosen, and not needed" in left_out
 
@@ -115,25 +117,25 @@ def test_a_folder_for_artifacts_that_cannot_be_made_is_refused_at_once(tmp_path:
         run(tmp_path, options=RunOptions(artifacts=Path("/proc/x")))
 
 
-def test_a_list_for_programs(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_as_json(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repo = make_repo(**{".gitlab-ci_yml": FILE})
     repo.git("branch", "stable")
     assert run(repo.folder, options=RunOptions(job=("unit",), list_only=True, output="json")) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [job["name"] for job in listed["jobs"]] == ["compile", "unit 1/2", "unit 2/2"]
-    assert [left["name"] for left in listed["left_out"]] == ["lint", "ship"]
+    assert [job["name"] for job in listed["left_out"]] == ["lint", "ship"]
 
 
-def test_no_pipeline_for_programs(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_pipeline_as_json(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repo = make_repo(**{".gitlab-ci_yml": "workflow: {rules: [{when: never}]}\na: {script: [x]}\n"})
     assert run(repo.folder, options=RunOptions(output="json")) == 0
-    said = capsys.readouterr()
-    assert "no pipeline" in said.err
-    document = json.loads(said.out)
+    captured = capsys.readouterr()
+    assert "no pipeline" in captured.err
+    document = json.loads(captured.out)
     assert (document["status"], document["pipeline_id"], document["jobs"]) == ("skipped", None, [])
 
 
-def test_a_manual_job_that_is_not_there_is_refused(make_repo: MakeRepo) -> None:
+def test_an_unknown_manual_job_is_refused(make_repo: MakeRepo) -> None:
     repo = make_repo(**{".gitlab-ci_yml": "a: {script: [x]}\nship: {script: [x], when: manual}\n"})
     with pytest.raises(BadInputError, match="--manual shpi: this run has no such job; its manual jobs: ship"):
         run(repo.folder, options=RunOptions(manual=("shpi",)))

@@ -36,11 +36,11 @@ def test_a_folder(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"event": "schedule"}, "schedule on main"),
     ],
 )
-def test_the_occasion_in_words(make_repo: MakeRepo, options: dict[str, str], occasion: str) -> None:
+def test_the_occasion_text(make_repo: MakeRepo, options: dict[str, str], occasion: str) -> None:
     repo = make_repo()
     repo.put(".gitlab-ci.yml", JOB)
-    asked: Any = options
-    assert prepare(repo.folder, PipelineOptions(**asked)).occasion == occasion
+    keywords: Any = options
+    assert prepare(repo.folder, PipelineOptions(**keywords)).occasion == occasion
 
 
 def test_another_file(make_repo: MakeRepo, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_stdin_is_a_lone_hyphen_on_the_command_line(
     assert "- is good" in capsys.readouterr().out
 
 
-def test_a_folder_inside_a_repository_is_told_of_the_file_there(make_repo: MakeRepo) -> None:
+def test_the_error_for_a_sub_folder_names_the_folder_with_the_file(make_repo: MakeRepo) -> None:
     repo = make_repo()
     repo.put("src/code", "")
     with pytest.raises(BadInputError, match="write one"):
@@ -100,28 +100,28 @@ def test_bad_input(make_repo: MakeRepo, tmp_path: Path) -> None:
     folder = make_repo().folder
     file = folder / ".gitlab-ci.yml"
 
-    def complaint(path: Path = folder, **options: Any) -> str:
+    def error_message(path: Path = folder, **options: Any) -> str:
         with pytest.raises(BadInputError) as caught:
             prepare(path, PipelineOptions(**options))
         return str(caught.value)
 
-    assert "there is no pipeline file" in complaint()
-    assert "there is no such folder" in complaint(tmp_path / "none")
-    assert "there is no such folder" in complaint(Path("a\0b"))
+    assert "there is no pipeline file" in error_message()
+    assert "there is no such folder" in error_message(tmp_path / "none")
+    assert "there is no such folder" in error_message(Path("a\0b"))
     file.write_bytes(b"job:\n  script: \xff")
-    assert ".gitlab-ci.yml:2: is not UTF-8 text" in complaint()
-    assert "give the folder" in complaint(file, file=Path("x"))
+    assert ".gitlab-ci.yml:2: is not UTF-8 text" in error_message()
+    assert "give the folder" in error_message(file, file=Path("x"))
     file.write_bytes(b"#" * ((1 << 20) + 1))
-    assert "larger than 1048576 bytes" in complaint()
+    assert "larger than 1048576 bytes" in error_message()
     file.unlink()
     os.mkfifo(file)
-    assert "it is a pipe" in complaint()
+    assert "it is a pipe" in error_message()
     file.unlink()
     file.symlink_to("/etc/passwd")
-    assert "is a link that leads out of the folder" in complaint()
+    assert "is a link that leads out of the folder" in error_message()
     file.unlink()
     file.mkdir()
-    assert "Is a directory" in complaint()
-    assert "GROUP/NAME=FOLDER" in complaint(project=("a/b",))
-    assert "there is no folder" in complaint(project=("a/b=/none",))
-    assert "--allow-remote" in complaint(allow_remote=("ftp://x",))
+    assert "Is a directory" in error_message()
+    assert "GROUP/NAME=FOLDER" in error_message(project=("a/b",))
+    assert "there is no folder" in error_message(project=("a/b=/none",))
+    assert "--allow-remote" in error_message(allow_remote=("ftp://x",))

@@ -28,14 +28,14 @@ def test_the_default_data_folder_is_the_platforms(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("folder", "said"), [("/etc/passwd", "is a file; give a folder"), ("/proc/x", "cannot be made: No such file")]
+    ("folder", "message"), [("/etc/passwd", "is a file; give a folder"), ("/proc/x", "cannot be made: No such file")]
 )
-def test_a_folder_that_cannot_be_used_is_refused(folder: str, said: str) -> None:
-    with pytest.raises(BadInputError, match=f"--data {folder}: {said}"):
+def test_a_folder_that_cannot_be_used_is_refused(folder: str, message: str) -> None:
+    with pytest.raises(BadInputError, match=f"--data {folder}: {message}"):
         usable_folder(Path(folder), "--data")
 
 
-def test_the_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_foreign_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / ".hidden").touch()
     with pytest.raises(BadInputError, match=r"--data .*photos"):
@@ -48,7 +48,7 @@ def test_the_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     assert platform_folder(tmp_path / "new" / "er", "--data").is_dir()
 
 
-def test_a_repository_is_no_folder_for_data(tmp_path: Path) -> None:
+def test_a_repository_is_refused_as_data_folder(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / ".gitlab-ci.yml").touch()
     with pytest.raises(BadInputError, match=r"--data .*\.git"):

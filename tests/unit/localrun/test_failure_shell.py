@@ -9,16 +9,16 @@ from remuda.localrun.view import JobView, RunView
 from remuda.manager.compile import kept_workdirs
 
 
-def test_the_script_opens_a_shell_there_with_the_variables(tmp_path: Path) -> None:
+def test_the_script_opens_a_shell_in_the_work_folder_with_the_variables(tmp_path: Path) -> None:
     place = tmp_path / "with space"
     place.mkdir()
     text = script_text(place, {"A": "it's $HOME\nand more", "SHELL": "/usr/bin/env"})
-    done = subprocess.run(["/bin/sh", "-c", text], env={}, capture_output=True, text=True, check=True)
-    assert "A=it's $HOME\nand more\n" in done.stdout
-    assert f"PWD={place}\n" in done.stdout
+    result = subprocess.run(["/bin/sh", "-c", text], env={}, capture_output=True, text=True, check=True)
+    assert "A=it's $HOME\nand more\n" in result.stdout
+    assert f"PWD={place}\n" in result.stdout
 
 
-def test_a_job_that_may_fail_is_not_the_one_to_look_at(
+def test_the_shell_is_not_offered_for_a_job_that_may_fail(
     a_job: Callable[..., JobView],
     a_run: Callable[..., RunView],
     tmp_path: Path,

@@ -7,11 +7,11 @@ from remuda.localrun.interrupts import Interrupts
 
 
 class Work:
-    """Waits for ever, and needs a moment to tidy up."""
+    """Waits forever, and needs one turn of the event loop to clean up."""
 
     def __init__(self, interrupts: Interrupts) -> None:
         self.interrupts = interrupts
-        self.tidied = False
+        self.has_cleaned_up = False
 
     async def run(self, *, impatient: bool) -> None:
         async with self.interrupts.stop_on_interrupt():
@@ -21,21 +21,21 @@ class Work:
                 if impatient:
                     self.interrupts.arrive()
                 await asyncio.sleep(0)
-                self.tidied = True
+                self.has_cleaned_up = True
 
 
 @pytest.mark.parametrize("impatient", [False, True])
-async def test_before_the_pipeline_an_interrupt_stops_on_the_spot_and_cleans_up(impatient: bool) -> None:
+async def test_before_the_pipeline_an_interrupt_stops_at_once_and_cleans_up(impatient: bool) -> None:
     interrupts = Interrupts()
     work = Work(interrupts)
     asyncio.get_running_loop().call_soon(interrupts.arrive)
     with pytest.raises(InterruptedRunError):
         await work.run(impatient=impatient)
-    assert work.tidied
+    assert work.has_cleaned_up
     assert interrupts.again.is_set() == impatient
 
 
-async def test_after_hold_the_first_asks_and_the_second_leaves() -> None:
+async def test_after_hold_the_first_interrupt_asks_and_the_second_leaves() -> None:
     interrupts = Interrupts()
     async with interrupts.stop_on_interrupt():
         interrupts.hold()
@@ -47,15 +47,15 @@ async def test_after_hold_the_first_asks_and_the_second_leaves() -> None:
     assert interrupts.again.is_set()
 
 
-async def test_an_interrupt_that_came_before_counts() -> None:
+async def test_an_earlier_interrupt_counts() -> None:
     interrupts = Interrupts()
     interrupts.arrive()
     with pytest.raises(InterruptedRunError):
         async with interrupts.stop_on_interrupt():
-            pytest.fail("must not begin")
+            pytest.fail("the body must not run")
 
 
-async def test_other_timeouts_stay_what_they_are() -> None:
+async def test_other_timeouts_are_raised_unchanged() -> None:
     interrupts = Interrupts()
     with pytest.raises(TimeoutError):
         async with interrupts.stop_on_interrupt():

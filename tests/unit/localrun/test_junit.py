@@ -1,4 +1,4 @@
-"""JUnit reports as test frameworks write them, and as nobody should."""
+"""Parsing of JUnit reports: usual, damaged and hostile ones."""
 
 import gzip
 import zlib
@@ -23,7 +23,7 @@ E       assert 1 == 2</failure></testcase>
 </testsuite></testsuites>"""
 
 
-def test_cases_are_counted_and_failures_told() -> None:
+def test_cases_are_counted_and_failures_reported() -> None:
     report = read("unit", gzip.compress(PYTEST))
     assert (report.tests, report.passed, report.failed, report.errors, report.skipped) == (4, 1, 1, 1, 1)
     assert report.failures == (
@@ -74,28 +74,28 @@ OUTSIDE = (
     [
         (BOMB, "declares entities"),
         (OUTSIDE, "declares entities"),
-        (b"<testsuite><testcase>", "no XML"),
+        (b"<testsuite><testcase>", "not valid XML"),
         (b'<?xml version="1.0" encoding="klingon"?><a/>', "encoding"),
         (gzip.compress(PYTEST)[:-20], "cut off"),
         (b"\x1f\x8bnonsense", "damaged"),
-        (zlib.compress(PYTEST), "no XML"),
+        (zlib.compress(PYTEST), "not valid XML"),
     ],
 )
-def test_what_cannot_be_trusted_is_refused(data: bytes, problem: str) -> None:
+def test_damaged_and_hostile_reports_are_refused(data: bytes, problem: str) -> None:
     assert problem in read("unit", data).problem
 
 
-def test_what_was_read_before_a_problem_counts() -> None:
+def test_cases_read_before_a_problem_count() -> None:
     report = read("unit", gzip.compress(PYTEST) + gzip.compress(BOMB))
     assert (report.tests, bool(report.problem)) == (4, True)
 
 
-def test_an_unpacked_flood_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_that_is_too_large_when_unpacked_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(junit, "LIMIT_BYTES", 10_000)
     assert "larger than" in read("unit", gzip.compress(b"<a>" + b" " * 20_000 + b"</a>")).problem
 
 
 @given(data=st.binary(max_size=300))
-def test_no_bytes_make_it_fail(data: bytes) -> None:
+def test_any_bytes_can_be_read(data: bytes) -> None:
     read("unit", data)
     read("unit", gzip.compress(b"<testsuite>" + data + b"</testsuite>"))

@@ -59,7 +59,7 @@ def test_a_job_that_never_ran_spent_nothing(a_job: MakeJob) -> None:
     assert report.time_by_step(a_job(status="skipped"), NOW) == {}
 
 
-def test_the_summary_has_a_line_a_job(a_job: MakeJob, a_run: MakeRun) -> None:
+def test_the_summary_has_a_line_for_each_job(a_job: MakeJob, a_run: MakeRun) -> None:
     view = a_run(
         a_job("lint", "failed", steps=STEPS, waiting_seconds=0.25, failure_reason="script_failure", exit_code=3),
         a_job("ship", "skipped"),
@@ -78,25 +78,25 @@ def test_the_headline_counts_and_times(a_job: MakeJob, a_run: MakeRun) -> None:
     assert report.headline(view) == "pipeline failed in 3.0s: 1 success, 1 failed"
 
 
-def test_a_blocked_pipeline_says_by_what(a_job: MakeJob, a_run: MakeRun) -> None:
+def test_the_headline_of_a_blocked_pipeline_names_the_manual_job(a_job: MakeJob, a_run: MakeRun) -> None:
     view = a_run(a_job("deploy", "manual"), status="manual")
     assert "blocked by a manual job (deploy), which --manual 'deploy' starts" in report.headline(view)
 
 
-def test_a_pipeline_that_failed_apart_is_told(a_job: MakeJob, a_run: MakeRun) -> None:
-    below = a_run(a_job("unit", "failed"), status="failed")
-    view = a_run(a_job("child", downstream=below))
+def test_a_failed_downstream_pipeline_is_reported(a_job: MakeJob, a_run: MakeRun) -> None:
+    child_run = a_run(a_job("unit", "failed"), status="failed")
+    view = a_run(a_job("child", downstream=child_run))
     assert report.headline(view).endswith(": 1 success, 1 failed; 1 pipeline that it started failed")
-    told = report.document(Outcome(view=view))
-    assert told["exit_code"] == 0
-    assert told["jobs"][0]["downstream"]["jobs"][0]["status"] == "failed"
+    document = report.document(Outcome(view=view))
+    assert document["exit_code"] == 0
+    assert document["jobs"][0]["downstream"]["jobs"][0]["status"] == "failed"
 
 
-def test_failed_tests_are_told_with_their_place() -> None:
+def test_failed_tests_are_shown_with_their_place() -> None:
     broken = TestReport(job="lint", problem="it is no XML")
     assert list(report.lines_of_tests([TESTS, broken])) == [
         "tests of unit: 1 passed, 1 failed, 2 errors",
-        "tests of lint: 0 passed, the report cannot be read whole: it is no XML",
+        "tests of lint: 0 passed, the report could not be read completely: it is no XML",
         "",
         "failed in unit: suite: test_a (a.py:3)",
         "  first",
@@ -137,5 +137,5 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
     assert tests["failures"][0]["line"] == 3
 
 
-def test_one_job_is_one_job() -> None:
+def test_plural() -> None:
     assert [plural(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]

@@ -20,12 +20,12 @@ job: {script: [x]}
 """
 
 
-def test_options_stand_over_files_and_later_over_earlier(tmp_path: Path) -> None:
-    one, two = tmp_path / "one.env", tmp_path / "two.yml"
-    one.write_text("A=1\nB=1\nC=1\n")
-    two.write_text("B: 2\nC: 2\n")
-    found = read_variable_options(["C=3", "D=a=b", "C=4", "E="], [one, two])
-    assert found.values == {"A": "1", "B": "2", "C": "4", "D": "a=b", "E": ""}
+def test_options_override_files_and_later_ones_override_earlier_ones(tmp_path: Path) -> None:
+    env_file, yaml_file = tmp_path / "one.env", tmp_path / "two.yml"
+    env_file.write_text("A=1\nB=1\nC=1\n")
+    yaml_file.write_text("B: 2\nC: 2\n")
+    variables = read_variable_options(["C=3", "D=a=b", "C=4", "E="], [env_file, yaml_file])
+    assert variables.values == {"A": "1", "B": "2", "C": "4", "D": "a=b", "E": ""}
 
 
 @pytest.mark.parametrize(
@@ -46,13 +46,13 @@ def test_dotenv(line: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("line", ["A", "1A=x", "A-B=x", "A='x", 'A="x" y', "=x", "[section]"])
-def test_dotenv_that_is_none(line: str) -> None:
+def test_invalid_dotenv_lines(line: str) -> None:
     with pytest.raises(BadInputError, match=r"^f:2: "):
         read_dotenv(f"\n{line}", "f")
 
 
 @given(st.dictionaries(st.from_regex(r"[A-Z_]{1,5}", fullmatch=True), st.text(), max_size=4))
-def test_dotenv_takes_back_what_was_quoted(values: dict[str, str]) -> None:
+def test_quoted_values_are_read_back(values: dict[str, str]) -> None:
     special = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
     quoted = {name: "".join(special.get(c, c) for c in value) for name, value in values.items()}
     text = "\n".join(f'{name}="{value}"' for name, value in quoted.items())
@@ -60,12 +60,12 @@ def test_dotenv_takes_back_what_was_quoted(values: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["v.yml", "v.json", "v"])
-def test_a_map(tmp_path: Path, name: str) -> None:
+def test_a_yaml_or_json_map(tmp_path: Path, name: str) -> None:
     file = tmp_path / name
     file.write_text('{"A": "x", "B": 1.10, "C": true, "D": {"value": "$A", "expand": false}}')
-    found = read_file(file)
-    assert found.values == {"A": "x", "B": "1.10", "C": "true", "D": "$A"}
-    assert found.raw == {"D"}
+    variables = read_file(file)
+    assert variables.values == {"A": "x", "B": "1.10", "C": "true", "D": "$A"}
+    assert variables.raw == {"D"}
 
 
 def test_an_empty_file_has_no_variables(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_an_empty_file_has_no_variables(tmp_path: Path) -> None:
         assert read_file(tmp_path / name).values == {}
 
 
-def test_a_bad_map_is_told_by_its_line(tmp_path: Path) -> None:
+def test_mistakes_in_a_map_have_line_numbers(tmp_path: Path) -> None:
     file = tmp_path / "v.yml"
     file.write_text("A: x\nB: [1]\n1C: x\n")
     with pytest.raises(PipelineError) as caught:
@@ -90,23 +90,23 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             read_file(tmp_path / name)
 
 
-@pytest.mark.parametrize("given", ["A", "=x", "1A=x", "A B=x", ""])
-def test_bad_assignments(given: str) -> None:
+@pytest.mark.parametrize("assignment", ["A", "=x", "1A=x", "A B=x", ""])
+def test_bad_assignments(assignment: str) -> None:
     with pytest.raises(BadInputError, match="--variable"):
-        read_variable_options([given], [])
+        read_variable_options([assignment], [])
 
 
 def test_the_rule_for_a_name_is_that_of_its_option() -> None:
-    with pytest.raises(BadInputError, match="'1-a' is not a name; use letters, digits and _, no digit first"):
+    with pytest.raises(BadInputError, match="'1-a' is not a valid name; use letters, digits and _, no digit first"):
         read_variable_options(["1-a=c"], [])
     assert read_inputs(["1-a=c"], HEADER, "f") == {"1-a": "c"}
-    with pytest.raises(BadInputError, match=r"--input a b=c: 'a b' is not a name; use letters, digits, _ and -$"):
+    with pytest.raises(BadInputError, match=r"--input a b=c: 'a b' is not a valid name; use letters, digits, _ and -$"):
         read_inputs(["a b=c"], HEADER, "f")
 
 
 def test_inputs_have_the_type_that_the_file_gives_them() -> None:
-    given = ["count=3", "deep=true", "names=[a, 1]", "text=3", "unknown=3"]
-    assert read_inputs(given, HEADER, "f") == {
+    assignments = ["count=3", "deep=true", "names=[a, 1]", "text=3", "unknown=3"]
+    assert read_inputs(assignments, HEADER, "f") == {
         "count": 3,
         "deep": True,
         "names": ["a", 1],

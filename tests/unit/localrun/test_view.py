@@ -43,8 +43,8 @@ def test_stages_follow_the_file_and_jobs_their_numbers() -> None:
 
 
 def test_started_pipelines_are_below_their_trigger_jobs(a_job: MakeJob, a_run: MakeRun) -> None:
-    below = a_run(a_job("unit", "running"), status="running")
-    view = a_run(a_job("build"), a_job("child", "success", downstream=below))
+    child_run = a_run(a_job("unit", "running"), status="running")
+    view = a_run(a_job("build"), a_job("child", "success", downstream=child_run))
     assert [name for name, _, _ in view.all_jobs()] == ["build", "child", "child > unit"]
     assert [each.status for each in view.pipelines()] == ["success", "running"]
     assert not view.is_over()
@@ -70,19 +70,21 @@ def test_started_pipelines_are_below_their_trigger_jobs(a_job: MakeJob, a_run: M
         ("success", {}, ""),
     ],
 )
-def test_a_job_says_why_it_stands_as_it_does(a_job: MakeJob, status: str, fields: dict[str, object], note: str) -> None:
+def test_the_note_of_a_job_explains_its_status(
+    a_job: MakeJob, status: str, fields: dict[str, object], note: str
+) -> None:
     assert note_of(a_job("x", status, **fields), NOW) == note
 
 
 def test_tags_are_those_of_jobs_that_still_need_a_runner(a_job: MakeJob, a_run: MakeRun) -> None:
-    below = a_run(a_job("unit", "pending", tags=("gpu",)), status="running")
-    view = a_run(a_job("build", tags=("old",)), a_job("child", "running", downstream=below))
+    child_run = a_run(a_job("unit", "pending", tags=("gpu",)), status="running")
+    view = a_run(a_job("build", tags=("old",)), a_job("child", "running", downstream=child_run))
     assert unfinished_tags(view) == {"gpu"}
     manual = a_job("ask", "manual")
     assert [job.id for _, _, job in manual_jobs(a_run(manual, a_job("b")))] == [manual.id]
 
 
-def test_a_job_that_ran_between_two_looks_gives_both_events(a_job: MakeJob, a_run: MakeRun) -> None:
+def test_a_job_that_ran_between_two_views_gives_both_events(a_job: MakeJob, a_run: MakeRun) -> None:
     before = a_run(a_job("build", "created", id=1))
     after = a_run(a_job("build", "success", id=1, started_at=NOW - 3, finished_at=NOW - 1))
     assert [(event.status, event.at, event.seconds) for event in events(before, after)] == [
@@ -97,23 +99,23 @@ def test_waiting_is_no_event(a_job: MakeJob, a_run: MakeRun) -> None:
     assert events(before, a_run(a_job("build", "pending", id=1))) == []
 
 
-def test_the_same_look_twice_is_no_event(a_job: MakeJob, a_run: MakeRun) -> None:
+def test_an_unchanged_view_gives_no_event(a_job: MakeJob, a_run: MakeRun) -> None:
     view = a_run(a_job("build", "running"), a_job("lint", "failed"))
     assert events(view, view) == []
 
 
-def test_a_retry_is_told(a_job: MakeJob, a_run: MakeRun) -> None:
+def test_a_retry_is_an_event(a_job: MakeJob, a_run: MakeRun) -> None:
     before = a_run(a_job("flaky", "running", id=1))
     after = a_run(a_job("flaky", "pending", id=5))
     assert [(event.status, event.note) for event in events(before, after)] == [("retrying", "as job 5")]
 
 
-def test_a_failure_says_why(a_job: MakeJob) -> None:
+def test_the_note_of_a_failed_job(a_job: MakeJob) -> None:
     job = a_job("lint", "failed", failure_reason="script_failure", exit_code=3, allow_failure=True)
     assert note_of(job, NOW) == "script_failure, exit code 3, allowed to fail"
 
 
-def test_a_skipped_job_is_told_once(a_job: MakeJob, a_run: MakeRun) -> None:
+def test_a_skipped_job_is_one_event(a_job: MakeJob, a_run: MakeRun) -> None:
     before = a_run(a_job("ship", "created", id=1))
     after = a_run(a_job("ship", "skipped", id=1))
     assert [event.status for event in events(before, after)] == ["skipped"]

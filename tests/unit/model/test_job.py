@@ -1,3 +1,5 @@
+"""The table of job states and transitions, and whose fault a failure is."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,31 +19,31 @@ from remuda.model.job import (
 )
 
 
-def reachable(start: JobState) -> set[JobState]:
-    found, fresh = {start}, {start}
-    while fresh:
-        fresh = {state for old in fresh for state in TRANSITIONS[old].values()} - found
-        found |= fresh
-    return found
+def reachable_from(start: JobState) -> set[JobState]:
+    states, new_states = {start}, {start}
+    while new_states:
+        new_states = {state for old in new_states for state in TRANSITIONS[old].values()} - states
+        states |= new_states
+    return states
 
 
 @pytest.mark.parametrize("state", JobState)
-def test_the_table_knows_every_state_and_every_state_ends(state: JobState) -> None:
+def test_every_state_is_reachable_and_leads_to_a_final_state(state: JobState) -> None:
     assert state in TRANSITIONS
-    assert reachable(state) & FINAL
-    assert state in reachable(JobState.CREATED)
+    assert reachable_from(state) & FINAL
+    assert state in reachable_from(JobState.CREATED)
 
 
-def test_a_skipped_job_is_revived_and_what_ran_is_at_most_reopened() -> None:
-    ways = {(state, event) for state in FINAL for event in TRANSITIONS[state]}
-    ran = (JobState.SUCCESS, JobState.FAILED, JobState.CANCELED)
-    assert ways == {(JobState.SKIPPED, JobEvent.REVIVE), *((state, JobEvent.REOPEN) for state in ran)}
+def test_final_states_can_only_be_revived_or_reopened() -> None:
+    transitions = {(state, event) for state in FINAL for event in TRANSITIONS[state]}
+    finished = (JobState.SUCCESS, JobState.FAILED, JobState.CANCELED)
+    assert transitions == {(JobState.SKIPPED, JobEvent.REVIVE), *((state, JobEvent.REOPEN) for state in finished)}
     assert {JobState.SUCCESS, JobState.FAILED, JobState.CANCELED, JobState.SKIPPED} == FINAL
 
 
 @pytest.mark.parametrize("state", JobState)
 @pytest.mark.parametrize("event", JobEvent)
-def test_what_the_table_does_not_name_is_refused(state: JobState, event: JobEvent) -> None:
+def test_transitions_outside_the_table_are_refused(state: JobState, event: JobEvent) -> None:
     if event in TRANSITIONS[state]:
         assert after(state, event) is TRANSITIONS[state][event]
     else:
@@ -53,11 +55,11 @@ def test_what_the_table_does_not_name_is_refused(state: JobState, event: JobEven
 def test_on_every_path_a_job_starts_once_and_is_handed_out_only_before(data: st.DataObject) -> None:
     state, started = JobState.CREATED, False
     for _ in range(30):
-        # Only a trigger job is reopened, and that is handed to nobody.
-        ways = sorted(TRANSITIONS[state].keys() - {JobEvent.REOPEN})
-        if not ways:
+        # Only a trigger job is reopened, and a trigger job is never handed out.
+        events = sorted(TRANSITIONS[state].keys() - {JobEvent.REOPEN})
+        if not events:
             break
-        event = data.draw(st.sampled_from(ways))
+        event = data.draw(st.sampled_from(events))
         before, state = state, after(state, event)
         if event is JobEvent.LEASE:
             assert not started
@@ -73,11 +75,11 @@ def test_on_every_path_a_job_starts_once_and_is_handed_out_only_before(data: st.
 
 def test_a_job_that_has_started_never_waits_again() -> None:
     for state in STARTED:
-        assert reachable(state) <= STARTED | FINAL
+        assert reachable_from(state) <= STARTED | FINAL
     assert STARTED < ASSIGNED
 
 
-def test_states_that_gitlab_has_carry_its_names() -> None:
+def test_states_have_the_names_of_gitlab() -> None:
     gitlab = {
         "created",
         "waiting_for_resource",
@@ -108,5 +110,5 @@ def test_states_that_gitlab_has_carry_its_names() -> None:
         (FailureReason.DOWNSTREAM_CREATION_FAILED, Fault.USER),
     ],
 )
-def test_whose_failure_it_is(reason: FailureReason, fault: Fault) -> None:
+def test_fault_of_a_failure_reason(reason: FailureReason, fault: Fault) -> None:
     assert fault_of(reason) is fault

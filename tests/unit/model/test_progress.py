@@ -1,3 +1,5 @@
+"""Progress of a pipeline: which jobs start or are skipped, the pipeline's state, and retries."""
+
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,7 +30,7 @@ def job(
     when: str = "on_success",
     optional: bool = False,
 ) -> Job:
-    """A job of a stage, or one with needs (perhaps none)."""
+    """Create a job that waits for earlier stages if a stage is given, otherwise for its needs."""
     return Job(
         name=name,
         state=JobState(state),
@@ -48,7 +50,7 @@ class TestStages:
     def test_the_first_stage_starts_at_once(self) -> None:
         assert moves(job("a", stage=0), job("b", stage=0), job("c", stage=1)) == {"a": "enqueue", "b": "enqueue"}
 
-    def test_a_stage_waits_for_all_of_those_before(self) -> None:
+    def test_a_stage_waits_for_all_earlier_stages(self) -> None:
         jobs = (job("a", "success", stage=0), job("b", "running", stage=1), job("c", stage=2))
         assert moves(*jobs) == {}
         assert moves(jobs[0], job("b", "success", stage=1), jobs[2]) == {"c": "enqueue"}
@@ -64,25 +66,25 @@ class TestStages:
             *((state, "") for state in ("waiting_for_resource", "scheduled", "preparing")),
         ],
     )
-    def test_when(self, state: str, expected: str) -> None:
+    def test_when_after_a_stage(self, state: str, expected: str) -> None:
         whens = ("on_success", "on_failure", "always", "manual", "delayed")
-        found = moves(job("a", state, stage=0), *(job(when, stage=1, when=when) for when in whens))
-        assert list(found.values()) == expected.split()
+        events = moves(job("a", state, stage=0), *(job(when, stage=1, when=when) for when in whens))
+        assert list(events.values()) == expected.split()
 
     @pytest.mark.parametrize("state", ["failed", "canceled", "manual"])
-    def test_a_job_that_may_fail_does_not_stop_the_others(self, state: str) -> None:
+    def test_a_job_with_allow_failure_does_not_stop_the_others(self, state: str) -> None:
         first = job("a", state, stage=0, optional=True)
         assert moves(first, job("b", stage=1), job("c", stage=1, when="on_failure")) == {"b": "enqueue", "c": "skip"}
 
     def test_a_failure_counts_more_than_a_cancellation(self) -> None:
-        ended = (job("a", "failed", stage=0), job("b", "canceled", stage=0), job("c", "success", stage=0))
-        behind = (job("clean up", stage=1, when="always"), job("notify", stage=1, when="on_failure"))
-        assert moves(*ended, *behind) == {"clean up": "enqueue", "notify": "enqueue"}
+        first_stage = (job("a", "failed", stage=0), job("b", "canceled", stage=0), job("c", "success", stage=0))
+        second_stage = (job("clean up", stage=1, when="always"), job("notify", stage=1, when="on_failure"))
+        assert moves(*first_stage, *second_stage) == {"clean up": "enqueue", "notify": "enqueue"}
 
-    def test_nothing_has_failed_before_the_first_stage(self) -> None:
+    def test_an_on_failure_job_of_the_first_stage_is_skipped(self) -> None:
         assert moves(job("a", stage=0, when="on_failure")) == {"a": "skip"}
 
-    def test_skips_run_through_the_pipeline(self) -> None:
+    def test_skips_pass_through_all_stages(self) -> None:
         jobs = (
             job("a", "failed", stage=0),
             job("b", stage=1),
@@ -92,21 +94,21 @@ class TestStages:
         )
         assert moves(*jobs) == {"b": "skip", "c": "skip", "clean up": "enqueue", "notify": "enqueue"}
 
-    def test_an_optional_manual_job_lets_the_next_stage_go_a_blocking_one_does_not(self) -> None:
+    def test_only_a_blocking_manual_job_stops_the_next_stage(self) -> None:
         optional = (job("gate", stage=0, when="manual", optional=True), job("next", stage=1))
         assert moves(*optional) == {"gate": "ask", "next": "enqueue"}
         assert moves(job("gate", stage=0, when="manual"), job("next", stage=1)) == {"gate": "ask"}
 
 
 class TestNeeds:
-    def test_they_do_not_wait_for_others(self) -> None:
+    def test_a_job_waits_for_its_needs_only(self) -> None:
         assert moves(job("a", "success"), job("slow", "running"), job("c", "created", "a")) == {"c": "enqueue"}
 
-    def test_without_any_a_job_of_a_late_stage_starts_at_once(self) -> None:
+    def test_a_job_with_empty_needs_starts_at_once(self) -> None:
         late = Job(name="lint", stage_index=5)
         assert moves(job("a", stage=0), late) == {"a": "enqueue", "lint": "enqueue"}
 
-    def test_names_that_are_not_in_the_pipeline_are_not_waited_for(self) -> None:
+    def test_needs_outside_of_the_pipeline_are_ignored(self) -> None:
         assert moves(job("a", "created", "elsewhere")) == {"a": "enqueue"}
 
     @pytest.mark.parametrize(
@@ -119,30 +121,30 @@ class TestNeeds:
             ("manual", ""),
         ],
     )
-    def test_one_that_did_not_run_is_missed(self, state: str, expected: str) -> None:
+    def test_when_after_a_need(self, state: str, expected: str) -> None:
         whens = ("on_success", "on_failure", "always")
-        found = moves(job("a", state), *(job(when, "created", "a", when=when) for when in whens))
-        assert list(found.values()) == expected.split()
+        events = moves(job("a", state), *(job(when, "created", "a", when=when) for when in whens))
+        assert list(events.values()) == expected.split()
 
-    def test_an_optional_manual_one_was_not_run(self) -> None:
+    def test_an_optional_manual_need_counts_as_not_run(self) -> None:
         gate = job("gate", "manual", optional=True)
         assert moves(gate, job("b", "created", "gate"), job("c", "created", "gate", when="always")) == {
             "b": "skip",
             "c": "enqueue",
         }
 
-    def test_one_that_failed_and_may_is_as_good_as_a_success(self) -> None:
+    def test_an_allowed_failure_of_a_need_counts_as_success(self) -> None:
         assert moves(job("a", "failed", optional=True), job("b", "created", "a")) == {"b": "enqueue"}
 
-    def test_a_skip_runs_along_a_chain_of_one_stage_in_any_order(self) -> None:
+    def test_a_skip_passes_along_a_chain_of_needs_in_any_order(self) -> None:
         chain = [job(f"job{number}", "created", f"job{number - 1}") for number in range(1, 2000)]
-        found = moves(*reversed(chain), job("job0", "failed"))
-        assert found == dict.fromkeys((each.name for each in chain), "skip")
+        events = moves(*reversed(chain), job("job0", "failed"))
+        assert events == dict.fromkeys((link.name for link in chain), "skip")
 
-    def test_the_work_grows_with_the_number_of_needs(self) -> None:
-        def lookups(size: int) -> int:
-            names = [Counted(f"job{number}") for number in range(size)]
-            Counted.lookups = 0
+    def test_the_work_is_linear_in_the_number_of_needs(self) -> None:
+        def count_lookups(size: int) -> int:
+            names = [CountingName(f"job{number}") for number in range(size)]
+            CountingName.lookups = 0
             next_moves(
                 [
                     job("first", "failed"),
@@ -150,19 +152,19 @@ class TestNeeds:
                     Job(name="last", waits_for=tuple(names)),
                 ]
             )
-            return Counted.lookups
+            return CountingName.lookups
 
-        assert lookups(400) < 3 * lookups(200)
+        assert count_lookups(400) < 3 * count_lookups(200)
 
 
-class Counted(str):
+class CountingName(str):
     """A name that counts how often it is looked up."""
 
     __slots__ = ()
     lookups: ClassVar[int] = 0
 
     def __hash__(self) -> int:
-        Counted.lookups += 1
+        CountingName.lookups += 1
         return super().__hash__()
 
 
@@ -199,19 +201,21 @@ class TestPipelineState:
             ([job("a", "preparing")], "preparing"),
         ],
     )
-    def test_words(self, jobs: list[Job], expected: str) -> None:
+    def test_state_of_jobs(self, jobs: list[Job], expected: str) -> None:
         assert pipeline_state(jobs) == expected
 
     @given(st.lists(st.tuples(st.sampled_from(JobState), st.booleans()), min_size=1))
-    def test_it_is_over_exactly_when_nothing_can_happen_by_itself(self, jobs: list[tuple[JobState, bool]]) -> None:
-        found = [Job(name=str(n), state=state, allow_failure=may) for n, (state, may) in enumerate(jobs)]
-        over = all(state in FINAL or (state is JobState.MANUAL and may) for state, may in jobs)
-        assert (pipeline_state(found) in ("success", "failed", "canceled", "skipped")) == over
+    def test_it_is_over_if_all_jobs_are_final_or_optional_manual(self, jobs: list[tuple[JobState, bool]]) -> None:
+        pipeline = [
+            Job(name=str(number), state=state, allow_failure=optional) for number, (state, optional) in enumerate(jobs)
+        ]
+        is_over = all(state in FINAL or (state is JobState.MANUAL and optional) for state, optional in jobs)
+        assert (pipeline_state(pipeline) in ("success", "failed", "canceled", "skipped")) == is_over
 
 
 @st.composite
 def pipelines(draw: st.DrawFn) -> list[Job]:
-    """Jobs in any state, each waiting for earlier stages or for some of those before it, in any order."""
+    """Draw jobs in any state and order that wait for earlier stages or for some of the jobs before them."""
     jobs: list[Job] = []
     for number in range(draw(st.integers(1, 9))):
         names = [other.name for other in jobs]
@@ -230,29 +234,29 @@ def pipelines(draw: st.DrawFn) -> list[Job]:
 
 
 @given(pipelines())
-def test_a_created_job_is_left_only_behind_one_that_is_not_over(jobs: list[Job]) -> None:
-    found = next_moves(jobs)
-    moved = {move.name: move.event for move in found}
-    assert len(moved) == len(found)
+def test_a_created_job_stays_only_if_it_waits_for_an_unfinished_job(jobs: list[Job]) -> None:
+    moves = next_moves(jobs)
+    events = {move.name: move.event for move in moves}
+    assert len(events) == len(moves)
     states = {
-        each.name: after(each.state, moved[each.name]) if each.name in moved else each.state
-        for each in jobs
-        if each.name not in moved or each.state is JobState.CREATED
+        job.name: after(job.state, events[job.name]) if job.name in events else job.state
+        for job in jobs
+        if job.name not in events or job.state is JobState.CREATED
     }
     assert len(states) == len(jobs), "only created jobs move"
-    optional = {each.name for each in jobs if each.allow_failure}
-    for each in jobs:
-        earlier = [other.name for other in jobs if other.stage_index < each.stage_index]
-        waited = earlier if each.by_stage else each.waits_for
-        held_up = any(
-            states[name] not in FINAL and not (states[name] is JobState.MANUAL and name in optional) for name in waited
+    optional = {job.name for job in jobs if job.allow_failure}
+    for job in jobs:
+        earlier = [other.name for other in jobs if other.stage_index < job.stage_index]
+        awaited = earlier if job.by_stage else job.waits_for
+        is_blocked = any(
+            states[name] not in FINAL and not (states[name] is JobState.MANUAL and name in optional) for name in awaited
         )
-        if each.state is JobState.CREATED:
-            assert (each.name not in moved) == held_up
+        if job.state is JobState.CREATED:
+            assert (job.name not in events) == is_blocked
             assert (
-                moved.get(each.name) in (None, JobEvent.SKIP)
-                or each.when is not When.ON_FAILURE
-                or any(states[name] is JobState.FAILED for name in waited)
+                events.get(job.name) in (None, JobEvent.SKIP)
+                or job.when is not When.ON_FAILURE
+                or any(states[name] is JobState.FAILED for name in awaited)
             )
 
 
@@ -275,7 +279,7 @@ def test_a_created_job_is_left_only_behind_one_that_is_not_over(jobs: list[Job])
         (1, 2, (), "script_failure", False),
     ],
 )
-def test_further_tries(tries: int, retry_max: int, when: tuple[str, ...], reason: str, expected: bool) -> None:
+def test_retries_by_reason(tries: int, retry_max: int, when: tuple[str, ...], reason: str, expected: bool) -> None:
     assert retries_left(tries=tries, retry_max=retry_max, retry_when=when, reason=reason) is expected
 
 
@@ -289,10 +293,10 @@ def test_further_tries(tries: int, retry_max: int, when: tuple[str, ...], reason
         (("script_failure",), (137,), 1, True),
     ],
 )
-def test_further_tries_by_exit_code(
+def test_retries_by_exit_code(
     when: tuple[str, ...], codes: tuple[int, ...], exit_code: int | None, expected: bool
 ) -> None:
-    left = retries_left(
+    is_retried = retries_left(
         tries=1,
         retry_max=1,
         retry_when=when,
@@ -300,9 +304,9 @@ def test_further_tries_by_exit_code(
         retry_exit_codes=codes,
         exit_code=exit_code,
     )
-    assert left is expected
+    assert is_retried is expected
 
 
-def test_the_stored_form_of_what_a_job_waits_for() -> None:
+def test_names_that_a_job_waits_for_are_sorted_and_unique() -> None:
     assert waits_for_names({"c": ["b", "a", "b"]}, "c") == ("a", "b")
     assert waits_for_names({}, "c") == ()

@@ -1,3 +1,5 @@
+"""Which jobs fit a runner, and the reason if a job does not."""
+
 import pytest
 
 from remuda.model.runner import CapabilityKey, Fingerprint, Pool, fits, misfit
@@ -7,12 +9,12 @@ def tags(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def serving(*pools: Pool) -> Fingerprint:
+def runner_of(*pools: Pool) -> Fingerprint:
     return Fingerprint(pools=frozenset(pools))
 
 
 @pytest.mark.parametrize(
-    ("offer", "need", "why"),
+    ("offer", "need", "expected"),
     [
         (Fingerprint(), CapabilityKey(), None),
         (Fingerprint(tags=tags("a", "b")), CapabilityKey(tags=tags("a")), None),
@@ -21,15 +23,15 @@ def serving(*pools: Pool) -> Fingerprint:
         (Fingerprint(tags=tags("a"), run_untagged=False), CapabilityKey(tags=tags("a")), None),
         (Fingerprint(protected_only=True), CapabilityKey(), "protected refs"),
         (Fingerprint(protected_only=True), CapabilityKey(protected=True), None),
-        (serving(("project", 1)), CapabilityKey(project_id=1), None),
-        (serving(("project", 1)), CapabilityKey(project_id=2), "does not serve this project"),
-        (serving(), CapabilityKey(project_id=2), "does not serve this project"),
-        (serving(("group", 2)), CapabilityKey(project_id=1, group_ids=(3, 2)), None),
-        (serving(("group", 1)), CapabilityKey(project_id=1, group_ids=(3, 2)), "does not serve this project"),
+        (runner_of(("project", 1)), CapabilityKey(project_id=1), None),
+        (runner_of(("project", 1)), CapabilityKey(project_id=2), "does not serve this project"),
+        (runner_of(), CapabilityKey(project_id=2), "does not serve this project"),
+        (runner_of(("group", 2)), CapabilityKey(project_id=1, group_ids=(3, 2)), None),
+        (runner_of(("group", 1)), CapabilityKey(project_id=1, group_ids=(3, 2)), "does not serve this project"),
         (Fingerprint(), CapabilityKey(organization_id=2), "does not serve this project"),
     ],
 )
-def test_who_fits_whom_and_why_not(offer: Fingerprint, need: CapabilityKey, why: str | None) -> None:
-    said = misfit(offer, need)
-    assert fits(offer, need) is (why is None)
-    assert (said is None) if why is None else (why in (said or ""))
+def test_reasons_why_a_job_does_not_fit(offer: Fingerprint, need: CapabilityKey, expected: str | None) -> None:
+    reason = misfit(offer, need)
+    assert fits(offer, need) is (expected is None)
+    assert (reason is None) if expected is None else (expected in (reason or ""))

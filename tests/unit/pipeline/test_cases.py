@@ -1,10 +1,11 @@
-"""Small pipeline files with the graph that each must give, from GitLab's documented semantics: `cases/*.yml`.
+"""Compiles the small pipeline files of `cases/*.yml` and compares each with what GitLab's documentation says.
 
-A case has a `text`, maybe `facts`, `files` (of the repository), `projects`, `remotes`, `components`, `inputs`, and
-either `graph` (jobs in order, each with what is expected of it; `after` is what it waits for), `pipeline` (what is
-expected of the whole), or `mistakes` (how each line begins, all of them, in order).
+A case has a `text`, optionally `facts`, `files` (of the repository), `projects`, `remotes`, `components` and `inputs`,
+and either `graph` (jobs in order with their expected fields; `after` has the jobs that a job waits for), `pipeline`
+(expected fields of the pipeline), or `mistakes` (the beginnings of all messages, in order).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,14 @@ import pytest
 import yaml
 
 from remuda.pipeline import (
-    Component,
-    Facts,
-    MemorySources,
     Pipeline,
     PipelineError,
     artifact_sources,
     compile_pipeline,
     prerequisites,
 )
+
+CaseArguments = Callable[[dict[str, Any]], dict[str, Any]]
 
 FOLDER = Path(__file__).parent / "cases"
 CASES = [
@@ -32,35 +32,22 @@ CASES = [
 KEYS = {"case", "text", "facts", "files", "projects", "remotes", "components", "inputs"}
 
 
-def compiled(case: dict[str, Any]) -> Pipeline:
-    facts = dict(case.get("facts", {}))
-    if "changed_files" in facts:
-        facts["changed_files"] = frozenset(facts["changed_files"])
-    if "files" in facts:
-        facts["files"] = {path: f"id of {path}" for path in facts["files"]}
-    components = {address: Component(**each) for address, each in case.get("components", {}).items()}
-    sources = MemorySources(
-        case.get("files"), projects=case.get("projects"), remotes=case.get("remotes"), components=components
-    )
-    return compile_pipeline(case["text"], file="f", facts=Facts(**facts), sources=sources, inputs=case.get("inputs"))
-
-
 def test_there_are_many_small_files() -> None:
     assert len(CASES) >= 150
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_case(case: dict[str, Any]) -> None:
+def test_case(case: dict[str, Any], case_arguments: CaseArguments) -> None:
     assert case.keys() <= KEYS | {"graph", "pipeline", "mistakes"}
     if "mistakes" in case:
         with pytest.raises(PipelineError) as caught:
-            compiled(case)
-        found = [line.removeprefix("f:") for line in str(caught.value).splitlines()]
-        assert len(found) == len(case["mistakes"]), found
-        for line, beginning in zip(found, case["mistakes"], strict=True):
-            assert line.startswith(beginning), found
+            compile_pipeline(case["text"], file="f", **case_arguments(case))
+        messages = [line.removeprefix("f:") for line in str(caught.value).splitlines()]
+        assert len(messages) == len(case["mistakes"]), messages
+        for line, beginning in zip(messages, case["mistakes"], strict=True):
+            assert line.startswith(beginning), messages
         return
-    pipeline = compiled(case)
+    pipeline = compile_pipeline(case["text"], file="f", **case_arguments(case))
     assert msgspec.json.decode(msgspec.json.encode(pipeline), type=Pipeline) == pipeline
     whole = msgspec.to_builtins(pipeline, str_keys=True)
     for key, value in case.get("pipeline", {}).items():

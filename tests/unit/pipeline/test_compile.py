@@ -1,4 +1,4 @@
-"""Whole files: what they compile to, and the mistakes of the top level."""
+"""Compilation of whole files, and mistakes at the top level."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def test_a_pipeline_survives_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(pipeline), type=Pipeline) == pipeline
 
 
-def test_what_the_first_release_stored_is_still_read() -> None:
+def test_a_job_stored_by_the_first_release_is_still_read() -> None:
     stored = b"""{"version": 1, "name": "a", "stage": "test", "stage_index": 2, "script": ["x"], "after_script": [],
         "variables": {"A": "b"}, "needs": [{"job": "b", "artifacts": true, "optional": false}],
         "artifacts": {"paths": ["o"], "exclude": [], "untracked": false, "when": "always", "name": "", "expire_in": ""},
@@ -46,8 +46,8 @@ def test_stages_keep_their_order_between_the_outer_ones(jobs: Jobs) -> None:
     assert {name: job.stage_index for name, job in jobs(text).items()} == {"a": 2, "b": 0}
 
 
-def test_defaults_apply_where_a_job_is_silent(jobs: Jobs) -> None:
-    found = jobs("""
+def test_defaults_apply_to_keywords_that_a_job_leaves_out(jobs: Jobs) -> None:
+    compiled = jobs("""
         default:
           before_script: [setup]
           after_script: [clean]
@@ -70,7 +70,7 @@ def test_defaults_apply_where_a_job_is_silent(jobs: Jobs) -> None:
           tags:
           retry: 0
     """)
-    silent, own, empty = found["silent"], found["own"], found["empty"]
+    silent, own, empty = compiled["silent"], compiled["own"], compiled["empty"]
     assert (silent.script, silent.after_script, silent.tags) == (("setup", "x"), ("clean",), ("linux",))
     assert (silent.timeout_seconds, silent.retry_max, silent.retry_when) == (600, 1, ("always",))
     assert silent.artifacts is not None
@@ -84,23 +84,23 @@ def test_defaults_apply_where_a_job_is_silent(jobs: Jobs) -> None:
 
 def test_scripts_at_the_top_level_are_defaults(jobs: Jobs, mistakes: Mistakes) -> None:
     assert jobs("before_script: [a]\nafter_script: b\nj: {script: x}")["j"].script == ("a", "x")
-    found = mistakes("before_script: a\ndefault: {before_script: b}\nj: {script: x}")
-    assert len(found) == 1
-    assert found[0].startswith('1:1: before_script: "before_script" stands both here and in "default" (line 2)')
+    messages = mistakes("before_script: a\ndefault: {before_script: b}\nj: {script: x}")
+    assert len(messages) == 1
+    assert messages[0].startswith('1:1: before_script: "before_script" stands both here and in "default" (line 2)')
 
 
 def test_variables_of_the_job_win(jobs: Jobs) -> None:
-    found = jobs("""
+    compiled = jobs("""
         variables: {A: all, B: all, C: {value: described, description: d}}
         a: {script: x, variables: {B: own, D: {value: 1}}}
         b: {script: x, variables: }
     """)
-    assert found["a"].variables == {"A": "all", "B": "own", "C": "described", "D": "1"}
-    assert found["b"].variables == {"A": "all", "B": "all", "C": "described"}
+    assert compiled["a"].variables == {"A": "all", "B": "own", "C": "described", "D": "1"}
+    assert compiled["b"].variables == {"A": "all", "B": "all", "C": "described"}
 
 
 def test_hidden_jobs_are_only_for_anchors(jobs: Jobs) -> None:
-    found = jobs("""
+    compiled = jobs("""
         .base: &base
           script: &lines [one, two]
           tags: [linux]
@@ -110,8 +110,12 @@ def test_hidden_jobs_are_only_for_anchors(jobs: Jobs) -> None:
           <<: *base
           script: [zero, *lines]
     """)
-    assert list(found) == ["job"]
-    assert (found["job"].script, found["job"].tags, found["job"].line) == (("zero", "one", "two"), ("linux",), 7)
+    assert list(compiled) == ["job"]
+    assert (compiled["job"].script, compiled["job"].tags, compiled["job"].line) == (
+        ("zero", "one", "two"),
+        ("linux",),
+        7,
+    )
 
 
 def test_a_job_named_like_a_page_or_a_stage_is_a_job(jobs: Jobs) -> None:
@@ -130,7 +134,7 @@ def test_a_job_named_like_a_page_or_a_stage_is_a_job(jobs: Jobs) -> None:
         ("include: x.yml", '1:10: include: the repository has no file "x.yml"'),
         ("workflow: {rule: []}\nj: {script: x}", '1:12: workflow:rule: unknown key "rule"; did you mean "rules"?'),
         ("workflow: {rules: [{when: manual}]}\nj: {script: x}", '1:27: workflow:rules:when: unknown value "manual"'),
-        ("spec: {inputs: {}}\nj: {script: x}", '1:1: spec: "spec" stands in a header of its own'),
+        ("spec: {inputs: {}}\nj: {script: x}", '1:1: spec: "spec" must be in a header of its own'),
         ("default: {identity: x}\nj: {script: x}", '1:11: default:identity: the key "identity" is not supported yet'),
         ("default: {stage: x}\nj: {script: x}", '1:11: default:stage: unknown key "stage"'),
         ("default: [x]\nj: {script: x}", "1:10: default: must be a map, not a list"),
@@ -151,7 +155,7 @@ def test_mistakes_of_the_top_level(text: str, expected: str, mistakes: Mistakes)
     assert any(line.startswith(expected) for line in mistakes(text)), mistakes(text)
 
 
-def test_many_mistakes_come_all_at_once_with_their_lines() -> None:
+def test_all_mistakes_are_reported_together_with_their_lines() -> None:
     text = """\
 stages: [build, test]
 variables:
@@ -177,8 +181,8 @@ loose:
 """
     with pytest.raises(PipelineError) as caught:
         compile_pipeline(text, file="ci/main.yml")
-    found = [(m.line, m.column, m.key) for m in caught.value.errors]
-    assert found == [
+    places = [(m.line, m.column, m.key) for m in caught.value.errors]
+    assert places == [
         (3, 14, "variables:GIT_DEPTH"),
         (5, 10, "default:retry"),
         (7, 10, "build:stage"),
@@ -227,17 +231,17 @@ deploy:
 """
     with pytest.raises(PipelineError) as caught:
         compile_pipeline(text, file="f")
-    found = {(mistake.line, mistake.key): mistake.suggestion for mistake in caught.value.errors}
-    assert found.keys() == {
+    suggestions = {(mistake.line, mistake.key): mistake.suggestion for mistake in caught.value.errors}
+    assert suggestions.keys() == {
         (1, "include"),
         (4, "build:scripts"),
         (10, "around:needs"),
         (13, "test:needs"),
         (18, "deploy:rules:if"),
-    }, found
-    assert found[4, "build:scripts"] == 'did you mean "script"?'
-    assert found[13, "test:needs"] == 'did you mean "build"?'
-    assert all(found.values())
+    }, suggestions
+    assert suggestions[4, "build:scripts"] == 'did you mean "script"?'
+    assert suggestions[13, "test:needs"] == 'did you mean "build"?'
+    assert all(suggestions.values())
 
 
 def test_a_mistake_in_an_anchor_is_one_mistake(mistakes: Mistakes) -> None:
@@ -259,10 +263,10 @@ def test_a_mistake_stays_on_one_line(text: str, mistakes: Mistakes) -> None:
     assert len(mistakes(text)) == 1
 
 
-def test_a_file_full_of_mistakes_is_given_up_on(mistakes: Mistakes) -> None:
-    found = mistakes("a:\n  script: x\n" + "".join(f"  scirpt{i}: x\n" for i in range(5000)))
-    assert len(found) == 1001
-    assert "gave up after 1000 mistakes" in found[-1]
+def test_compilation_stops_after_a_thousand_mistakes(mistakes: Mistakes) -> None:
+    messages = mistakes("a:\n  script: x\n" + "".join(f"  scirpt{i}: x\n" for i in range(5000)))
+    assert len(messages) == 1001
+    assert "gave up after 1000 mistakes" in messages[-1]
 
 
 @settings(max_examples=300, deadline=None)

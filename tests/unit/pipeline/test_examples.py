@@ -1,8 +1,8 @@
-"""The repositories in examples/pipelines: the graph that each of them has for some events, in `examples.yml`.
+"""Compiles the repositories of examples/pipelines and compares their graphs with `examples.yml`.
 
-An entry has the `example`, the `event` in words, the `facts` that make it up, and the expected `graph`: jobs in order
-as `stage/name`, with `when` in brackets unless it is `on_success`, each with the jobs it waits for; `stages` stands for
-all jobs of earlier stages. `left out` says in place of a graph why there is no pipeline.
+An entry has the `example`, a description of the `event`, its `facts`, and the expected `graph`: jobs in order as
+`stage/name`, with `when` in brackets unless it is `on_success`, each with the jobs that it waits for; `stages` means
+all jobs of earlier stages. If there is no pipeline, the entry has the reason in `left out` instead of a graph.
 """
 
 from pathlib import Path
@@ -22,7 +22,7 @@ def files_of(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def compiled(example: str, facts: dict[str, Any], file: str = ".gitlab-ci.yml") -> Pipeline:
+def compile_example(example: str, facts: dict[str, Any], file: str = ".gitlab-ci.yml") -> Pipeline:
     files = files_of(EXAMPLES / example)
     templates = files_of(EXAMPLES / "shared-templates/ci-templates")
     component = Component(
@@ -36,38 +36,38 @@ def compiled(example: str, facts: dict[str, Any], file: str = ".gitlab-ci.yml") 
         projects={"acme/ci-templates": templates},
         components={"ci.example/acme/ci-templates/shell-check@main": component},
     )
-    given = dict(facts)
-    changed = given.pop("changed_files", None)
+    other_facts = dict(facts)
+    changed = other_facts.pop("changed_files", None)
     return compile_pipeline(
         files[file],
         facts=Facts(
             changed_files=None if changed is None else frozenset(changed),
             files=dict.fromkeys(files, "id"),
-            predefined=PREDEFINED | given.pop("predefined", {}),
-            **given,
+            predefined=PREDEFINED | other_facts.pop("predefined", {}),
+            **other_facts,
         ),
         sources=sources,
     )
 
 
-def shown(job: JobSpec) -> str:
+def job_label(job: JobSpec) -> str:
     return f"{job.stage}/{job.name}" + ("" if job.when == "on_success" else f" ({job.when})")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['example']}: {case['event']}")
-def test_an_example_has_the_graph_that_it_says(case: dict[str, Any]) -> None:
-    pipeline = compiled(case["example"], case.get("facts", {}), case.get("file", ".gitlab-ci.yml"))
+def test_an_example_has_the_expected_graph(case: dict[str, Any]) -> None:
+    pipeline = compile_example(case["example"], case.get("facts", {}), case.get("file", ".gitlab-ci.yml"))
     if "left out" in case:
         assert (pipeline.skipped, pipeline.jobs) == (case["left out"], ())
         return
     waits = prerequisites(pipeline.jobs)
-    graph = {shown(job): "stages" if job.needs is None else list(waits[job.name]) for job in pipeline.jobs}
+    graph = {job_label(job): "stages" if job.needs is None else list(waits[job.name]) for job in pipeline.jobs}
     assert graph == case["graph"]
     assert list(graph) == list(case["graph"])
     assert pipeline.name == case.get("name", "")
 
 
-def test_every_example_is_there_with_several_events() -> None:
+def test_every_example_has_cases_for_several_events() -> None:
     folders = {path.parent.relative_to(EXAMPLES).parts[0] for path in EXAMPLES.rglob(".gitlab-ci.yml")}
     seen = [case["example"].split("/")[0] for case in CASES]
     assert len(folders) == 10

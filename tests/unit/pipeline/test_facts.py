@@ -17,17 +17,17 @@ def test_variables_that_follow_from_facts() -> None:
     assert "CI_COMMIT_BRANCH" not in Facts(source="merge_request_event").pipeline_variables()
 
 
-def test_changed_files_may_be_asked_for() -> None:
-    asked: list[str | None] = []
+def test_changed_files_may_be_a_function() -> None:
+    compared_refs: list[str | None] = []
 
-    def changed(compare_to: str | None) -> frozenset[str]:
-        asked.append(compare_to)
+    def find_changes(compare_to: str | None) -> frozenset[str]:
+        compared_refs.append(compare_to)
         return frozenset({"a"} if compare_to == "main" else ())
 
-    facts = Facts(changed_files=changed, variables={"REF": "main"})
+    facts = Facts(changed_files=find_changes, variables={"REF": "main"})
     assert [job.name for job in compile_pipeline(TEXT, facts=facts).jobs] == ["a", "b"]
-    assert [job.name for job in compile_pipeline(TEXT, facts=Facts(changed_files=changed)).jobs] == ["b"]
-    assert asked == ["main", ""]
+    assert [job.name for job in compile_pipeline(TEXT, facts=Facts(changed_files=find_changes)).jobs] == ["b"]
+    assert compared_refs == ["main", ""]
 
 
 def test_a_ref_that_cannot_be_compared_with_is_a_mistake() -> None:

@@ -1,4 +1,4 @@
-"""What concerns several jobs: parallel, needs, sizes."""
+"""Relations between jobs: parts of parallel jobs, needs, and limits of the whole pipeline."""
 
 from collections.abc import Callable
 
@@ -11,31 +11,31 @@ Mistakes = Callable[[str], list[str]]
 
 
 def test_a_parallel_job_becomes_its_parts(jobs: Jobs) -> None:
-    found = jobs("variables: {A: b}\nt: {script: x, parallel: 3}")
-    assert list(found) == ["t 1/3", "t 2/3", "t 3/3"]
-    assert found["t 2/3"].variables == {"A": "b", "CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "3"}
-    assert {job.line for job in found.values()} == {2}
+    compiled = jobs("variables: {A: b}\nt: {script: x, parallel: 3}")
+    assert list(compiled) == ["t 1/3", "t 2/3", "t 3/3"]
+    assert compiled["t 2/3"].variables == {"A": "b", "CI_NODE_INDEX": "2", "CI_NODE_TOTAL": "3"}
+    assert {job.line for job in compiled.values()} == {2}
 
 
 def test_a_need_of_a_parallel_job_means_all_parts(jobs: Jobs) -> None:
-    found = jobs("""
+    compiled = jobs("""
         t: {script: x, stage: build, parallel: 2}
         all: {script: x, needs: [{job: t, artifacts: false}]}
         one: {script: x, needs: ["t 2/2"]}
         both: {script: x, needs: [t, "t 1/2"]}
         parts: {script: x, parallel: 2, needs: [t]}
     """)
-    waits = prerequisites(list(found.values()))
+    waits = prerequisites(list(compiled.values()))
     assert waits["all"] == ("t 1/2", "t 2/2")
-    assert [need.artifacts for need in found["all"].needs or ()] == [False, False]
+    assert [need.artifacts for need in compiled["all"].needs or ()] == [False, False]
     assert waits["one"] == ("t 2/2",)
     assert waits["both"] == ("t 1/2", "t 2/2")
     assert waits["parts 2/2"] == ("t 1/2", "t 2/2")
 
 
 def test_needs_within_a_stage(jobs: Jobs) -> None:
-    found = jobs("a: {script: x, needs: [b]}\nb: {script: x, needs: [c]}\nc: {script: x}")
-    assert prerequisites(list(found.values())) == {"a": ("b",), "b": ("c",), "c": ()}
+    compiled = jobs("a: {script: x, needs: [b]}\nb: {script: x, needs: [c]}\nc: {script: x}")
+    assert prerequisites(list(compiled.values())) == {"a": ("b",), "b": ("c",), "c": ()}
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_mistakes_between_jobs(text: str, expected: str, mistakes: Mistakes) -> 
 
 
 def test_every_circle_is_reported(mistakes: Mistakes) -> None:
-    found = mistakes("".join(f"j{i}: {{script: x, needs: [j{i ^ 1}]}}\n" for i in range(6)))
-    assert [line.split(":")[0] for line in found] == ["2", "4", "6"]
+    messages = mistakes("".join(f"j{i}: {{script: x, needs: [j{i ^ 1}]}}\n" for i in range(6)))
+    assert [line.split(":")[0] for line in messages] == ["2", "4", "6"]
 
 
 def test_circles_among_jobs_with_clashing_names(mistakes: Mistakes) -> None:
@@ -116,6 +116,6 @@ def test_a_name_of_255_characters_is_fine(jobs: Jobs) -> None:
     ids=["parallel", "variables", "scripts", "needs"],
 )
 def test_small_files_that_would_become_huge_are_refused(text: str, expected: str, mistakes: Mistakes) -> None:
-    found = mistakes(text)
-    assert len(found) == 1
-    assert expected in found[0]
+    messages = mistakes(text)
+    assert len(messages) == 1
+    assert expected in messages[0]

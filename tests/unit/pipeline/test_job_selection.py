@@ -24,7 +24,7 @@ def names(pipeline: Pipeline) -> list[str]:
     return [job.name for job in pipeline.jobs]
 
 
-def test_nothing_chosen_is_all(whole: Pipeline) -> None:
+def test_without_a_choice_the_pipeline_is_unchanged(whole: Pipeline) -> None:
     assert choose(whole) is whole
 
 
@@ -40,11 +40,11 @@ def test_nothing_chosen_is_all(whole: Pipeline) -> None:
         (["publish"], [], ["compile", "docs", "unit 1/2", "unit 2/2", "lint", "publish"]),
     ],
 )
-def test_with_what_they_wait_for(whole: Pipeline, jobs: list[str], stages: list[str], expected: list[str]) -> None:
+def test_chosen_jobs_with_their_needs(whole: Pipeline, jobs: list[str], stages: list[str], expected: list[str]) -> None:
     assert names(choose(whole, jobs=jobs, stages=stages)) == expected
 
 
-def test_without_what_they_wait_for(whole: Pipeline) -> None:
+def test_chosen_jobs_without_their_needs(whole: Pipeline) -> None:
     chosen = choose(whole, jobs=["unit 1/2", "publish"], with_needs=False)
     assert names(chosen) == ["unit 1/2", "publish"]
     assert prerequisites(chosen.jobs) == {"unit 1/2": (), "publish": ("unit 1/2",)}
@@ -57,7 +57,7 @@ def test_chosen_jobs_keep_their_order_among_themselves(whole: Pipeline) -> None:
     assert artifact_sources(chosen.jobs)["unit 1/2"] == ("compile",)
 
 
-def test_a_job_that_is_named_runs(whole: Pipeline) -> None:
+def test_a_job_chosen_by_name_runs(whole: Pipeline) -> None:
     assert [job.when for job in choose(whole, jobs=["publish", "rescue"], with_needs=False).jobs] == ["on_success"] * 2
     assert [job.when for job in choose(whole, stages=["deploy"], with_needs=False).jobs] == ["manual", "on_failure"]
 
@@ -73,13 +73,13 @@ def test_a_job_that_is_named_runs(whole: Pipeline) -> None:
         ([], [".pre"], 'no job is in the stage ".pre"'),
     ],
 )
-def test_names_of_nothing(whole: Pipeline, jobs: list[str], stages: list[str], expected: str) -> None:
+def test_unknown_names_are_refused(whole: Pipeline, jobs: list[str], stages: list[str], expected: str) -> None:
     with pytest.raises(ChoiceError) as caught:
         choose(whole, jobs=jobs, stages=stages)
     assert str(caught.value).startswith(expected)
 
 
-def test_a_wide_pipeline_is_chosen_from_in_time() -> None:
+def test_the_last_stage_of_a_wide_pipeline_comes_with_all_jobs() -> None:
     stages = [f"s{number}" for number in range(10)]
     jobs = [f"j{number}: {{stage: s{number % 10}, script: [x]}}" for number in range(2000)]
     wide = compile_pipeline(f"stages: [{', '.join(stages)}]\n" + "\n".join(jobs))

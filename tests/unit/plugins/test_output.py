@@ -1,4 +1,4 @@
-"""What plugins write, as lines of our log."""
+"""Splitting a plugin's output into lines, their log levels, and the lines that explain a crash."""
 
 import json
 
@@ -11,24 +11,24 @@ from remuda.plugins.output import LONGEST_BYTES, MOST_LINES, LastWords, Line, Ra
 
 @given(st.lists(st.binary(max_size=50)))
 def test_lines_do_not_depend_on_the_pieces(pieces: list[bytes]) -> None:
-    def lines(fed: list[bytes]) -> list[str]:
+    def split_lines(chunks: list[bytes]) -> list[str]:
         splitter = Splitter()
-        return [line for piece in [*fed, b""] for line in splitter.feed(piece)]
+        return [line for piece in [*chunks, b""] for line in splitter.feed(piece)]
 
-    # No data is the end, so it is never fed in between.
+    # Empty data marks the end, so it is fed only as the last piece.
     whole = b"".join(pieces)
-    assert lines([piece for piece in pieces if piece]) == lines([whole] if whole else [])
+    assert split_lines([piece for piece in pieces if piece]) == split_lines([whole] if whole else [])
 
 
 def test_a_line_without_end_comes_in_pieces() -> None:
     splitter = Splitter()
-    found = [line for _ in range(5) for line in splitter.feed(b"x" * LONGEST_BYTES)]
-    assert {len(line) for line in found} == {LONGEST_BYTES}
-    assert len(found) == 4
+    lines = [line for _ in range(5) for line in splitter.feed(b"x" * LONGEST_BYTES)]
+    assert {len(line) for line in lines} == {LONGEST_BYTES}
+    assert len(lines) == 4
 
 
 @pytest.mark.parametrize(
-    ("text", "level", "said", "values"),
+    ("text", "level", "message", "values"),
     [
         ("anything", "debug", "anything", {}),
         ("[WARN] careful", "warning", "careful", {}),
@@ -44,11 +44,11 @@ def test_a_line_without_end_comes_in_pieces() -> None:
         ("panic: oh", "error", "panic: oh", {}),
     ],
 )
-def test_levels_of_lines(text: str, level: str, said: str, values: dict[str, str]) -> None:
-    assert Reader().read(text) == Line(raw=text, level=level, text=said, values=values)
+def test_levels_of_lines(text: str, level: str, message: str, values: dict[str, str]) -> None:
+    assert Reader().read(text) == Line(raw=text, level=level, text=message, values=values)
 
 
-def test_what_follows_a_panic_is_an_error() -> None:
+def test_lines_after_a_panic_are_errors() -> None:
     reader = Reader()
     assert [reader.read(text).level for text in ("before", "panic: oh", "", "goroutine 1")] == [
         "debug",
@@ -75,7 +75,7 @@ TRACE = json.dumps({"@level": "error", "@message": "a fault\nTraceback:\n  File 
 
 
 @pytest.mark.parametrize(
-    ("printed", "words"),
+    ("output", "words"),
     [
         (PANIC, ["panic: assignment to entry in nil map", "/home/me/cloud/plugin.go:45"]),
         (PANIC.replace("/home/me/", "").replace("/root/go/pkg/mod/", ""),
@@ -86,9 +86,9 @@ TRACE = json.dumps({"@level": "error", "@message": "a fault\nTraceback:\n  File 
     ],
     ids=["panic", "trimmed panic", "no frame", "logged", "many"],
 )  # fmt: skip
-def test_the_last_words_say_why(printed: str, words: list[str]) -> None:
+def test_last_words(output: str, words: list[str]) -> None:
     reader, last = Reader(), LastWords()
-    for text in Splitter().feed(f"{printed}\n".encode()):
+    for text in Splitter().feed(f"{output}\n".encode()):
         last.add(reader.read(text))
     assert last.lines == words
 
@@ -98,7 +98,7 @@ def test_any_line_is_read(text: str) -> None:
     assert Reader().read("{" + text).level in ("debug", "info", "warning", "error")
 
 
-def test_more_lines_than_a_log_should_have_are_counted() -> None:
+def test_lines_above_the_rate_limit_are_dropped_and_counted() -> None:
     limit = RateLimit()
     assert sum(limit.allows(1.5) for _ in range(MOST_LINES + 30)) == MOST_LINES
     assert limit.allows(2.0)

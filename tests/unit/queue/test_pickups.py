@@ -1,3 +1,5 @@
+"""Estimates of waiting times from recent pick-ups."""
+
 import pytest
 
 from remuda.model.runner import CapabilityKey, Fingerprint
@@ -8,25 +10,25 @@ GPU = Fingerprint(tags=frozenset({"gpu"}))
 NEED = CapabilityKey(tags=frozenset({"linux"}))
 
 
-def test_nothing_is_known_before_the_first_pick_up() -> None:
+def test_no_estimate_before_the_first_pick_up() -> None:
     assert PickUps().estimate(NEED, 0, 100) is None
 
 
-def test_jobs_that_never_waited_long_promise_a_short_wait() -> None:
+def test_short_waits_give_a_short_estimate() -> None:
     pick_ups = PickUps()
-    for at in (100, 200, 300):
-        pick_ups.note(LINUX, at=at, since=at - 2)
+    for time in (100, 200, 300):
+        pick_ups.note(LINUX, at=time, since=time - 2)
     assert pick_ups.estimate(NEED, 0, 310) == Estimate(seconds=2, pick_ups=3)
 
 
-def test_behind_a_queue_each_job_ahead_counts() -> None:
+def test_every_job_ahead_adds_to_the_estimate() -> None:
     pick_ups = PickUps()
-    for at in (100, 130, 160, 190):
-        pick_ups.note(LINUX, at=at, since=70)
+    for time in (100, 130, 160, 190):
+        pick_ups.note(LINUX, at=time, since=70)
     assert pick_ups.estimate(NEED, 4, 200) == Estimate(seconds=150, pick_ups=4)
 
 
-def test_only_runners_that_could_take_the_job_count_and_only_lately() -> None:
+def test_only_recent_pick_ups_of_fitting_runners_count() -> None:
     pick_ups = PickUps()
     pick_ups.note(GPU, at=100, since=0)
     assert pick_ups.estimate(NEED, 0, 110) is None
@@ -35,7 +37,7 @@ def test_only_runners_that_could_take_the_job_count_and_only_lately() -> None:
     assert pick_ups.estimate(NEED, 0, 100 + WINDOW_SECONDS) is None
 
 
-def test_pick_ups_of_different_runners_are_one_stream() -> None:
+def test_pick_ups_of_different_runners_count_together() -> None:
     pick_ups = PickUps()
     wide = Fingerprint(tags=frozenset({"linux", "gpu"}))
     for number in range(4):
@@ -45,7 +47,7 @@ def test_pick_ups_of_different_runners_are_one_stream() -> None:
     assert estimate.seconds == pytest.approx(20)
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_number_of_stored_pick_ups_is_limited() -> None:
     pick_ups = PickUps()
     for number in range(2000):
         pick_ups.note(LINUX, at=number, since=number)
@@ -54,7 +56,7 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(pick_ups._pick_ups[LINUX]) <= 64
 
 
-def test_a_queue_that_stands_still_does_not_look_quick() -> None:
+def test_a_stalled_queue_has_a_long_estimate() -> None:
     pick_ups = PickUps()
     pick_ups.note(LINUX, at=103, since=100)
     assert pick_ups.estimate(NEED, 0, 203, since=101) == Estimate(seconds=103, pick_ups=1)

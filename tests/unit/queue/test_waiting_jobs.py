@@ -1,3 +1,5 @@
+"""The queue of waiting jobs: order by priority, age and fairness, compared with a plain list."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -11,7 +13,7 @@ LINUX = CapabilityKey(tags=frozenset({"linux"}))
 GPU = CapabilityKey(tags=frozenset({"gpu"}))
 
 
-def test_the_oldest_that_fits_comes_first() -> None:
+def test_the_oldest_job_that_fits_comes_first() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(3), GPU)
     waiting.add(JobId(1), LINUX)
@@ -22,7 +24,7 @@ def test_the_oldest_that_fits_comes_first() -> None:
     assert waiting.count_by_key() == {LINUX: 1, GPU: 2}
 
 
-def test_a_job_that_comes_back_is_as_old_as_before() -> None:
+def test_a_job_that_returns_keeps_its_age() -> None:
     waiting = WaitingJobs()
     for number in (1, 2, 3):
         waiting.add(JobId(number), LINUX)
@@ -32,7 +34,7 @@ def test_a_job_that_comes_back_is_as_old_as_before() -> None:
     assert waiting.choose(ANY) == 1
 
 
-def test_a_job_may_come_back_with_other_needs() -> None:
+def test_a_job_can_return_with_other_requirements() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(1), LINUX)
     waiting.discard(JobId(1))
@@ -41,7 +43,7 @@ def test_a_job_may_come_back_with_other_needs() -> None:
     assert waiting.choose(Fingerprint(tags=frozenset({"gpu"}))) == 1
 
 
-def test_who_comes_back_with_other_needs_is_nobodys_successor() -> None:
+def test_a_job_that_returns_with_other_requirements_leaves_its_old_lane() -> None:
     waiting = WaitingJobs()
     for number in (1, 2, 3):
         waiting.add(JobId(number), LINUX)
@@ -51,7 +53,7 @@ def test_who_comes_back_with_other_needs_is_nobodys_successor() -> None:
     assert waiting.choose(Fingerprint(tags=frozenset({"linux"}))) == 3
 
 
-def test_a_project_that_was_put_into_a_group_has_jobs_of_before_and_after() -> None:
+def test_a_project_that_moves_into_a_group_has_jobs_with_both_keys() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(1), CapabilityKey(project_id=5))
     waiting.add(JobId(2), CapabilityKey(project_id=5, group_ids=(9,)))
@@ -59,7 +61,7 @@ def test_a_project_that_was_put_into_a_group_has_jobs_of_before_and_after() -> N
     assert waiting.choose(Fingerprint(pools=frozenset({("project", 5)}))) == 1
 
 
-def test_priority_comes_before_age_and_grows_by_waiting_up_to_a_bound() -> None:
+def test_priority_comes_before_age_and_grows_with_age_up_to_a_limit() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(1), LINUX, since=0)
     waiting.add(JobId(2), LINUX, priority=2, since=0)
@@ -70,13 +72,13 @@ def test_priority_comes_before_age_and_grows_by_waiting_up_to_a_bound() -> None:
     waiting.add(JobId(4), LINUX, priority=AGE_STEPS + 1, since=late)
     assert waiting.choose(ANY, late - 0.1) == 4
     waiting.discard(JobId(4))
-    assert waiting.choose(ANY, late - 0.1) == 3, "the older one has not risen far enough yet"
+    assert waiting.choose(ANY, late - 0.1) == 3, "the older job has not gained enough priority yet"
     assert waiting.choose(ANY, late) == 1
     waiting.add(JobId(5), LINUX, priority=AGE_STEPS + 1, since=late)
-    assert waiting.choose(ANY, late + AGE_STEP_SECONDS - 0.1) == 5, "however long it waits, a job gains only so much"
+    assert waiting.choose(ANY, late + AGE_STEP_SECONDS - 0.1) == 5, "the gain by waiting is limited"
 
 
-def test_as_good_as_the_first_are_the_next_ones_of_its_project_with_its_needs_and_priority() -> None:
+def test_jobs_alike_have_the_same_project_requirements_and_priority() -> None:
     waiting = WaitingJobs()
     for number in range(1, 21):
         waiting.add(JobId(number), LINUX, priority=number // 18)
@@ -92,27 +94,27 @@ def test_as_good_as_the_first_are_the_next_ones_of_its_project_with_its_needs_an
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "take", "back", "look"]), st.integers(1, 60)), max_size=200))
-def test_those_alike_are_the_oldest_that_wait_whatever_came_and_went(steps: list[tuple[str, int]]) -> None:
+def test_jobs_alike_are_the_oldest_waiting_jobs(steps: list[tuple[str, int]]) -> None:
     waiting = WaitingJobs()
-    there: set[int] = set()
+    waiting_ids: set[int] = set()
     taken: dict[int, Waiting] = {}
-    for what, number in steps:
-        if what == "add" and number not in taken:
+    for action, number in steps:
+        if action == "add" and number not in taken:
             waiting.add(JobId(number), LINUX)
-            there.add(number)
-        elif what == "take" and (how := waiting.take(JobId(number))):
-            taken[number] = how
-            there.discard(number)
-        elif what == "back" and number in taken:
+            waiting_ids.add(number)
+        elif action == "take" and (job := waiting.take(JobId(number))):
+            taken[number] = job
+            waiting_ids.discard(number)
+        elif action == "back" and number in taken:
             waiting.put_back(JobId(number), taken.pop(number))
-            there.add(number)
-        elif what == "look" and there:
-            found = list(waiting.alike(JobId(min(there)), 4))
-            assert found == sorted(there)[: len(found)]
-            assert found or len(steps) > 16
+            waiting_ids.add(number)
+        elif action == "look" and waiting_ids:
+            alike = list(waiting.alike(JobId(min(waiting_ids)), 4))
+            assert alike == sorted(waiting_ids)[: len(alike)]
+            assert alike or len(steps) > 16
 
 
-def test_projects_take_turns_by_what_they_have_running() -> None:
+def test_projects_take_turns_by_their_running_jobs() -> None:
     waiting = WaitingJobs()
     for number in range(1, 7):
         waiting.add(JobId(number), CapabilityKey(project_id=1))
@@ -137,7 +139,7 @@ def test_without_fairness_age_alone_counts() -> None:
     assert waiting.choose(Fingerprint()) == 1
 
 
-def test_what_is_out_of_date_does_not_pile_up() -> None:
+def test_outdated_heap_entries_are_removed() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(1), LINUX)
     waiting.add(JobId(2), LINUX)
@@ -147,7 +149,7 @@ def test_what_is_out_of_date_does_not_pile_up() -> None:
     assert max(map(len, lane.firsts.values())) < 100
 
 
-def test_nothing_is_left_of_projects_whose_jobs_are_gone() -> None:
+def test_entries_of_projects_without_jobs_are_removed() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(1), LINUX)
     for number in range(2, 1000):
@@ -158,7 +160,7 @@ def test_nothing_is_left_of_projects_whose_jobs_are_gone() -> None:
     assert sum(map(len, lane.firsts.values())) < 100
 
 
-def test_a_priority_that_changes_counts_at_once() -> None:
+def test_a_changed_priority_takes_effect_at_once() -> None:
     waiting = WaitingJobs()
     waiting.add(JobId(1), LINUX, since=0)
     waiting.add(JobId(2), LINUX, since=0)
@@ -170,7 +172,7 @@ def test_a_priority_that_changes_counts_at_once() -> None:
     assert len(waiting) == 2
     late = AGE_STEPS * AGE_STEP_SECONDS
     waiting.prioritize(JobId(1), -AGE_STEPS)
-    assert waiting.choose(ANY, late) == 2, "both have waited since the same time, whatever happened to their priority"
+    assert waiting.choose(ANY, late) == 2, "a changed priority does not change the waiting time"
 
 
 def test_a_place_counts_only_jobs_that_the_same_runners_could_take() -> None:
@@ -182,12 +184,14 @@ def test_a_place_counts_only_jobs_that_the_same_runners_could_take() -> None:
     only_linux = Fingerprint(tags=frozenset({"linux"}))
     place = waiting.place(JobId(3), [only_linux])
     assert place == Place(ahead=1, competing=2, level=0, running=4)
-    both = waiting.place(JobId(3), [only_linux, ANY])
-    assert both is not None
-    assert (both.ahead, both.competing) == (2, 3)
-    alone = waiting.place(JobId(3), [])
-    assert alone is not None
-    assert (alone.ahead, alone.competing) == (1, 2), "without a runner it stands among its own kind"
+    with_both_runners = waiting.place(JobId(3), [only_linux, ANY])
+    assert with_both_runners is not None
+    assert (with_both_runners.ahead, with_both_runners.competing) == (2, 3)
+    without_runner = waiting.place(JobId(3), [])
+    assert without_runner is not None
+    assert (without_runner.ahead, without_runner.competing) == (1, 2), (
+        "without a runner only jobs with the same key count"
+    )
     assert waiting.place(JobId(9), [ANY]) is None
 
 
@@ -217,8 +221,8 @@ OFFERS = st.builds(
 IDS = st.integers(1, 9).map(JobId)
 
 
-class AgainstAPlainList(RuleBasedStateMachine):
-    """The grouped queue chooses what a walk over all jobs would choose."""
+class ComparisonWithPlainList(RuleBasedStateMachine):
+    """The grouped queue chooses the same job as a search over all jobs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,17 +265,19 @@ class AgainstAPlainList(RuleBasedStateMachine):
 
     @rule(offer=OFFERS)
     def places(self, offer: Fingerprint) -> None:
-        """A job's place is the number of jobs that are taken before it when nothing else happens."""
-        foretold = {job: self.waiting.place(job, [offer], self.now) for job in self.plain}
+        """A job's place is the number of jobs that are taken before it if nothing else changes."""
+        expected_places = {job: self.waiting.place(job, [offer], self.now) for job in self.plain}
         taken = []
         while (job := self.waiting.choose(offer, self.now)) is not None:
             waiting = self.waiting.take(job)
             assert waiting
             taken.append((job, waiting))
             project = waiting.key.project_id
-            self.waiting.occupy(project, self.busy.get(project, 0) + sum(t[1].key.project_id == project for t in taken))
+            self.waiting.occupy(
+                project, self.busy.get(project, 0) + sum(entry.key.project_id == project for _, entry in taken)
+            )
         for number, (job, waiting) in enumerate(taken):
-            place = foretold[job]
+            place = expected_places[job]
             assert place
             assert (place.ahead, place.competing, place.level) == (number, len(taken), waiting.level)
         for job, waiting in taken:
@@ -288,7 +294,7 @@ class AgainstAPlainList(RuleBasedStateMachine):
                 steps, due = steps + 1, due + AGE_STEP_SECONDS
             return -(priority + steps), self.busy.get(key.project_id, 0), job
 
-        expected = min((job for job, known in self.plain.items() if fits(offer, known[0])), key=rank, default=None)
+        expected = min((job for job, (key, _, _) in self.plain.items() if fits(offer, key)), key=rank, default=None)
         assert self.waiting.choose(offer, self.now) == expected
         if expected is not None:
             alike = list(self.waiting.alike(expected, 3))
@@ -303,4 +309,4 @@ class AgainstAPlainList(RuleBasedStateMachine):
         assert all(job in self.waiting for job in self.plain)
 
 
-TestAgainstAPlainList = AgainstAPlainList.TestCase
+TestComparisonWithPlainList = ComparisonWithPlainList.TestCase

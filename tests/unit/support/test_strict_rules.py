@@ -1,4 +1,4 @@
-"""The strict server's rules: right requests pass, and each thing that is wrong is found."""
+"""Rules of the strict test server: valid requests pass, and each mistake is found."""
 
 import json
 from collections.abc import Callable
@@ -18,7 +18,7 @@ COMMON = {"user-agent": "remuda-manager 1 (CPython 3.11)", "x-request-id": "0" *
 JSON = {"content-type": "application/json"}
 PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.zip"\r\n\r\nPK\r\n--b--\r\n'
 
-RIGHT = {
+VALID = {
     "request": Call(
         "POST",
         "/api/v4/jobs/request",
@@ -70,10 +70,10 @@ def header(name: str, value: str | None) -> Callable[[Call], Call]:
     return change
 
 
-@pytest.mark.parametrize("endpoint", RIGHT)
-def test_a_right_request_is_one(endpoint: str) -> None:
-    assert rules.endpoint_of(RIGHT[endpoint]) == endpoint
-    assert rules.problems(endpoint, RIGHT[endpoint]) == []
+@pytest.mark.parametrize("endpoint", VALID)
+def test_valid_requests_have_no_problems(endpoint: str) -> None:
+    assert rules.endpoint_of(VALID[endpoint]) == endpoint
+    assert rules.problems(endpoint, VALID[endpoint]) == []
 
 
 @pytest.mark.parametrize(
@@ -118,18 +118,18 @@ def test_a_right_request_is_one(endpoint: str) -> None:
         ("download", lambda call: replace(call, query={"token": "glcbt-1"})),
     ],
 )
-def test_what_is_wrong_is_found(endpoint: str, change: Callable[[Call], Call]) -> None:
-    assert rules.problems(endpoint, change(RIGHT[endpoint]))
+def test_each_mistake_in_a_request_is_found(endpoint: str, change: Callable[[Call], Call]) -> None:
+    assert rules.problems(endpoint, change(VALID[endpoint]))
 
 
-def an_end(**changes: Any) -> dict[str, Any]:
+def final_update(**changes: Any) -> dict[str, Any]:
     checksum = f"crc32:{crc32(LOG):08x}"
     return {"state": "success", "checksum": checksum, "output": {"checksum": checksum, "bytesize": 10}} | changes
 
 
-def test_a_right_end_is_one() -> None:
-    assert rules.update_problems(an_end(), LOG, []) == []
-    failed = an_end(state="failed", failure_reason="script_failure", exit_code=1)
+def test_a_valid_final_update_has_no_problems() -> None:
+    assert rules.update_problems(final_update(), LOG, []) == []
+    failed = final_update(state="failed", failure_reason="script_failure", exit_code=1)
     assert rules.update_problems(failed, LOG, []) == []
 
 
@@ -147,10 +147,10 @@ def test_a_right_end_is_one() -> None:
         {"exit_code": 3},
     ],
 )
-def test_a_wrong_end_is_found(changes: dict[str, Any]) -> None:
-    assert rules.update_problems(an_end(**changes), LOG, ["script_failure"])
+def test_each_mistake_in_a_final_update_is_found(changes: dict[str, Any]) -> None:
+    assert rules.update_problems(final_update(**changes), LOG, ["script_failure"])
 
 
-def test_the_acceptance_says_nothing_of_a_log() -> None:
+def test_an_acceptance_must_not_describe_a_log() -> None:
     assert rules.acceptance_problems({"state": "running"}) == []
-    assert rules.acceptance_problems(an_end())
+    assert rules.acceptance_problems(final_update())

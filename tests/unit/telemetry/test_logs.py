@@ -1,4 +1,4 @@
-"""Logs: people on a terminal, JSON otherwise, ids on every line, no tokens."""
+"""The formats of log lines, and the log level."""
 
 import io
 import json
@@ -25,7 +25,7 @@ def test_without_a_terminal_each_line_is_a_json_object() -> None:
     assert line["timestamp"].endswith("Z")
 
 
-def test_text_form_is_for_reading() -> None:
+def test_the_text_format() -> None:
     out = io.StringIO()
     logs.configure(log_format="text", stream=out)
     logs.logger("cell").warning("disk is nearly full", free_bytes=12)
@@ -33,15 +33,15 @@ def test_text_form_is_for_reading() -> None:
     assert "free_bytes=12" in out.getvalue()
 
 
-@pytest.mark.parametrize(("level", "shown"), [("error", False), ("warn", False), ("info", True), ("debug", True)])
-def test_the_level_decides_what_is_shown(level: str, shown: bool) -> None:
+@pytest.mark.parametrize(("level", "is_shown"), [("error", False), ("warn", False), ("info", True), ("debug", True)])
+def test_the_level_decides_what_is_shown(level: str, is_shown: bool) -> None:
     out = io.StringIO()
     logs.configure(level=level, stream=out)
     logs.logger("cell").info("hello")
-    assert bool(out.getvalue()) is shown
+    assert bool(out.getvalue()) is is_shown
 
 
-def test_another_level_counts_from_the_next_line_on() -> None:
+def test_a_changed_level_applies_from_the_next_line_on() -> None:
     out = io.StringIO()
     logs.configure(stream=out)
     log = logs.logger("manager")

@@ -1,4 +1,4 @@
-"""What is counted, as Prometheus reads it; two services in one process count apart from each other."""
+"""Metrics in the Prometheus text format. Two services in one process count separately."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -6,8 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from remuda.telemetry.metrics import Counter, Gauge, Histogram, Registry, render
 
 
-def told(registry: Registry) -> dict[str, float]:
-    """All samples, by name and labels."""
+def read_samples(registry: Registry) -> dict[str, float]:
+    """Return all samples by name and labels."""
     families = text_string_to_metric_families(render(registry).decode())
     return {
         " ".join([sample.name, *sample.labels.values()]): sample.value
@@ -24,32 +24,32 @@ def test_each_service_has_a_registry_of_its_own() -> None:
     assert b"remuda_things_total 0.0" in render(second)
 
 
-def test_labels_tell_numbers_apart() -> None:
+def test_labels_separate_values() -> None:
     registry = Registry()
     counter = Counter("things", "Things.", ("kind",), registry=registry)
     counter.labels("a").inc()
     counter.labels("a").inc()
     counter.labels('b"\n').inc(0.5)
-    assert told(registry) == {"things_total a": 2, 'things_total b"\n': 0.5}
+    assert read_samples(registry) == {"things_total a": 2, 'things_total b"\n': 0.5}
     assert b"# HELP things_total Things.\n# TYPE things_total counter" in render(registry)
     with pytest.raises(ValueError, match="1 labels"):
         counter.labels("a", "b")
 
 
-def test_a_gauge_shows_what_is_now() -> None:
+def test_a_gauge_shows_its_current_value() -> None:
     registry = Registry()
     gauge = Gauge("level", "Level.", registry=registry)
     gauge.set(3)
     gauge.labels().inc(-1)
-    assert told(registry) == {"level": 2}
+    assert read_samples(registry) == {"level": 2}
 
 
-def test_buckets_hold_their_upper_ends() -> None:
+def test_buckets_include_their_upper_bounds() -> None:
     registry = Registry()
     histogram = Histogram("took_seconds", "Time.", ("who",), buckets=(0.5, 1, 2), registry=registry)
     for value in (0.1, 0.5, 0.6, 1, 7):
         histogram.labels("a").observe(value)
-    assert told(registry) == {
+    assert read_samples(registry) == {
         "took_seconds_bucket 0.5 a": 2,
         "took_seconds_bucket 1.0 a": 4,
         "took_seconds_bucket 2.0 a": 4,
@@ -59,7 +59,7 @@ def test_buckets_hold_their_upper_ends() -> None:
     }
 
 
-def test_what_is_read_at_a_look_is_new_at_the_next() -> None:
+def test_refreshers_run_at_each_scrape() -> None:
     registry = Registry()
     gauge = Gauge("jobs", "Jobs.", ("state",), registry=registry)
     states = iter(("waiting", "running"))
@@ -69,5 +69,5 @@ def test_what_is_read_at_a_look_is_new_at_the_next() -> None:
         gauge.labels(next(states)).set(1)
 
     registry.refreshers.append(refresh)
-    assert told(registry) == {"jobs waiting": 1}
-    assert told(registry) == {"jobs running": 1}
+    assert read_samples(registry) == {"jobs waiting": 1}
+    assert read_samples(registry) == {"jobs running": 1}

@@ -1,33 +1,33 @@
-"""What the variables of OpenTelemetry say."""
+"""Settings from the OpenTelemetry environment variables."""
 
 import pytest
 
 from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings, hide_password, is_enabled, read_otlp_settings
 
 ALL, TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
-HERE = {f"{ALL}ENDPOINT": "http://collector:4318/"}
+ENDPOINT = {f"{ALL}ENDPOINT": "http://collector:4318/"}
 
 
-def settings(**said: str) -> OtlpSettings:
-    return read_otlp_settings(HERE | said, service="remuda")
+def settings(**variables: str) -> OtlpSettings:
+    return read_otlp_settings(ENDPOINT | variables, service="remuda")
 
 
-def test_nothing_is_sent_unless_somebody_says_where() -> None:
+def test_export_is_disabled_without_an_endpoint() -> None:
     assert not is_enabled({})
     assert not is_enabled({f"{ALL}HEADERS": "a=b"})
-    assert is_enabled(HERE)
+    assert is_enabled(ENDPOINT)
     assert is_enabled({f"{TRACES}ENDPOINT": "http://x/"})
-    assert not is_enabled(HERE | {"OTEL_SDK_DISABLED": "True"})
-    assert not is_enabled(HERE | {"OTEL_TRACES_EXPORTER": "none"})
-    assert is_enabled(HERE | {"OTEL_TRACES_EXPORTER": "otlp"})
+    assert not is_enabled(ENDPOINT | {"OTEL_SDK_DISABLED": "True"})
+    assert not is_enabled(ENDPOINT | {"OTEL_TRACES_EXPORTER": "none"})
+    assert is_enabled(ENDPOINT | {"OTEL_TRACES_EXPORTER": "otlp"})
 
 
-def test_the_address_of_all_signals_gets_a_path_that_of_traces_has_one() -> None:
+def test_a_path_is_added_to_the_general_endpoint_but_not_to_that_of_traces() -> None:
     assert settings().url == "http://collector:4318/v1/traces"
     assert settings(**{f"{TRACES}ENDPOINT": "https://traces.example/in"}).url == "https://traces.example/in"
 
 
-def test_what_else_can_be_said() -> None:
+def test_other_variables() -> None:
     assert settings(
         **{
             f"{ALL}HEADERS": "api-key=a%20b, x = y ,broken,=z",
@@ -54,14 +54,14 @@ def test_what_else_can_be_said() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("ENDPOINT", "collector:4318", "no http or https address"),
+        ("ENDPOINT", "collector:4318", "not an http or https address"),
         ("PROTOCOL", "grpc", "OTEL_EXPORTER_OTLP_PROTOCOL to http/json"),
-        ("COMPRESSION", "zstd", "none of none, gzip"),
+        ("COMPRESSION", "zstd", "is not supported; use gzip or none"),
         ("TIMEOUT", "soon", "milliseconds"),
         ("TIMEOUT", "0", "milliseconds"),
     ],
 )
-def test_what_cannot_be_done(name: str, value: str, words: str) -> None:
+def test_unsupported_values_are_refused(name: str, value: str, words: str) -> None:
     with pytest.raises(OtlpError, match=words):
         settings(**{ALL + name: value})
 

@@ -1,4 +1,4 @@
-"""Spans on the wire."""
+"""Spans in the OTLP JSON format, ids, and the traceparent header."""
 
 import json
 from typing import Any
@@ -19,15 +19,15 @@ def a_span(**more: Any) -> Span:
     return Span(**values | more)
 
 
-def sent(*spans: Span) -> dict[str, Any]:
+def encode_spans(*spans: Span) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(encode(spans, resource={"service.name": "s"}, version="1"))
     return body
 
 
-def test_a_request() -> None:
+def test_an_export_request() -> None:
     attributes = {"text": "x", "number": 3, "share": 0.5, "is": True, "list": ["a"]}
     span = a_span(parent_id="00f067aa0ba902b7", kind=SERVER, attributes=attributes, error="exit status 1")
-    assert sent(span) == {
+    assert encode_spans(span) == {
         "resourceSpans": [
             {
                 "resource": {"attributes": [{"key": "service.name", "value": {"stringValue": "s"}}]},
@@ -65,20 +65,20 @@ def test_a_request() -> None:
 
 
 def test_a_span_without_parent_and_error_never_ends_before_it_began() -> None:
-    [span] = sent(a_span(ended_at=1.0))["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    [span] = encode_spans(a_span(ended_at=1.0))["resourceSpans"][0]["scopeSpans"][0]["spans"]
     assert "parentSpanId" not in span
     assert span["status"] == {}
     assert span["endTimeUnixNano"] == span["startTimeUnixNano"]
 
 
 @given(st.lists(st.text() | st.integers()))
-def test_ids_follow_from_what_they_are_about(words: list[object]) -> None:
+def test_ids_depend_only_on_their_words(words: list[object]) -> None:
     assert trace_id_of(*words) == trace_id_of(*words)
     assert (len(trace_id_of(*words)), len(span_id_of(*words))) == (32, 16)
     assert span_id_of(*words) != span_id_of(*words, "more")
 
 
-def test_a_place_in_a_trace_is_told_and_read() -> None:
+def test_a_traceparent_is_written_and_read_back() -> None:
     for is_sampled in (True, False):
         context = Context(trace_id=TRACE, span_id=SPAN, is_sampled=is_sampled)
         assert parse_traceparent(context.traceparent) == context
@@ -89,5 +89,5 @@ def test_a_place_in_a_trace_is_told_and_read() -> None:
     "text",
     ["", "x", f"00-{TRACE}-{SPAN}", f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01"],
 )
-def test_what_is_no_place(text: str) -> None:
+def test_invalid_traceparents(text: str) -> None:
     assert parse_traceparent(text) is None

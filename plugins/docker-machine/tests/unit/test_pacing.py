@@ -41,12 +41,12 @@ def test_machines_that_fail_together_are_one_failure() -> None:
 
 @given(st.lists(st.floats(min_value=0, max_value=100), min_size=1, max_size=30))
 def test_creates_are_never_faster_than_the_pauses(gaps: list[float]) -> None:
-    pace, now, begun = Pace(3, PAUSES), 0.0, []
+    pace, now, starts = Pace(3, PAUSES), 0.0, []
     for gap in gaps:
         now += gap
         if pace.may_begin(now):
-            begun.append(now)
+            starts.append(now)
             pace.note_failure("no", now=now, jitter=0.0)
-    waits = [after - before for before, after in pairwise(begun)]
+    waits = [after - before for before, after in pairwise(starts)]
     assert all(wait >= 5.0 - 1e-9 for wait in waits)
     assert all(wait >= 30.0 - 1e-9 for wait in waits[3:])

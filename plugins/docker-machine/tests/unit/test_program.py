@@ -13,8 +13,8 @@ def test_options_become_arguments() -> None:
         machine_options=("google-zone=a", "--google-preemptible"),
         machine_options_with_name=("google-tags=ci,%s",),
     )
-    words = ["--google-zone=a", "--google-preemptible", "--google-tags=ci,m1", "m1"]
-    assert create_words(config, "m1") == ["create", "--driver", "google", *words]
+    arguments = ["--google-zone=a", "--google-preemptible", "--google-tags=ci,m1", "m1"]
+    assert create_words(config, "m1") == ["create", "--driver", "google", *arguments]
 
 
 def test_crash_reports_are_off() -> None:

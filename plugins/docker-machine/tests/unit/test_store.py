@@ -16,14 +16,14 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def added(store: Store, name: str = "m", **rest: str) -> Draft:
+def add(store: Store, name: str = "m", **rest: str) -> Draft:
     [draft] = store.add([Machine(name=name, **rest)], max_size=10)  # type: ignore[arg-type]
     return draft
 
 
 def state(store: Store, name: str = "m") -> InstanceState | None:
-    seen = store.look(name)
-    return seen.state if seen else None
+    machine = store.look(name)
+    return machine.state if machine else None
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def state(store: Store, name: str = "m") -> InstanceState | None:
     ],
 )
 def test_states(store: Store, code: str | None, is_held: bool, is_deleting: bool, expected: InstanceState) -> None:
-    draft = added(store)
+    draft = add(store)
     if code is not None:
         (store.place("m") / "create.exit").write_text(f"{code}\n")
     if is_deleting:
@@ -53,7 +53,7 @@ def test_states(store: Store, code: str | None, is_held: bool, is_deleting: bool
 
 
 def test_only_one_process_has_the_lock(store: Store) -> None:
-    draft = added(store)
+    draft = add(store)
     assert store.take_lock("m") is None
     os.close(draft.lock)
     lock = store.take_lock("m")
@@ -64,19 +64,19 @@ def test_only_one_process_has_the_lock(store: Store) -> None:
 
 
 def test_each_group_has_its_own_limit(store: Store) -> None:
-    made = store.add([Machine(name=f"a{number}", owner="a") for number in range(5)], max_size=3)
-    made += store.add([Machine(name="b0", owner="b")], max_size=1)
-    made += store.add([Machine(name="b1", owner="b", group="other")], max_size=1)
-    assert [draft.machine.name for draft in made] == ["a0", "a1", "a2", "b0", "b1"]
+    drafts = store.add([Machine(name=f"a{number}", owner="a") for number in range(5)], max_size=3)
+    drafts += store.add([Machine(name="b0", owner="b")], max_size=1)
+    drafts += store.add([Machine(name="b1", owner="b", group="other")], max_size=1)
+    assert [draft.machine.name for draft in drafts] == ["a0", "a1", "a2", "b0", "b1"]
     assert store.add([Machine(name="b2", owner="b")], max_size=1) == []
-    for draft in made:
+    for draft in drafts:
         os.close(draft.lock)
 
 
 def test_prepare_clears_half_added_and_half_removed_machines(store: Store) -> None:
     for name in (".new-a", ".gone-b"):
         (store.root / "remuda" / name).mkdir()
-    os.close(added(store).lock)
+    os.close(add(store).lock)
     store.prepare()
     assert sorted(path.name for path in (store.root / "remuda").iterdir()) == [".lock", "m"]
     store.remove("m")
@@ -90,6 +90,6 @@ def test_invalid_names_are_no_machines(store: Store, name: str) -> None:
 
 
 def test_a_broken_record_has_no_owner(store: Store) -> None:
-    os.close(added(store, owner="me").lock)
+    os.close(add(store, owner="me").lock)
     (store.place("m") / "machine.json").write_text("{")
     assert [seen.machine for seen in store.look_all()] == [Machine(name="m")]

@@ -39,8 +39,8 @@ class Machine:
             )
         self._fall_asleep()
 
-    def look(self, count: int = 1) -> None:
-        """Let five seconds pass `count` times. Each time the lease is checked, and the machine stays alive."""
+    def check_lease(self, count: int = 1) -> None:
+        """Let five seconds pass `count` times. Each time launch.sh checks the lease, and the machine must survive."""
         for _ in range(count):
             self.wake()
             self._fall_asleep()
@@ -61,26 +61,26 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     machine.process.wait()
 
 
-def test_it_ends_when_its_lease_is_not_renewed(machine: Machine) -> None:
-    machine.look(1 + LEASE // 5)
+def test_a_machine_ends_when_its_lease_is_not_renewed(machine: Machine) -> None:
+    machine.check_lease(1 + LEASE // 5)
     machine.wake()
     assert machine.process.wait(60) == -9
     assert "nobody has asked for this machine for more than 15 s" in (machine.folder / "log").read_text()
 
 
 @pytest.mark.parametrize("step", [-(10**6), 10**6], ids=["behind", "ahead"])
-def test_a_changed_clock_does_not_end_it(machine: Machine, step: int) -> None:
+def test_a_changed_clock_does_not_end_the_machine(machine: Machine, step: int) -> None:
     changed_at = machine.lease.stat().st_mtime + step
     for number in range(LEASE):
         os.utime(machine.lease, (changed_at + number, changed_at + number))
-        machine.look()
-    machine.look(LEASE // 5)
+        machine.check_lease()
+    machine.check_lease(LEASE // 5)
     machine.wake()
     assert machine.process.wait(60) == -9
 
 
-def test_it_ends_at_once_when_its_lease_file_is_gone(machine: Machine) -> None:
-    machine.look()
+def test_a_machine_ends_at_once_without_its_lease_file(machine: Machine) -> None:
+    machine.check_lease()
     machine.lease.unlink()
     machine.wake()
     assert machine.process.wait(60) == -9

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.machines.debian_kernel import PACKAGE, debian_kernel
-from tests.support.machines.local_yard import on
+from tests.support.machines.local_groups import run_on_machine
 
 from remuda.fleeting import InProcess, InstanceState, Settings
 from remuda.testing.plugin_groups import wait_for_states
@@ -51,16 +51,16 @@ def image(tmp_path_factory: pytest.TempPathFactory, small_root: Path) -> Mapping
             pytest.skip(f"not installed: {program}; make packages installs it")
     kernel = debian_kernel()
     if kernel is None:
-        pytest.skip(f"the Debian package {PACKAGE} cannot be had here")
-    made = tmp_path_factory.mktemp("qemu")
-    _make_ram_disk(made, kernel)
-    _make_disk(made, small_root)
-    files = {"kernel": next(kernel.glob("boot/vmlinuz-*")), "initrd": made / "initrd", "disk": made / "disk.img"}
+        pytest.skip(f"the Debian package {PACKAGE} cannot be downloaded")
+    folder = tmp_path_factory.mktemp("qemu")
+    _make_ram_disk(folder, kernel)
+    _make_disk(folder, small_root)
+    files = {"kernel": next(kernel.glob("boot/vmlinuz-*")), "initrd": folder / "initrd", "disk": folder / "disk.img"}
     return {name: str(path) for name, path in files.items()}
 
 
-def _make_ram_disk(made: Path, kernel: Path) -> None:
-    tree = made / "ram"
+def _make_ram_disk(folder: Path, kernel: Path) -> None:
+    tree = folder / "ram"
     (tree / "modules").mkdir(parents=True)
     (tree / "bin").mkdir()
     shutil.copy(str(shutil.which("busybox")), tree / "bin" / "busybox")
@@ -72,7 +72,7 @@ def _make_ram_disk(made: Path, kernel: Path) -> None:
         shutil.copy(modules[name], tree / "modules" / f"{name}.ko")
     (tree / "init").write_text(INIT.replace("MODULES", " ".join(needed)))
     (tree / "init").chmod(0o755)
-    with (made / "initrd").open("wb") as initrd:
+    with (folder / "initrd").open("wb") as initrd:
         subprocess.run("find . | busybox cpio -o -H newc", shell=True, cwd=tree, stdout=initrd, check=True)
 
 
@@ -85,13 +85,13 @@ def _add_module(needed: dict[str, None], name: str, modules: Mapping[str, Path])
         needed[name] = None
 
 
-def _make_disk(made: Path, root: Path) -> None:
-    tree = made / "root"
+def _make_disk(folder: Path, root: Path) -> None:
+    tree = folder / "root"
     shutil.copytree(root, tree, symlinks=True)
     key = tree / "etc" / "ssh" / "ssh_host_ed25519_key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     (tree / "etc" / "shadow").write_text("root:*:1::::::\n")
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", str(tree), str(made / "disk.img"), "64M"], check=True)
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", str(tree), str(folder / "disk.img"), "64M"], check=True)
 
 
 @pytest.fixture
@@ -107,7 +107,9 @@ async def group(image: Mapping[str, str], tmp_path: Path) -> AsyncIterator[InPro
     assert os.listdir(tmp_path / "g" / "machines") == []
 
 
-async def test_a_virtual_machine_boots_and_goes(group: InProcess, image: Mapping[str, str], tmp_path: Path) -> None:
+async def test_a_virtual_machine_boots_and_is_removed(
+    group: InProcess, image: Mapping[str, str], tmp_path: Path
+) -> None:
     before = Path(image["disk"]).stat().st_mtime_ns
     assert await group.increase(1) == 1
     [name] = await wait_for_states(group, lambda states: InstanceState.CREATING not in states.values(), BOOT_SECONDS)
@@ -117,9 +119,9 @@ async def test_a_virtual_machine_boots_and_goes(group: InProcess, image: Mapping
     await group.heartbeat(name)
     info = await group.connect_info(name)
     assert info.address().startswith("127.0.0.1:")
-    printed = await on(group, name, "hostname; touch /root/mine && ls -d /root/mine; cat /proc/version")
-    assert printed.splitlines()[:2] == [name, "/root/mine"]
-    assert "cloud-amd64" in printed
+    output = await run_on_machine(group, name, "hostname; touch /root/mine && ls -d /root/mine; cat /proc/version")
+    assert output.splitlines()[:2] == [name, "/root/mine"]
+    assert "cloud-amd64" in output
     assert await group.decrease([name]) == [name]
     await wait_for_states(group, lambda states: not states)
     assert Path(image["disk"]).stat().st_mtime_ns == before

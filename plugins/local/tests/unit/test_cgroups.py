@@ -13,7 +13,7 @@ proc /proc proc rw 0 0
 VERSION_2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n"
 
 
-def test_version_1() -> None:
+def test_hierarchies_and_settings_of_version_1() -> None:
     memory, cpu, _ = mounted = hierarchies(VERSION_1, {})
     assert [(str(hierarchy.path.name), hierarchy.options) for hierarchy in mounted] == [
         ("memory", "memory"),
@@ -29,7 +29,7 @@ def test_version_1() -> None:
     assert settings(cpu, memory_bytes=0, cpus=0) == {}
 
 
-def test_version_2() -> None:
+def test_hierarchies_and_settings_of_version_2() -> None:
     [hierarchy] = hierarchies(VERSION_2, {"/sys/fs/cgroup": "cpu memory pids"})
     assert (hierarchy.path, hierarchy.options) == (Path("/sys/fs/cgroup"), "")
     assert settings(hierarchy, memory_bytes=64, cpus=0.5) == {"memory.max": "64", "cpu.max": "50000 100000"}

@@ -12,7 +12,7 @@ README = Path(__file__).parents[2] / "README.md"
 @pytest.mark.parametrize(
     ("text", "expected"), [("", 0), ("512", 512), ("64k", 65536), ("64M", 64 << 20), ("2g", 2 << 30)]
 )
-def test_memory(text: str, expected: int) -> None:
+def test_units_of_memory(text: str, expected: int) -> None:
     assert Config(memory=text).memory_bytes == expected
 
 

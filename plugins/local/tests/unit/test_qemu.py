@@ -16,17 +16,17 @@ def test_user_data_of_cloud_init() -> None:
     assert data["ssh_keys"] == {"ed25519_private": key.decode(), "ed25519_public": public_half(key)}
 
 
-def test_the_command() -> None:
+def test_the_qemu_command_line() -> None:
     config = Config(kind="qemu", memory="2g", cpus=2, qemu=QemuConfig(disk="/d.img", kernel="/k", restrict=True))
-    environment, words = command(config, "g-1", Path("/f"), port=20_001)
+    environment, arguments = command(config, "g-1", Path("/f"), port=20_001)
     assert environment == {"TMPDIR": "/f"}
-    assert words[words.index("-m") + 1 : words.index("-m") + 4] == ["2048M", "-smp", "2"]
-    assert "file=/d.img,format=qcow2,if=virtio,snapshot=on" in words
-    assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:20001-:22" in words
-    assert words[words.index("-kernel") + 1] == "/k"
-    assert "-initrd" not in words
+    assert arguments[arguments.index("-m") + 1 : arguments.index("-m") + 4] == ["2048M", "-smp", "2"]
+    assert "file=/d.img,format=qcow2,if=virtio,snapshot=on" in arguments
+    assert "user,id=net0,restrict=on,hostfwd=tcp:127.0.0.1:20001-:22" in arguments
+    assert arguments[arguments.index("-kernel") + 1] == "/k"
+    assert "-initrd" not in arguments
 
 
-def test_taken_ports_are_not_chosen() -> None:
-    taken = set(PORTS[:5000])
-    assert free_port(taken) in PORTS[5000:]
+def test_ports_in_use_are_not_chosen() -> None:
+    used = set(PORTS[:5000])
+    assert free_port(used) in PORTS[5000:]

@@ -41,11 +41,11 @@ def test_a_machine_lives_as_long_as_its_lock_is_held(store: Store) -> None:
     [(name, lock)] = add(store).items()
     assert store.take_lock(name) is None
     assert [seen.state for seen in store.look_all()] == [InstanceState.CREATING]
-    heir = os.dup(lock)
+    duplicate = os.dup(lock)
     os.close(lock)
     store.mark(name, "up")
     assert [seen.state for seen in store.look_all()] == [InstanceState.RUNNING]
-    os.close(heir)
+    os.close(duplicate)
     seen = store.look(name)
     assert seen is not None
     assert (seen.state, seen.machine) == (InstanceState.DELETED, Machine(id=name, owner="me", created_at=5.0))
@@ -57,9 +57,9 @@ def test_dead_machines_do_not_count_for_max_size(store: Store) -> None:
     assert add(store, 1, max_size=3) == {}
     for lock in locks.values():
         os.close(lock)
-    more = add(store, 2, max_size=3)
-    assert len(more) == 2
-    for lock in more.values():
+    new_locks = add(store, 2, max_size=3)
+    assert len(new_locks) == 2
+    for lock in new_locks.values():
         os.close(lock)
 
 
@@ -67,10 +67,10 @@ def test_a_removed_machine_has_no_files_and_cannot_be_marked(store: Store) -> No
     [(name, lock)] = add(store).items()
     (store.place(name) / "disk" / "deep").mkdir(parents=True)
     os.close(lock)
-    taken = store.take_lock(name)
-    assert taken is not None
+    second_lock = store.take_lock(name)
+    assert second_lock is not None
     store.remove(name)
-    os.close(taken)
+    os.close(second_lock)
     store.mark(name, "up")
     assert (store.look(name), store.look_all()) == (None, [])
     with pytest.raises(FileNotFoundError):
@@ -86,7 +86,7 @@ def test_prepare_clears_half_added_and_half_removed_machines(store: Store) -> No
     (machines / ".gone-g-2" / "lock").touch()
     store.place(name).rename(machines / ".gone-g-3")
     store.prepare()
-    assert os.listdir(machines) == [".gone-g-3"], "its lock is held, so a process works on it"
+    assert os.listdir(machines) == [".gone-g-3"], "a process holds the lock of this machine"
     os.close(lock)
     store.prepare()
     assert os.listdir(machines) == []

@@ -24,23 +24,23 @@ from remuda.fleeting.conformance import Outcome, Trial, try_out
 from remuda.fleeting.host import HostedGroup
 
 PROGRAM = Path(sys.executable).parent / "fleeting-plugin-static"
-both = pytest.mark.parametrize("how", ["in process", "hosted"])
+both = pytest.mark.parametrize("kind", ["in process", "hosted"])
 Group = InProcess | HostedGroup
-Make = Callable[..., Awaitable[Group]]
+MakeGroup = Callable[..., Awaitable[Group]]
 RUNNING, DELETED = InstanceState.RUNNING, InstanceState.DELETED
 
 
-def a_list(address: str, *names: str) -> dict[str, Any]:
+def machine_list(address: str, *names: str) -> dict[str, Any]:
     return {name: {"internal_addr": address, "username": name} for name in names}
 
 
-def machine(instance: str) -> str:
+def machine_of(instance: str) -> str:
     return instance.rpartition("-")[0]
 
 
 @both
-async def test_init_returns_id_size_and_capabilities(make: Make, address: str, how: str) -> None:
-    group = await make(how, instances=a_list(address, "a", "b"), name="lab")
+async def test_init_returns_id_size_and_capabilities(make: MakeGroup, address: str, kind: str) -> None:
+    group = await make(kind, instances=machine_list(address, "a", "b"), name="lab")
     assert group.info is not None
     assert (group.info.id, group.info.max_size, group.info.version) == ("static/lab", 2, "0.1.0")
     assert group.info.capabilities == {"heartbeat", "remuda.stats", "remuda.recover"}
@@ -48,38 +48,38 @@ async def test_init_returns_id_size_and_capabilities(make: Make, address: str, h
 
 
 @both
-async def test_machines_are_handed_out_and_put_back(make: Make, address: str, how: str) -> None:
-    group = await make(how, instances=a_list(address, "a", "b", "c"))
+async def test_machines_are_handed_out_and_put_back(make: MakeGroup, address: str, kind: str) -> None:
+    group = await make(kind, instances=machine_list(address, "a", "b", "c"))
     assert await group.increase(2) == 2
-    one, other = await group.update()
-    assert sorted([machine(one), machine(other)]) == ["a", "b"]
-    for name in (one, other):
+    instance, other_instance = await group.update()
+    assert sorted([machine_of(instance), machine_of(other_instance)]) == ["a", "b"]
+    for name in (instance, other_instance):
         await group.heartbeat(name)
         assert (await group.connect_info(name)).address() == address
     assert await group.increase(5) == 1
     assert await group.increase(1) == 0
-    assert await group.decrease([one, "nobody"]) == [one, "nobody"]
-    assert (await group.update())[one] is DELETED
-    assert one not in await group.update()
+    assert await group.decrease([instance, "nobody"]) == [instance, "nobody"]
+    assert (await group.update())[instance] is DELETED
+    assert instance not in await group.update()
     with pytest.raises(PermanentError, match="it was given back, or never handed out"):
-        await group.connect_info(one)
-    # The machine comes again under another id, so that a late call for the old one does no harm.
+        await group.connect_info(instance)
+    # The machine gets a new id when it is handed out again, so that a late call with the old id does no harm.
     assert await group.increase(1) == 1
-    again = next(name for name in await group.update() if machine(name) == machine(one))
-    assert again != one
-    await group.decrease([one])
-    assert again in await group.update()
+    new_instance = next(name for name in await group.update() if machine_of(name) == machine_of(instance))
+    assert new_instance != instance
+    await group.decrease([instance])
+    assert new_instance in await group.update()
 
 
 @both
-async def test_a_new_process_returns_the_same_instances(make: Make, address: str, how: str) -> None:
+async def test_a_new_process_returns_the_same_instances(make: MakeGroup, address: str, kind: str) -> None:
     began = time.time()
-    first = await make(how, instances=a_list(address, "a", "b"))
+    first = await make(kind, instances=machine_list(address, "a", "b"))
     assert await first.increase(1) == 1
-    shown = await first.update()
+    states = await first.update()
     await first.close()
-    second = await make(how, instances=a_list(address, "a", "b"))
-    assert await second.update() == shown
+    second = await make(kind, instances=machine_list(address, "a", "b"))
+    assert await second.update() == states
     assert await second.increase(2) == 1
     tags = await second.recover()
     assert {tag.instance for tag in tags} == set(await second.update())
@@ -87,9 +87,9 @@ async def test_a_new_process_returns_the_same_instances(make: Make, address: str
     assert all(began - 1 <= (tag.created_at or 0) <= time.time() + 1 for tag in tags)
 
 
-async def test_a_machine_is_never_handed_out_twice(make: Make, address: str) -> None:
-    mine = await make(instances=a_list(address, "a", "b"))
-    theirs = await make(instances=a_list(address, "a", "b"), settings=Settings(owner="s_2/1"))
+async def test_a_machine_is_never_handed_out_twice(make: MakeGroup, address: str) -> None:
+    mine = await make(instances=machine_list(address, "a", "b"))
+    theirs = await make(instances=machine_list(address, "a", "b"), settings=Settings(owner="s_2/1"))
     assert await mine.increase(1) == 1
     assert (await theirs.stats()).quota == 1
     counts = await asyncio.gather(mine.increase(2), theirs.increase(2))
@@ -102,60 +102,62 @@ async def test_a_machine_is_never_handed_out_twice(make: Make, address: str) -> 
     assert await mine.update() == {}
 
 
-async def test_two_configurations_may_use_the_same_name_for_different_machines(make: Make, address: str) -> None:
-    mine = await make(instances=a_list(address, "a"))
+async def test_two_configurations_may_use_the_same_name_for_different_machines(make: MakeGroup, address: str) -> None:
+    mine = await make(instances=machine_list(address, "a"))
     host = address.replace("127.0.0.1", "localhost")
-    theirs = await make(instances=a_list(host, "a"), settings=Settings(owner="s_2/1"))
+    theirs = await make(instances=machine_list(host, "a"), settings=Settings(owner="s_2/1"))
     assert [await mine.increase(1), await theirs.increase(1)] == [1, 1]
 
 
 async def test_a_silent_machine_is_unhealthy_and_not_handed_out(
-    make: Make, server: asyncio.Server, address: str, caplog: pytest.LogCaptureFixture
+    make: MakeGroup, server: asyncio.Server, address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     silent = {"internal_addr": "127.0.0.1:1"}
-    group = await make(instances={"dead": silent} | a_list(address, "a"))
+    group = await make(instances={"dead": silent} | machine_list(address, "a"))
     assert await group.increase(2) == 1
     assert "not handing out machines that do not answer: dead" in caplog.text
     with pytest.raises(TemporaryError, match="no machine that is free answers: dead"):
         await group.increase(1)
-    [one] = await group.update()
+    [instance] = await group.update()
     server.close()
-    with pytest.raises(UnhealthyError, match=f"{one} does not answer at {address}"):
-        await group.heartbeat(one)
+    with pytest.raises(UnhealthyError, match=f"{instance} does not answer at {address}"):
+        await group.heartbeat(instance)
 
 
-async def test_one_of_two_addresses_is_enough(make: Make, address: str) -> None:
+async def test_one_of_two_addresses_is_enough(make: MakeGroup, address: str) -> None:
     group = await make(instances={"a": {"internal_addr": "127.0.0.1:1", "external_addr": address}})
     assert await group.increase(1) == 1
-    [one] = await group.update()
-    await group.heartbeat(one)
-    assert (await group.connect_info(one)).address(use_external=True) == address
+    [instance] = await group.update()
+    await group.heartbeat(instance)
+    assert (await group.connect_info(instance)).address(use_external=True) == address
 
 
-async def test_the_machine_that_came_back_last_is_handed_out_last(make: Make, address: str) -> None:
-    group = await make(instances=a_list(address, "a", "b"))
+async def test_the_machine_that_was_returned_last_is_handed_out_last(make: MakeGroup, address: str) -> None:
+    group = await make(instances=machine_list(address, "a", "b"))
     machines = []
     for _ in range(4):
         await group.increase(1)
-        [one] = [name for name, state in (await group.update()).items() if state is RUNNING]
-        await group.decrease([one])
-        machines.append(machine(one))
+        [instance] = [name for name, state in (await group.update()).items() if state is RUNNING]
+        await group.decrease([instance])
+        machines.append(machine_of(instance))
     assert machines == ["a", "b", "a", "b"]
 
 
 async def test_login_settings_of_a_machine_replace_those_of_the_connector(
-    make: Make, address: str, tmp_path: Path
+    make: MakeGroup, address: str, tmp_path: Path
 ) -> None:
     (tmp_path / "key").write_bytes(b"its own key")
-    own = {"username": "ci", "key_path": str(tmp_path / "key")}
-    instances = {"a": own, "b": {"username": "ci", "password": "pass"}, "c": {}}
+    key_login = {"username": "ci", "key_path": str(tmp_path / "key")}
+    instances = {"a": key_login, "b": {"username": "ci", "password": "pass"}, "c": {}}
     connector = Connector(username="root", password="general", key=b"general key", keepalive_seconds=7)
     group = await make(
         instances={name: {"internal_addr": address} | login for name, login in instances.items()},
         settings=Settings(connector=connector),
     )
     assert await group.increase(3) == 3
-    connectors = {machine(one): (await group.connect_info(one)).connector for one in await group.update()}
+    connectors = {
+        machine_of(instance): (await group.connect_info(instance)).connector for instance in await group.update()
+    }
     logins = {name: (login.username, login.password, login.key) for name, login in connectors.items()}
     assert logins == {
         "a": ("ci", "", b"its own key"),
@@ -167,19 +169,19 @@ async def test_login_settings_of_a_machine_replace_those_of_the_connector(
     }
 
 
-async def test_a_machine_that_is_not_configured_any_more_can_be_put_back(make: Make, address: str) -> None:
-    first = await make(instances=a_list(address, "a"))
+async def test_a_machine_that_is_not_configured_any_more_can_be_put_back(make: MakeGroup, address: str) -> None:
+    first = await make(instances=machine_list(address, "a"))
     await first.increase(1)
-    group = await make(instances=a_list(address, "b"))
-    [one] = await group.update()
+    group = await make(instances=machine_list(address, "b"))
+    [instance] = await group.update()
     with pytest.raises(UnhealthyError, match=r"a, the machine of a-.*, is not in instances any more"):
-        await group.heartbeat(one)
-    assert await group.decrease([one]) == [one]
-    assert await group.update() == {one: DELETED}
+        await group.heartbeat(instance)
+    assert await group.decrease([instance]) == [instance]
+    assert await group.update() == {instance: DELETED}
 
 
 @pytest.mark.parametrize(
-    ("config", "text"),
+    ("config", "message"),
     [
         ({}, "instances is empty: list the machines"),
         ({"instances": {"a": {}}}, "instances.a has neither internal_addr nor external_addr"),
@@ -191,19 +193,19 @@ async def test_a_machine_that_is_not_configured_any_more_can_be_put_back(make: M
         ({"instanced": {}}, "did you mean instances"),
     ],
 )
-async def test_a_wrong_setting_is_named(make: Make, config: dict[str, Any], text: str) -> None:
-    with pytest.raises(PermanentError, match=text):
+async def test_error_messages_for_wrong_settings(make: MakeGroup, config: dict[str, Any], message: str) -> None:
+    with pytest.raises(PermanentError, match=message):
         await make(**config)
 
 
-async def test_an_unknown_protocol_is_named(make: Make, address: str) -> None:
+async def test_an_unknown_protocol_is_refused(make: MakeGroup, address: str) -> None:
     settings = Settings(connector=Connector(protocol="telnet"))
     with pytest.raises(PermanentError, match="protocol = 'telnet'"):
-        await make(instances=a_list(address, "a"), settings=settings)
+        await make(instances=machine_list(address, "a"), settings=settings)
 
 
 async def test_it_passes_the_conformance_suite(address: str, tmp_path: Path) -> None:
-    config = {"instances": a_list(address, "a", "b"), "folder": str(tmp_path / "state")}
+    config = {"instances": machine_list(address, "a", "b"), "folder": str(tmp_path / "state")}
     trial = Trial(program=str(PROGRAM), config=config, end_seconds=30.0)
     results = [result async for result in try_out(trial)]
     assert results
@@ -211,5 +213,5 @@ async def test_it_passes_the_conformance_suite(address: str, tmp_path: Path) -> 
 
 
 def test_the_program_prints_its_schema() -> None:
-    printed = subprocess.run([str(PROGRAM), "schema"], capture_output=True, text=True, check=True).stdout
-    assert set(json.loads(printed)["$defs"]["Config"]["properties"]) == {"instances", "name", "folder"}
+    output = subprocess.run([str(PROGRAM), "schema"], capture_output=True, text=True, check=True).stdout
+    assert set(json.loads(output)["$defs"]["Config"]["properties"]) == {"instances", "name", "folder"}

@@ -14,7 +14,7 @@ from remuda_plugin_static.reach import parse_address
         ("[fe80::1]:2222", ("fe80::1", 2222)),
     ],
 )
-def test_addresses(address: str, expected: tuple[str, int]) -> None:
+def test_host_and_port_of_addresses(address: str, expected: tuple[str, int]) -> None:
     assert parse_address(address, 22) == expected
 
 

@@ -1,11 +1,11 @@
-"""A server that checks every request of a manager to the letter, and fails the test for whatever was wrong."""
+"""Fixtures: a strict GitLab that checks every request of a manager, and fails the test for each violation."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from tests.support.runners.strict_gitlab import StrictGitLab
-from tests.support.runners.strict_playbook import Playbook
+from tests.support.runners.strict_scenario import Scenario
 
 from remuda.manager.polling import poller
 from remuda.manager.polling.features import runner_info
@@ -22,10 +22,10 @@ async def gitlab() -> AsyncIterator[StrictGitLab]:
 
 
 @pytest.fixture
-async def book(tmp_path: Path, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Playbook]:
-    monkeypatch.setattr(poller, "YOUNG_SECONDS", 0.1)  # else every drain takes two seconds
+async def scenario(tmp_path: Path, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Scenario]:
+    monkeypatch.setattr(poller, "YOUNG_SECONDS", 0.1)  # otherwise every drain takes two seconds
     environment = FakeEnvironment(tmp_path)
-    playbook = Playbook(tmp_path, gitlab, environment)
-    yield playbook
-    await playbook.bench.close()
+    scenario = Scenario(tmp_path, gitlab, environment)
+    yield scenario
+    await scenario.harness.close()
     await environment.remove()

@@ -1,17 +1,15 @@
-"""Every answer to the files of a job; a real agent makes these calls."""
+"""The server's answers to uploads and downloads of artifacts by a real agent."""
 
 import re
 
 import pytest
-from tests.support.runners.strict_gitlab import CUT, Planned, StrictGitLab, StrictJob, answer
-from tests.support.runners.strict_playbook import Playbook
+from tests.support.runners.strict_gitlab import CUT, PlannedAnswer, StrictGitLab, StrictJob, answer
+from tests.support.runners.strict_scenario import Scenario
 
 
 class TestArtifacts:
-    """With a real agent, whose steps make these calls."""
-
-    async def ran(self, book: Playbook, *planned: Planned) -> StrictJob:
-        gitlab = book.gitlab
+    async def run_job(self, scenario: Scenario, *planned: PlannedAnswer) -> StrictJob:
+        gitlab = scenario.gitlab
         gitlab.plan("upload", *planned)
         artifacts = [
             {
@@ -23,9 +21,9 @@ class TestArtifacts:
                 "artifact_format": "zip",
             }
         ]
-        async with book.bench.manager():
+        async with scenario.harness.manager():
             job = await gitlab.enqueue("echo content > file", artifacts=artifacts)
-            await book.until_closed(job)
+            await scenario.until_closed(job)
         return job
 
     @pytest.mark.parametrize(
@@ -40,8 +38,8 @@ class TestArtifacts:
         ],
         ids=["201", "503", "429", "500", "307", "cut"],
     )
-    async def test_files_arrive(self, book: Playbook, planned: list[Planned]) -> None:
-        job = await self.ran(book, *planned)
+    async def test_artifacts_are_uploaded(self, scenario: Scenario, planned: list[PlannedAnswer]) -> None:
+        job = await self.run_job(scenario, *planned)
         assert job.status == "success", bytes(job.trace).decode()
         query, name, content = job.files[-1]
         assert query["artifact_type"] == "archive"
@@ -49,13 +47,13 @@ class TestArtifacts:
         assert content.startswith(b"PK")
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404, 413])
-    async def test_a_refusal_is_final_and_fails_the_job(self, book: Playbook, status: int) -> None:
-        job = await self.ran(book, answer(status, b'{"message": "because"}', Content_Type="application/json"))
+    async def test_a_refused_upload_fails_the_job(self, scenario: Scenario, status: int) -> None:
+        job = await self.run_job(scenario, answer(status, b'{"message": "because"}', Content_Type="application/json"))
         assert (job.status, job.files) == ("failed", [])
         assert re.search(rb"because|too large for this server", bytes(job.trace))
 
-    async def test_the_next_job_gets_them(self, book: Playbook, gitlab: StrictGitLab) -> None:
-        first = await self.ran(book)
+    async def test_the_next_job_downloads_them(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
+        first = await self.run_job(scenario)
         dependency = {
             "id": first.id,
             "name": "first",
@@ -63,8 +61,8 @@ class TestArtifacts:
             "artifacts_file": {"filename": "things.zip", "size": 1},
         }
         gitlab.plan("download", answer(500))
-        async with book.bench.manager():
+        async with scenario.harness.manager():
             job = await gitlab.enqueue("cat file", dependencies=[dependency])
-            await book.until_closed(job)
+            await scenario.until_closed(job)
         assert job.status == "success", bytes(job.trace).decode()
         assert b"content" in bytes(job.trace)

@@ -1,8 +1,8 @@
-"""Every answer to a request for a job, and that the job comes in the end."""
+"""The server's answers to a job request; the manager always gets the job in the end."""
 
 import pytest
-from tests.support.runners.strict_gitlab import CUT, SILENCE, Planned, StrictGitLab, StrictJob, answer
-from tests.support.runners.strict_playbook import Expected, Playbook
+from tests.support.runners.strict_gitlab import CUT, NO_ANSWER, PlannedAnswer, StrictGitLab, StrictJob, answer
+from tests.support.runners.strict_scenario import Scenario, ViolationsExcept
 
 from remuda.wire import runner_client
 
@@ -41,54 +41,53 @@ class TestRequests:
         ],
         ids=lambda planned: f"{planned.status}{planned.headers.get('Retry-After', '')}{planned.body[:9].decode()}",
     )
-    async def test_whatever_the_answer_is_the_job_comes_in_the_end(
-        self, book: Playbook, gitlab: StrictGitLab, planned: Planned
+    async def test_the_job_is_received_after_any_answer(
+        self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer
     ) -> None:
         job = await gitlab.enqueue("true")
         gitlab.plan("request", planned)
         if planned.body == b'{"id": 1, "token": "x"}':
             gitlab.jobs[1] = StrictJob(id=1, payload=job.payload, status="canceled")
             gitlab.plan("update", answer(403))
-            gitlab.violations = Expected(gitlab.violations, "token 'x'")  # it is refused with the token that came
-        async with book.manager():
-            await book.play(job)
+            # The manager refuses the job with the token that it received.
+            gitlab.violations = ViolationsExcept(gitlab.violations, "token 'x'")
+        async with scenario.manager():
+            await scenario.play(job)
         assert gitlab.statuses["request"][0] == planned.status
         assert job.status == "success"
 
     async def test_a_redirect_on_the_same_server_is_followed_with_the_body(
-        self, book: Playbook, gitlab: StrictGitLab
+        self, scenario: Scenario, gitlab: StrictGitLab
     ) -> None:
         gitlab.plan("request", answer(307, Location="/api/v4/jobs/request"))
         gitlab.plan("update", answer(308, Location=f"{gitlab.url}/api/v4/jobs/501"))
-        async with book.manager():
+        async with scenario.manager():
             job = await gitlab.enqueue("true")
-            await book.play(job)
+            await scenario.play(job)
         assert job.status == "success"
 
-    async def test_a_server_that_says_nothing_is_given_up_and_asked_again(
-        self, book: Playbook, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch
+    async def test_a_request_without_an_answer_times_out_and_is_repeated(
+        self, scenario: Scenario, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(runner_client, "POLL_TIMEOUT_SECONDS", 0.2)
-        gitlab.plan("request", SILENCE)
+        gitlab.plan("request", NO_ANSWER)
         job = await gitlab.enqueue("true")
-        async with book.manager():
-            await book.play(job)
+        async with scenario.manager():
+            await scenario.play(job)
         assert gitlab.statuses["request"][:2] == [0, 201]
 
-    async def test_refusals_one_after_the_other_are_no_hours_silence(
-        self, book: Playbook, gitlab: StrictGitLab
-    ) -> None:
+    async def test_requests_continue_after_several_refusals(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         gitlab.plan("request", answer(403), answer(403), answer(403))
-        async with book.manager():
+        async with scenario.manager():
             job = await gitlab.enqueue("true")
-            await book.play(job)
+            await scenario.play(job)
         assert gitlab.statuses["request"][:3] == [403, 403, 403]
 
-    async def test_the_cursor_is_that_of_the_last_answer_of_any_kind(
-        self, book: Playbook, gitlab: StrictGitLab
+    async def test_the_cursor_is_that_of_the_last_answer_of_any_endpoint(
+        self, scenario: Scenario, gitlab: StrictGitLab
     ) -> None:
-        async with book.manager():
+        async with scenario.manager():
             job = await gitlab.enqueue("true")
             gitlab.plan("update", answer(200, X_GitLab_Last_Update="fresh"))
-            await book.play(job)
+            await scenario.play(job)
             await gitlab.until(lambda: len(gitlab.statuses["request"]) >= 1)

@@ -1,4 +1,4 @@
-"""The strict server itself."""
+"""The strict GitLab detects requests with a mistake."""
 
 import re
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 from tests.support.runners.strict_gitlab import RUNNER_TOKEN, StrictGitLab
-from tests.support.runners.strict_playbook import LOG, Playbook
+from tests.support.runners.strict_scenario import LOG, Scenario
 
 from remuda.wire import runner_server
 
 
-class TestTheServer:
-    """A manager that does one thing wrong does not get away with it."""
+class TestViolations:
+    """Each method changes one kind of request; the server has to report it."""
 
     @staticmethod
     def wrong_range(call: dict[str, Any]) -> None:
@@ -21,7 +21,7 @@ class TestTheServer:
             call["headers"]["Content-Range"] = f"{start}-{int(end) + 1}"
 
     @staticmethod
-    def wrong_place(call: dict[str, Any]) -> None:
+    def wrong_offset(call: dict[str, Any]) -> None:
         if call["method"] == "PATCH":
             call["headers"]["Content-Range"] = f"7-{6 + len(call['body'])}"
 
@@ -36,7 +36,7 @@ class TestTheServer:
             call["body"].output.checksum = call["body"].checksum = "crc32:00000000"
 
     @staticmethod
-    def one_id(call: dict[str, Any]) -> None:
+    def repeated_request_id(call: dict[str, Any]) -> None:
         call["request_id"] = "0" * 32
 
     @staticmethod
@@ -46,35 +46,39 @@ class TestTheServer:
             call["body"].info = msgspec.structs.replace(call["body"].info, features=features)
 
     @pytest.mark.parametrize(
-        ("twist", "found"),
+        ("mistake", "violation"),
         [
             ("wrong_range", "Content-Range '0-11' of 11 bytes"),
-            ("wrong_place", "begins at 7, wanted is 0"),
-            ("wrong_header", "which token goes in which header"),
+            ("wrong_offset", "begins at 7, expected is 0"),
+            ("wrong_header", "must have job-token and not runner-token"),
             ("wrong_checksum", "is wrong"),
-            ("one_id", "the id of a call that was answered is used again"),
-            ("other_features", "other features than the manager has"),
+            ("repeated_request_id", "the request id of an answered call is used again"),
+            ("other_features", "the features differ from those of the manager"),
         ],
     )
-    async def test_it_finds_what_is_wrong(
-        self, book: Playbook, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch, twist: str, found: str
+    async def test_a_mistake_is_reported(
+        self, scenario: Scenario, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch, mistake: str, violation: str
     ) -> None:
-        right = runner_server.Server.call
+        original_call = runner_server.Server.call
 
-        async def twisted(server: runner_server.Server, method: str, path: str, **call: Any) -> runner_server.Response:
+        async def call_with_mistake(
+            server: runner_server.Server, method: str, path: str, **call: Any
+        ) -> runner_server.Response:
             changed = {"method": method, "path": path} | call
-            getattr(self, twist)(changed)
-            return await right(server, changed.pop("method"), changed.pop("path"), **changed)
+            getattr(self, mistake)(changed)
+            return await original_call(server, changed.pop("method"), changed.pop("path"), **changed)
 
-        monkeypatch.setattr(runner_server.Server, "call", twisted)
-        async with book.manager():
+        monkeypatch.setattr(runner_server.Server, "call", call_with_mistake)
+        async with scenario.manager():
             job = await gitlab.enqueue("true")
-            key = await book.environment.agent.job()
-            await book.environment.agent.write(key, LOG)
+            key = await scenario.environment.agent.job()
+            await scenario.environment.agent.write(key, LOG)
             await gitlab.until(lambda: gitlab.statuses["trace"])
-            monkeypatch.setattr(runner_server.Server, "call", right if twist == "wrong_place" else twisted)
-            await book.environment.agent.end(key)
-            await book.until_closed(job)
-        with pytest.raises(AssertionError, match=re.escape(found)):
+            monkeypatch.setattr(
+                runner_server.Server, "call", original_call if mistake == "wrong_offset" else call_with_mistake
+            )
+            await scenario.environment.agent.end(key)
+            await scenario.until_closed(job)
+        with pytest.raises(AssertionError, match=re.escape(violation)):
             gitlab.check()
         gitlab.violations.clear()

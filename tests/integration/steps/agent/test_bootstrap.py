@@ -1,4 +1,4 @@
-"""Placing the agent: the file runs where it is put, is left alone when it is there, and may be put there by many."""
+"""`bootstrap` installs the agent at a path: it keeps a current agent and replaces other files."""
 
 import asyncio
 import os
@@ -15,44 +15,44 @@ from remuda.wire.agent_client import JobStart
 
 def bootstrap(*arguments: str | Path, program: tuple[str, ...] = PROGRAM, path: str = "") -> tuple[int, str, str]:
     env = os.environ | ({"PATH": path} if path else {})
-    done = subprocess.run([*program, "bootstrap", *arguments], capture_output=True, text=True, env=env, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stdout.strip(), done.stderr.strip()
+    process = subprocess.run([*program, "bootstrap", *arguments], capture_output=True, text=True, env=env, check=False)
+    assert "Traceback" not in process.stderr
+    return process.returncode, process.stdout.strip(), process.stderr.strip()
 
 
-async def test_it_places_an_agent_that_runs_jobs(tmp_path: Path) -> None:
+async def test_bootstrap_installs_an_agent_that_runs_jobs(tmp_path: Path) -> None:
     file = tmp_path / "new folder" / "remuda-agent"
-    code, said, _ = bootstrap(file)
+    code, message, _ = bootstrap(file)
     assert code == 0
-    assert said.startswith(f"{file}: remuda-agent ")
-    assert " zipapp " in said
+    assert message.startswith(f"{file}: remuda-agent ")
+    assert " zipapp " in message
     assert file.stat().st_mode & 0o777 == 0o755
-    before = file.stat().st_ino
-    assert bootstrap(file)[1].endswith("(was there)")
-    assert file.stat().st_ino == before
+    inode = file.stat().st_ino
+    assert bootstrap(file)[1].endswith("(already installed)")
+    assert file.stat().st_ino == inode
     async with AgentProcess(tmp_path / "data", program=(str(file),)) as agent:
         await agent.start()
         job = JobStart(id="1", work_dir=str(tmp_path / "w"), steps=steps_text({"name": "a", "script": "echo ok"}))
         assert (await run_job(agent, job)).lines == [b"ok"]
 
 
-def test_by_the_command_line_of_remuda(tmp_path: Path) -> None:
+def test_bootstrap_by_the_remuda_command(tmp_path: Path) -> None:
     file = tmp_path / "agent"
     assert bootstrap(file, program=(str(Path(sys.executable).with_name("remuda")), "agent"))[0] == 0
-    assert bootstrap(file)[1].endswith("(was there)")
+    assert bootstrap(file)[1].endswith("(already installed)")
 
 
-def test_from_the_packed_file_it_places_that(tmp_path: Path) -> None:
+def test_a_packed_agent_installs_itself(tmp_path: Path) -> None:
     packed = tmp_path / "packed.pyz"
     pack(packed)
     file = tmp_path / "agent"
     assert bootstrap(file, program=(sys.executable, str(packed)))[0] == 0
     assert file.read_bytes().partition(b"\n")[2] == packed.read_bytes().partition(b"\n")[2]
-    # The one that is there is recognized, whoever offers the same.
-    assert bootstrap(file)[1].endswith("(was there)")
+    # The installed agent is recognized, whichever form of the agent runs bootstrap.
+    assert bootstrap(file)[1].endswith("(already installed)")
 
 
-def test_something_else_in_its_place_is_replaced(tmp_path: Path) -> None:
+def test_another_file_at_the_path_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "agent"
     file.write_text("#!/bin/sh\necho remuda-agent 0.0.1 protocol 1 zipapp 123\n")
     file.chmod(0o755)
@@ -61,35 +61,35 @@ def test_something_else_in_its_place_is_replaced(tmp_path: Path) -> None:
     assert b"PK" in file.read_bytes()
 
 
-def test_through_a_command_as_ssh_is(tmp_path: Path) -> None:
-    """The command gets a command line; its stderr and exit code are told."""
+def test_bootstrap_through_a_command_such_as_ssh(tmp_path: Path) -> None:
+    """The command gets a command line; its stderr and exit code are reported."""
     file = tmp_path / "it's $HOME" / "agent"
     assert bootstrap("--through", "env THERE=1 sh -c", file)[0] == 0
     assert file.exists()
-    code, _, said = bootstrap("--through", "sh -c 'echo no route to host >&2; exit 255'", file)
+    code, _, message = bootstrap("--through", "sh -c 'echo no route to host >&2; exit 255'", file)
     assert code == 1
-    assert "exit code 255" in said
-    assert "no route to host" in said
+    assert "exit code 255" in message
+    assert "no route to host" in message
 
 
-def test_a_machine_without_python_gets_the_frozen_one_or_an_error(tmp_path: Path) -> None:
+def test_a_machine_without_python_needs_a_frozen_agent(tmp_path: Path) -> None:
     for name in ("sh", "uname", "mkdir", "cat", "chmod", "mv", "rm"):
         (tmp_path / name).symlink_to(f"/bin/{name}")
-    there = f"env -i PATH={tmp_path} /bin/sh -c"
-    code, _, said = bootstrap("--through", there, tmp_path / "agent")
+    machine = f"env -i PATH={tmp_path} /bin/sh -c"
+    code, _, message = bootstrap("--through", machine, tmp_path / "agent")
     assert code == 1
-    assert "no Python 3.11 or newer" in said
-    assert "--frozen" in said
-    code, _, said = bootstrap("--through", there, "--frozen", __file__, tmp_path / "agent")
+    assert "no Python 3.11 or newer" in message
+    assert "--frozen" in message
+    code, _, message = bootstrap("--through", machine, "--frozen", __file__, tmp_path / "agent")
     assert code == 1
-    assert "is not a frozen agent" in said
-    # An executable that is no agent is placed, tried and told of.
-    code, _, said = bootstrap("--through", there, "--frozen", "/bin/false", tmp_path / "agent")
+    assert "is not a frozen agent" in message
+    # An executable that is not an agent is installed and tried, which fails with an error.
+    code, _, message = bootstrap("--through", machine, "--frozen", "/bin/false", tmp_path / "agent")
     assert code == 1
-    assert "does not run as" in said
+    assert "does not run as" in message
 
 
-async def test_many_at_once(tmp_path: Path) -> None:
+async def test_concurrent_bootstraps_of_one_path(tmp_path: Path) -> None:
     file = tmp_path / "agent"
     async with asyncio.TaskGroup() as tasks:
         codes = [tasks.create_task(asyncio.to_thread(bootstrap, file)) for _ in range(4)]
@@ -97,8 +97,8 @@ async def test_many_at_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["agent"]
 
 
-@pytest.mark.parametrize("place", ["/proc/agent", "/dev/null/agent"])
-def test_a_place_that_cannot_be_written(place: str) -> None:
-    code, _, said = bootstrap(place)
+@pytest.mark.parametrize("path", ["/proc/agent", "/dev/null/agent"])
+def test_error_for_a_path_that_cannot_be_written(path: str) -> None:
+    code, _, message = bootstrap(path)
     assert code == 1
-    assert f"does not run as {place}" in said
+    assert f"does not run as {path}" in message

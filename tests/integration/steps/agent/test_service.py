@@ -1,4 +1,4 @@
-"""The agent as a server: both services, many jobs, places to resume from, sockets and folders."""
+"""The agent as a server: both gRPC services, many jobs, resuming of logs and results, its socket and data folder."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ Build = Callable[..., JobStart]
 STEPS = steps_text({"name": "hello", "script": "echo hello; exit 5"}, extended=False)
 
 
-async def log_from(stub: StepRunnerStub, job_id: str, offset: int) -> bytes:
+async def read_log(stub: StepRunnerStub, job_id: str, offset: int) -> bytes:
     async with stub.FollowLogs.open() as stream:
         await stream.send_message(pb.FollowLogsRequest(id=job_id, offset=offset), end=True)
         return b"".join([answer.data async for answer in stream])
@@ -50,7 +50,7 @@ async def test_step_runner_service(agent: AgentProcess, tmp_path: Path) -> None:
     async with step_runner(agent) as stub:
         await stub.Run(request)
         await stub.Run(pb.RunRequest(id="7", steps="not even parsed"))
-        log = await log_from(stub, "7", 0)
+        log = await read_log(stub, "7", 0)
         seen = Seen(log=log)
         assert seen.lines == [str(tmp_path / "build").encode(), b"[MASKED] glpat-[MASKED]"]
         (status,) = (await stub.Status(pb.StatusRequest(id="7"))).jobs
@@ -69,7 +69,7 @@ async def test_step_runner_cancel(agent: AgentProcess, tmp_path: Path) -> None:
         await until((tmp_path / "up").exists)
         assert (await stub.Status(pb.StatusRequest(id="7"))).jobs[0].status == pb.StepResult.running
         await stub.Cancel(pb.CancelRequest(id="7"))
-        await log_from(stub, "7", 0)
+        await read_log(stub, "7", 0)
         assert (await stub.Status(pb.StatusRequest(id="7"))).jobs[0].status == pb.StepResult.cancelled
 
 
@@ -78,7 +78,7 @@ async def test_step_runner_errors_have_codes_and_hold_no_secrets(agent: AgentPro
         for call in (
             stub.Status(pb.StatusRequest(id="x")),
             stub.Cancel(pb.CancelRequest(id="x")),
-            log_from(stub, "x", 0),
+            read_log(stub, "x", 0),
         ):
             with pytest.raises(GRPCError) as caught:
                 await call
@@ -94,7 +94,7 @@ async def test_step_runner_errors_have_codes_and_hold_no_secrets(agent: AgentPro
         assert caught.value.status is Status.NOT_FOUND
         await stub.Run(pb.RunRequest(id="z", steps=STEPS))
         with pytest.raises(GRPCError) as caught:
-            await log_from(stub, "z", -1)
+            await read_log(stub, "z", -1)
         assert caught.value.status is Status.INVALID_ARGUMENT
 
 
@@ -133,7 +133,7 @@ async def test_watch_unsubscribe_confirm_and_unknown(agent: AgentProcess, a_job:
         assert event.job_id == "1"
 
 
-async def test_watcher_of_a_closed_job_is_told(agent: AgentProcess, a_job: Build) -> None:
+async def test_a_watcher_is_notified_when_its_job_is_closed(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job(script="sleep 60"))
         async with client.watch() as watch:
@@ -162,24 +162,24 @@ async def test_a_chatty_job_does_not_hide_a_quiet_one(agent: AgentProcess, a_job
 
 
 async def test_a_client_that_does_not_read_costs_no_memory(agent: AgentProcess, a_job: Build) -> None:
-    def resident() -> int:
+    def resident_bytes() -> int:
         return int(Path(f"/proc/{agent.pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
     await run_job(agent, a_job(script="head -c 12000000 /dev/zero | tr '\\0' x | fold -w 1000"))
-    before = resident()
+    before = resident_bytes()
     channel = unix_channel(agent.data / "agent.sock")
     async with AgentClient(channel) as client, client.watch() as watch:
         await watch.subscribe("1")
-        await until(lambda: room_left(channel, watch) == 0)
+        await until(lambda: free_window(channel, watch) == 0)
         for _ in range(20):
             await watch.subscribe("1")
             # Other calls get through while the stream is full.
             assert (await client.hello()).jobs == {"1"}
-        assert resident() - before < 8_000_000
+        assert resident_bytes() - before < 8_000_000
 
 
-def room_left(channel: Channel, watch: Watch) -> int:
-    """How many bytes the agent may still send before somebody reads; known to the connection's own state only."""
+def free_window(channel: Channel, watch: Watch) -> int:
+    """How many bytes the agent may send before the client reads. Only the connection's private state has this."""
     protocol, stream = channel._protocol, watch._stream._stream
     assert protocol is not None
     assert stream.id is not None
@@ -207,15 +207,15 @@ async def test_200_jobs_at_once(agent: AgentProcess, a_job: Build, tmp_path: Pat
         work = tmp_path / "work"
         await until(lambda: len(list(work.glob("runs-*"))) == 200, seconds=60)
         (tmp_path / "go").touch()
-        left = set(ids)
+        running = set(ids)
         async for event in watch:
             if isinstance(event, LogChunk):
                 assert event.offset == len(seen[event.job_id].log)
                 seen[event.job_id].log += event.data
             elif isinstance(event, JobEnded):
                 seen[event.job_id].end = event
-                left.remove(event.job_id)
-                if not left:
+                running.remove(event.job_id)
+                if not running:
                     break
     for job_id in ids:
         assert seen[job_id].lines == [*(str(n).encode() for n in range(1, 51)), job_id.encode()]
@@ -236,9 +236,9 @@ async def test_second_agent_is_refused(agent: AgentProcess) -> None:
     second = await asyncio.create_subprocess_exec(
         *PROGRAM, "serve", "--data", str(agent.data), stderr=asyncio.subprocess.PIPE
     )
-    _, said = await second.communicate()
+    _, errors = await second.communicate()
     assert second.returncode == 75
-    assert f"another agent (process {agent.pid}) serves".encode() in said
+    assert f"another agent (process {agent.pid}) serves".encode() in errors
 
 
 async def test_long_socket_path_falls_back(tmp_path: Path, a_job: Build) -> None:
@@ -278,7 +278,7 @@ async def test_idle_agent_exits_and_a_busy_one_does_not(tmp_path: Path, a_job: B
         await agent.start("--idle-exit", "0.5")
         async with agent.client() as client:
             await client.start(a_job(script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"))
-        assert not await ended_within(agent, 1.2)
+        assert not await exits_within(agent, 1.2)
         (tmp_path / "go").touch()
         assert await agent.wait() == 0
 
@@ -290,14 +290,14 @@ async def test_agent_whose_folder_is_gone_ends_though_somebody_is_connected(tmp_
             script = f"touch {tmp_path}/up; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
             await client.start(a_job(script=script))
             await until((tmp_path / "up").exists)
-            (tmp_path / "data").rename(tmp_path / "away")  # at one go: the agent writes on
+            (tmp_path / "data").rename(tmp_path / "away")  # a rename is atomic; the agent goes on writing
             with pytest.raises(AgentUnavailableError, match="cannot use its data folder"):
                 await client.start(a_job("2", script="true"))
-            (tmp_path / "go").touch()  # it stays as long as a job runs
+            (tmp_path / "go").touch()  # the agent stays as long as a job runs
             assert await agent.wait() == 0
 
 
-async def ended_within(agent: AgentProcess, seconds: float) -> bool:
+async def exits_within(agent: AgentProcess, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             await agent.wait()
@@ -317,10 +317,10 @@ async def test_newer_or_foreign_folder_is_refused(tmp_path: Path, name: str, tex
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, "serve", "--data", str(data), stderr=asyncio.subprocess.PIPE
     )
-    _, said = await process.communicate()
+    _, errors = await process.communicate()
     assert process.returncode == 1
-    assert text in said
-    assert b"Traceback" not in said
+    assert text in errors
+    assert b"Traceback" not in errors
     if name != "format":
         assert [path.name for path in data.iterdir()] == [name]
         assert stat.S_IMODE(data.stat().st_mode) == 0o755

@@ -1,4 +1,4 @@
-"""A command beside a job's steps, at a real agent: on a terminal and on pipes, in running and in held jobs."""
+"""Shells in jobs of a real agent: on a terminal and on pipes, in running jobs and in jobs on hold."""
 
 import asyncio
 import json
@@ -10,27 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_files import open_command, write_step
 
 from remuda.testing.agent_process import AgentProcess, follow, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
 from remuda.wire.agent_shell import AgentShell, ShellCommand, ShellData, ShellExit, ShellOpened, open_shell
 
-WAITS = 'echo begun >begun; while [ ! -e "$CI_PROJECT_DIR/go" ]; do sleep 0.05; done; exit ${CODE:-0}'
+WAIT_SCRIPT = 'echo begun >begun; while [ ! -e "$CI_PROJECT_DIR/go" ]; do sleep 0.05; done; exit ${CODE:-0}'
 
 
 class Screen:
-    """What a shell has printed, and how it ended."""
+    """The output of a shell and its exit code."""
 
     def __init__(self, shell: AgentShell) -> None:
         self._events = aiter(shell)
-        self.shown, self.errors = b"", b""
+        self.output, self.errors = b"", b""
         self.code: int | None = None
 
     async def until(self, text: bytes) -> bytes:
-        while text not in self.shown:
+        while text not in self.output:
             await self._next()
-        return self.shown
+        return self.output
 
     async def end(self) -> int:
         while self.code is None:
@@ -40,7 +41,7 @@ class Screen:
     async def _next(self) -> None:
         match await asyncio.wait_for(anext(self._events), 20):
             case ShellData(data, is_error):
-                self.shown, self.errors = self.shown + (b"" if is_error else data), self.errors + data * is_error
+                self.output, self.errors = self.output + (b"" if is_error else data), self.errors + data * is_error
             case ShellExit(code):
                 self.code = code
             case ShellOpened():
@@ -48,15 +49,17 @@ class Screen:
 
 
 @pytest.fixture
-async def running(
+async def start_job(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> Callable[..., Awaitable[AgentClient]]:
-    async def start(script: str = WAITS, **values: object) -> AgentClient:
+    """Start a job, wait until its script runs, and return a client."""
+
+    async def start(script: str = WAIT_SCRIPT, **values: object) -> AgentClient:
         work = tmp_path / "work"
-        given = [JobVariable(key="CI_PROJECT_DIR", value=str(work)), JobVariable(key="SECRET", value="s3cret")]
-        given.append(JobVariable(key="KEY_FILE", value="in the file\n", file=True))
+        variables = [JobVariable(key="CI_PROJECT_DIR", value=str(work)), JobVariable(key="SECRET", value="s3cret")]
+        variables.append(JobVariable(key="KEY_FILE", value="in the file\n", file=True))
         client = agent.client()
-        await client.start(a_job(script=script, **{"variables": given} | values))
+        await client.start(a_job(script=script, **{"variables": variables} | values))
         await until((work / "begun").exists)
         return client
 
@@ -64,63 +67,63 @@ async def running(
 
 
 async def test_command_on_pipes_has_the_jobs_variables_folder_and_files(
-    running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+    start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
 ) -> None:
-    async with await running() as client:
+    async with await start_job() as client:
         command = ("sh", "-c", 'pwd; echo $SECRET; cat "$KEY_FILE"; echo no >&2; cat; exit 7')
         async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
             await shell.write(b"sent\0raw\n")
             await shell.end_input()
             screen = Screen(shell)
             assert await screen.end() == 7
-        assert screen.shown == f"{tmp_path}/work\ns3cret\nin the file\nsent\0raw\n".encode()
+        assert screen.output == f"{tmp_path}/work\ns3cret\nin the file\nsent\0raw\n".encode()
         assert screen.errors == b"no\n"
 
 
-async def test_shell_on_a_terminal_of_the_callers_size(running: Callable[..., Awaitable[AgentClient]]) -> None:
+async def test_shell_on_a_terminal_of_the_callers_size(start_job: Callable[..., Awaitable[AgentClient]]) -> None:
     async with (
-        await running() as client,
+        await start_job() as client,
         open_shell(client, "1", ShellCommand(columns=101, rows=37, term="vt100")) as shell,
     ):
         screen = Screen(shell)
         await shell.write(b"stty size; tty; echo $TERM; echo $((40+2))\n")
-        shown = await screen.until(b"42\r\n")
-        assert b"37 101\r\n" in shown
-        assert b"/dev/pts/" in shown
-        assert b"vt100\r\n" in shown
+        output = await screen.until(b"42\r\n")
+        assert b"37 101\r\n" in output
+        assert b"/dev/pts/" in output
+        assert b"vt100\r\n" in output
         await shell.resize(55, 22)
         await shell.write(b"stty size\n")
         await screen.until(b"22 55\r\n")
         await shell.write(b"sh -c \"echo be''gun; exec sleep 1000\"\n")
         await screen.until(b"begun\r\n")
-        await shell.write(b"\x03")  # an interrupt reaches what runs in the foreground
+        await shell.write(b"\x03")  # an interrupt reaches the process in the foreground
         await shell.write(b"exit 3\n")
         assert await screen.end() == 3
 
 
 async def test_shell_ends_with_everything_in_it_when_its_caller_goes(
-    running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+    start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
 ) -> None:
-    async with await running() as client:
+    async with await start_job() as client:
         async with open_shell(client, "1", ShellCommand()) as shell:
             screen = Screen(shell)
             await shell.write(b"(trap '' HUP; echo $BASHPID >work-pid; exec sleep 1000) & sleep 0.1; echo re''ady\n")
             await screen.until(b"ready\r\n")
         pid = int((tmp_path / "work/work-pid").read_text())
         await until(lambda: not Path(f"/proc/{pid}").exists())
-        # The job itself goes on.
+        # The job itself continues.
         (tmp_path / "work/go").touch()
         assert (await follow(client, "1")).check().status == "success"
 
 
-async def test_shell_ends_with_the_job(running: Callable[..., Awaitable[AgentClient]], tmp_path: Path) -> None:
-    async with await running() as client, open_shell(client, "1", ShellCommand()) as shell:
+async def test_shell_ends_with_the_job(start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path) -> None:
+    async with await start_job() as client, open_shell(client, "1", ShellCommand()) as shell:
         screen = Screen(shell)
         await shell.write(b"touch go; echo do''ne\n")
         await screen.until(b"done")
         assert await screen.end() == 129
         assert (await follow(client, "1")).check().status == "success"
-    async with await running() as client:
+    async with await start_job() as client:
         with pytest.raises(AgentRefusedError, match="is over"):
             async with open_shell(client, "1", ShellCommand()) as shell:
                 await Screen(shell).end()
@@ -133,43 +136,44 @@ async def test_shell_of_an_unknown_job(agent: AgentProcess) -> None:
                 await Screen(shell).end()
 
 
-async def test_one_job_has_a_bounded_number_of_shells(running: Callable[..., Awaitable[AgentClient]]) -> None:
-    async with await running() as client:
-        opened = [open_shell(client, "1", ShellCommand(command=["cat"], terminal=False)) for _ in range(21)]
-        screens = [Screen(await one.__aenter__()) for one in opened]
+async def test_one_job_has_a_bounded_number_of_shells(start_job: Callable[..., Awaitable[AgentClient]]) -> None:
+    async with await start_job() as client:
+        shells = [open_shell(client, "1", ShellCommand(command=["cat"], terminal=False)) for _ in range(21)]
+        screens = [Screen(await shell.__aenter__()) for shell in shells]
         refused = [await asyncio.gather(screen._next(), return_exceptions=True) for screen in screens]
         assert sum(isinstance(error, AgentRefusedError) for (error,) in refused) == 1
-        for one in opened:
-            await one.__aexit__(None, None, None)
+        for shell in shells:
+            await shell.__aexit__(None, None, None)
 
 
-HELD = "You can look into it"
+HOLD_NOTE = "You can look into it"
 
 
-async def held_job(agent: AgentProcess, a_job: Callable[..., JobStart], seconds: int = 600) -> AgentClient:
+async def start_held_job(agent: AgentProcess, a_job: Callable[..., JobStart], seconds: int = 600) -> AgentClient:
+    """Run a job that fails and is on hold then."""
     entry = {"name": "script", "step": "builtin://script"}
     script = 'echo \'{"name":"OUT","value":"x y"}\' >>"$REMUDA_EXPORTS"; exit 4'
     steps = steps_text(entry | {"inputs": {"script": script}})
-    given = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
+    variables = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
     client = agent.client()
-    await client.start(a_job(steps=steps, variables=given, hold_failed_seconds=seconds, hold_note=HELD))
+    await client.start(a_job(steps=steps, variables=variables, hold_failed_seconds=seconds, hold_note=HOLD_NOTE))
     seen = await follow(client, "1")
     end = seen.check()
     assert (end.status, end.exit_code) == ("failure", 4)
     assert 0 < end.held_seconds <= seconds
-    assert [line for line in seen.agent_lines if HELD.encode() in line]
+    assert [line for line in seen.agent_lines if HOLD_NOTE.encode() in line]
     return client
 
 
 async def test_failed_job_is_held_until_it_is_closed(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
-    async with await held_job(agent, a_job) as client:
+    async with await start_held_job(agent, a_job) as client:
         command = ("sh", "-c", 'cat "$KEY_FILE"')
         async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
             screen = Screen(shell)
             assert await screen.end() == 0
-        assert screen.shown == b"in the file\n"
+        assert screen.output == b"in the file\n"
         async with open_shell(client, "1", ShellCommand()) as shell:
             screen = Screen(shell)
             await shell.write(b"echo o''pen\n")
@@ -180,8 +184,8 @@ async def test_failed_job_is_held_until_it_is_closed(
 
 
 async def test_hold_ends_by_itself(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
-    async with await held_job(agent, a_job, seconds=1) as client:
-        while (await follow(client, "1")).check().held_seconds:  # noqa: ASYNC110 - the agent tells nobody
+    async with await start_held_job(agent, a_job, seconds=1) as client:
+        while (await follow(client, "1")).check().held_seconds:  # noqa: ASYNC110 - the agent sends no event for this
             await asyncio.sleep(0.1)
         with pytest.raises(AgentRefusedError, match="is over"):
             async with open_shell(client, "1", ShellCommand()) as shell:
@@ -189,7 +193,7 @@ async def test_hold_ends_by_itself(agent: AgentProcess, a_job: Callable[..., Job
 
 
 async def test_hold_outlives_the_agent(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
-    (await held_job(agent, a_job)).close()
+    (await start_held_job(agent, a_job)).close()
     await agent.kill()
     await agent.start()
     async with agent.client() as client:
@@ -199,51 +203,46 @@ async def test_hold_outlives_the_agent(agent: AgentProcess, a_job: Callable[...,
         ) as shell:
             screen = Screen(shell)
             assert await screen.end() == 0
-        assert screen.shown == b"in the file\n"
+        assert screen.output == b"in the file\n"
         await client.close_job("1")
         assert not (await client.hello()).jobs
 
 
 async def test_job_that_succeeds_or_is_cancelled_is_not_held(
-    running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+    start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
 ) -> None:
-    async with await running(hold_failed_seconds=600) as client:
+    async with await start_job(hold_failed_seconds=600) as client:
         await client.cancel("1")
         assert (await follow(client, "1")).check().held_seconds == 0
         await client.close_job("1")
     (tmp_path / "work/go").touch()
-    async with await running(hold_failed_seconds=600) as client:
+    async with await start_job(hold_failed_seconds=600) as client:
         assert (await follow(client, "1")).check().held_seconds == 0
 
 
 @pytest.fixture
-async def other(tmp_path: Path) -> AsyncIterator[AgentProcess]:
+async def second_agent(tmp_path: Path) -> AsyncIterator[AgentProcess]:
     async with AgentProcess(tmp_path / "other") as process:
         await process.start()
         yield process
 
 
-def elsewhere(other: AgentProcess, work: Path, script: str, **more: Any) -> str:
-    """Steps of which one runs in another agent."""
-    command = [sys.executable, "-m", "remuda.steps", "proxy", "--data", str(other.data)]
-    answer = json.dumps({"name": "environment", "value": {"agent": command}})
+def steps_in_another_agent(agent: AgentProcess, work: Path, script: str, **more: Any) -> str:
+    """A step with an environment of another agent, in which the script runs."""
+    command = [sys.executable, "-m", "remuda.steps", "proxy", "--data", str(agent.data)]
     environment = {
-        "open": {"command": ["sh", "-c", f"echo '{answer}' >>$REMUDA_OUTPUTS"]},
+        "open": {"command": open_command({"agent": command})},
         "close": {"command": ["sh", "-c", "echo closed >>../trail"]},
     }
-    package = work / "machine"
-    package.mkdir(parents=True)
-    (package / "func.yml").write_text(
-        f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'environment': environment})}"
-    )
+    write_step(work / "machine", {"environment": environment})
     return steps_text({"name": "there", "step": "./machine", "run": [{"name": "own", "script": script}]} | more)
 
 
-async def test_shell_in_what_another_agent_runs(
-    agent: AgentProcess, other: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+async def test_shell_in_an_environment_of_another_agent(
+    agent: AgentProcess, second_agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
-    steps = elsewhere(other, work, "touch begun; while [ ! -e go ]; do sleep 0.05; done")
+    steps = steps_in_another_agent(second_agent, work, "touch begun; while [ ! -e go ]; do sleep 0.05; done")
     async with agent.client() as client:
         await client.start(a_job(steps=steps, variables=[JobVariable(key="SECRET", value="s3cret")]))
         await until((work / "begun").exists)
@@ -253,62 +252,62 @@ async def test_shell_in_what_another_agent_runs(
             await shell.end_input()
             screen = Screen(shell)
             assert await screen.end() == 6
-        assert screen.shown == f"s3cret {other.pid}\nsent\n".encode()
+        assert screen.output == f"s3cret {second_agent.pid}\nsent\n".encode()
         (work / "go").touch()
         assert (await follow(client, "1")).check().status == "success"
 
 
-async def test_what_another_agent_runs_is_held_there(
-    agent: AgentProcess, other: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+async def test_the_other_agent_keeps_its_part_of_a_held_job(
+    agent: AgentProcess, second_agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
-    steps = elsewhere(other, tmp_path / "work", "echo made >made; exit 3")
-    async with agent.client() as client, other.client() as there:
+    steps = steps_in_another_agent(second_agent, tmp_path / "work", "echo made >made; exit 3")
+    async with agent.client() as client, second_agent.client() as second_client:
         await client.start(a_job(steps=steps, hold_failed_seconds=600))
         end = (await follow(client, "1")).check()
         assert (end.exit_code, end.held_seconds > 0) == (3, True)
-        assert len((await there.hello()).jobs) == 1
+        assert len((await second_client.hello()).jobs) == 1
         assert not (tmp_path / "trail").exists()
         async with open_shell(client, "1", ShellCommand(command=("cat", "made"), terminal=False)) as shell:
             screen = Screen(shell)
             assert await screen.end() == 0
-        assert screen.shown == b"made\n"
+        assert screen.output == b"made\n"
         await client.close_job("1")
-        assert not (await there.hello()).jobs
+        assert not (await second_client.hello()).jobs
         assert (tmp_path / "trail").read_text() == "closed\n"
 
 
-async def test_what_was_put_off_is_done_where_the_job_succeeds_after_all(
-    agent: AgentProcess, other: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+async def test_the_environment_is_closed_if_the_job_succeeds_despite_a_failed_step(
+    agent: AgentProcess, second_agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
-    steps = elsewhere(other, tmp_path / "work", "exit 3", continue_on_error=True)
-    async with agent.client() as client, other.client() as there:
+    steps = steps_in_another_agent(second_agent, tmp_path / "work", "exit 3", continue_on_error=True)
+    async with agent.client() as client, second_agent.client() as second_client:
         await client.start(a_job(steps=steps, hold_failed_seconds=600))
         end = (await follow(client, "1")).check()
         assert (end.status, end.held_seconds) == ("success", 0)
-        assert not (await there.hello()).jobs
+        assert not (await second_client.hello()).jobs
         assert (tmp_path / "trail").read_text() == "closed\n"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root runs jobs as another user")
-async def test_shell_runs_as_whoever_the_steps_run_as(
+async def test_shell_runs_as_the_user_of_the_steps(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
     for folder in (tmp_path, *tmp_path.parents[:3]):
-        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o055)  # one of them may be /tmp
-    given = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o055)  # one of these folders may be /tmp
+    variables = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
     async with agent.client() as client:
-        await client.start(a_job(script=WAITS, run_as="65534:65534", variables=given))
+        await client.start(a_job(script=WAIT_SCRIPT, run_as="65534:65534", variables=variables))
         await until((tmp_path / "work/begun").exists)
         command = ("sh", "-c", 'id -u; id -G; cat "$KEY_FILE"; cat /proc/self/status | grep NoNewPrivs')
         async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
             screen = Screen(shell)
             assert await screen.end() == 0, screen.errors
-        assert screen.shown == b"65534\n65534\nin the file\nNoNewPrivs:\t1\n"
+        assert screen.output == b"65534\n65534\nin the file\nNoNewPrivs:\t1\n"
         async with open_shell(client, "1", ShellCommand()) as shell:
             screen = Screen(shell)
             await shell.write(b"id -u; ls -ln $(tty); echo he''re >/dev/tty; exit\n")
             assert b"here\r\n" in await screen.until(b"here\r\n")
-            assert b"65534 65534" in screen.shown
+            assert b"65534 65534" in screen.output
             assert await screen.end() == 0
         await client.close_job("1")
 
@@ -323,24 +322,21 @@ async def test_shell_is_in_the_sandbox_of_the_steps(
             screen = Screen(shell)
             await shell.write(b"stty size; grep -q root /etc/shadow || echo hid''den; touch he''re; exit 3\n")
             assert await screen.end() == 3
-        assert b"24 80\r\n" in screen.shown
-        assert b"hidden\r\n" in screen.shown
+        assert b"24 80\r\n" in screen.output
+        assert b"hidden\r\n" in screen.output
         assert (tmp_path / "work/here").exists()
         (tmp_path / "work/go").touch()
         assert (await follow(client, "1")).check().status == "success"
 
 
 @pytest.mark.parametrize("seconds", [0, 600], ids=["plain", "held"])
-async def test_a_closing_that_cannot_be_started_leaves_the_jobs_outcome(
+async def test_a_close_command_that_cannot_start_does_not_change_the_jobs_outcome(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, seconds: int
 ) -> None:
     package = tmp_path / "work/mine"
-    package.mkdir(parents=True)
+    opening = {"command": open_command({"exec": ["sh", f"{package}/enter"]})}
+    write_step(package, {"environment": {"open": opening, "close": {"command": ["remuda-no-such-program"]}}})
     (package / "enter").write_text("exit 3\n")
-    told = json.dumps({"name": "environment", "value": {"exec": ["sh", f"{package}/enter"]}})
-    opening = {"command": ["sh", "-c", f"echo '{told}' >>$REMUDA_OUTPUTS"]}
-    definition = {"environment": {"open": opening, "close": {"command": ["remuda-no-such-program"]}}}
-    (package / "func.yml").write_text(f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps(definition)}")
     entry = {"name": "mine", "step": "./mine", "run": [{"name": "try", "script": "true"}]}
     async with agent.client() as client:
         await client.start(a_job(steps=steps_text(entry), hold_failed_seconds=seconds))
@@ -352,92 +348,90 @@ async def test_a_closing_that_cannot_be_started_leaves_the_jobs_outcome(
         await client.close_job("1")
 
 
-async def test_one_closing_that_cannot_be_done_keeps_no_other_from_it(
+async def test_a_failed_close_command_does_not_prevent_the_next_one(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
-    async with await held_job(agent, a_job) as client:
+    async with await start_held_job(agent, a_job) as client:
         folder = next((tmp_path / "data/jobs").iterdir())
-        done = {"argv": ["touch", str(tmp_path / "done")], "way": None}
-        lines = [{"argv": ["true"], "env": {"A": "\0"}, "way": None}, {"argv": ["/no/such"], "way": None}, done]
+        last_line = {"argv": ["touch", str(tmp_path / "done")], "way": None}
+        lines = [{"argv": ["true"], "env": {"A": "\0"}, "way": None}, {"argv": ["/no/such"], "way": None}, last_line]
         (folder / "closings").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         await client.close_job("1")
     assert (tmp_path / "done").exists()
 
 
-def confined(work: Path, *, opening: str = "true") -> str:
-    """Steps of which the job's own run in an environment that the platform opens. Everything waits for a file."""
+def steps_in_an_environment(work: Path, *, opening: str = "true") -> str:
+    """Steps of the platform and of the job; the job's run in an environment. Each one waits for a file."""
     package = work / "machine"
-    package.mkdir(parents=True)
-    (package / "enter").write_text('case "$1" in *shell-*) echo inside; exit;; esac\n' + waits("own"))
-    told = json.dumps({"name": "environment", "value": {"exec": ["sh", f"{package}/enter"]}})
+    *shell, write_output = open_command({"exec": ["sh", f"{package}/enter"]})
     environment = {
-        "open": {"command": ["sh", "-c", f"{waits('opening')}; {opening} && echo '{told}' >>$REMUDA_OUTPUTS"]},
+        "open": {"command": [*shell, f"{wait_for_file('opening')}; {opening} && {write_output}"]},
         "close": {"command": ["true"]},
     }
-    definition = {"environment": environment}
-    (package / "func.yml").write_text(f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps(definition)}")
+    write_step(package, {"environment": environment})
+    (package / "enter").write_text('case "$1" in *shell-*) echo inside; exit;; esac\n' + wait_for_file("own"))
     own = {"name": "own", "script": "true", "origin": "user"}
     return steps_text(
-        {"name": "first", "script": waits("first"), "origin": "compiled"},
+        {"name": "first", "script": wait_for_file("first"), "origin": "compiled"},
         {"name": "box", "step": "./machine", "run": [own], "origin": "compiled"},
-        {"name": "last", "script": waits("last"), "origin": "compiled", "if": "always()"},
+        {"name": "last", "script": wait_for_file("last"), "origin": "compiled", "if": "always()"},
     )
 
 
-def waits(name: str) -> str:
+def wait_for_file(name: str) -> str:
     return f"touch {name}; until [ -e go-{name} ]; do sleep 0.05; done"
 
 
-async def shown_in_shell(agent: AgentProcess) -> bytes:
+async def read_shell_output(agent: AgentProcess) -> bytes:
     async with agent.client() as client:
         async with open_shell(client, "1", ShellCommand(command=("echo", "machine"), terminal=False)) as shell:
             screen = Screen(shell)
             await screen.end()
-        return screen.shown
+        return screen.output
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["", "after_a_restart"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "after_a_restart"])
 async def test_no_shell_where_the_environment_of_the_steps_is_not_open(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, dies: bool
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, restarted: bool
 ) -> None:
     work = tmp_path / "work"
     async with agent.client() as client:
-        await client.start(a_job(steps=confined(work)))
+        await client.start(a_job(steps=steps_in_an_environment(work)))
     for stage, answer in (("first", "not open yet"), ("opening", "not open yet"), ("own", ""), ("last", "is closed")):
         await until((work / stage).exists)
-        if dies:
+        if restarted:
             await agent.kill()
             await agent.start()
         if answer:
             with pytest.raises(AgentRefusedError, match=answer):
-                await shown_in_shell(agent)
+                await read_shell_output(agent)
         else:
-            assert await shown_in_shell(agent) == b"inside\n"
+            assert await read_shell_output(agent) == b"inside\n"
         (work / f"go-{stage}").touch()
     async with agent.client() as client:
         assert (await follow(client, "1")).check().status == "success"
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["", "after_a_restart"])
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "after_a_restart"])
 async def test_no_shell_in_a_held_job_whose_environment_was_never_open(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, dies: bool
+    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, restarted: bool
 ) -> None:
     work = tmp_path / "work"
-    steps = confined(work, opening="false")
+    steps = steps_in_an_environment(work, opening="false")
     for stage in ("first", "opening", "last"):
         (work / f"go-{stage}").touch()
     async with agent.client() as client:
         await client.start(a_job(steps=steps, hold_failed_seconds=600))
         assert (await follow(client, "1")).check().held_seconds
-    if dies:
+    if restarted:
         await agent.kill()
         await agent.start()
     with pytest.raises(AgentRefusedError, match="was not opened"):
-        await shown_in_shell(agent)
+        await read_shell_output(agent)
 
 
-def inserting(step: dict[str, Any]) -> str:
-    """The policy of a runner that has this step run after the job."""
+def policy_that_inserts(step: dict[str, Any]) -> str:
+    """The policy of a runner that inserts this step after the job."""
     layer = {"author": "runner r", "document": {"insert": [{"name": "audit", "after": "job"} | step]}}
     return json.dumps({"version": 1, "layers": [layer]})
 
@@ -445,13 +439,13 @@ def inserting(step: dict[str, Any]) -> str:
 STUBBORN = "trap '' HUP TERM; echo $$ >new; mv new pid; while :; do sleep 0.05; done"
 
 
-async def test_no_shell_beside_a_step_that_a_policy_inserted(
-    running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+async def test_no_shell_during_an_inserted_step(
+    start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
     look = "if [ -e /proc/$(cat pid)/status ]; then echo beside; else echo alone; fi"
-    policy = inserting({"script": f"{look}; {waits('audit')}"})
-    async with await running(policy=policy) as client:
+    policy = policy_that_inserts({"script": f"{look}; {wait_for_file('audit')}"})
+    async with await start_job(policy=policy) as client:
         async with open_shell(client, "1", ShellCommand(command=("sh", "-c", STUBBORN), terminal=False)) as shell:
             await until((work / "pid").exists)
             (work / "go").touch()
@@ -468,43 +462,39 @@ async def test_no_shell_beside_a_step_that_a_policy_inserted(
 
 
 async def test_an_inserted_step_does_not_wait_for_a_shell_without_a_reader(
-    agent: AgentProcess, running: Callable[..., Awaitable[AgentClient]], tmp_path: Path
+    agent: AgentProcess, start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
     command = ("sh", "-c", "trap '' HUP TERM; touch full; exec yes")
     async with (
-        await running(policy=inserting({"script": "true"})) as client,
+        await start_job(policy=policy_that_inserts({"script": "true"})) as client,
         open_shell(client, "1", ShellCommand(command=command, terminal=False)),
         asyncio.timeout(30),
     ):
         await until((work / "full").exists)
-        await asyncio.sleep(0.5)  # until nothing more fits on the way
+        await asyncio.sleep(0.5)  # until the buffers between shell and client are full
         (work / "go").touch()
-        async with agent.client() as other:
-            assert (await follow(other, "1")).check().status == "success"
+        async with agent.client() as second_client:
+            assert (await follow(second_client, "1")).check().status == "success"
 
 
 async def test_environments_of_inserted_steps_are_not_held(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
 ) -> None:
-    """A shell in the held job would get into the last one opened."""
-    package = tmp_path / "policy/box"
-    package.mkdir(parents=True)
-    (package / "enter").write_text("echo in the environment of the policy\n")
-    told = json.dumps({"name": "environment", "value": {"exec": ["sh", f"{package}/enter"]}})
+    """Otherwise a shell in the held job would run in the environment that was opened last."""
+    package = tmp_path / "policy"
     environment = {
-        "open": {"command": ["sh", "-c", f"echo '{told}' >>$REMUDA_OUTPUTS"]},
+        "open": {"command": open_command({"exec": ["sh", f"{package}/box/enter"]})},
         "close": {"command": ["touch", str(tmp_path / "closed")]},
     }
-    head = json.dumps({"spec": {"remuda": 1}})
-    (package / "func.yml").write_text(f"{head}\n---\n{json.dumps({'environment': environment})}")
-    run = [{"name": "box", "step": "./box", "run": [{"name": "in", "script": "true"}]}]
-    (package.parent / "func.yml").write_text(f"{head}\n---\n{json.dumps({'run': run})}")
-    policy = inserting({"step": str(package.parent)})
+    write_step(package, {"run": [{"name": "box", "step": "./box", "run": [{"name": "in", "script": "true"}]}]})
+    write_step(package / "box", {"environment": environment})
+    (package / "box/enter").write_text("echo in the environment of the policy\n")
+    policy = policy_that_inserts({"step": str(package)})
     async with agent.client() as client:
         await client.start(a_job(script="exit 3", policy=policy, hold_failed_seconds=600))
         seen = await follow(client, "1")
         assert seen.check().held_seconds
         assert b"in the environment of the policy" in seen.lines, seen.log.decode()
     assert (tmp_path / "closed").exists()
-    assert await shown_in_shell(agent) == b"machine\n"
+    assert await read_shell_output(agent) == b"machine\n"

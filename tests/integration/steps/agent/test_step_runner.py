@@ -1,6 +1,6 @@
-"""What GitLab's step runner or its users were bitten by in the service, and what its runner relies on: each is a test.
+"""Known faults of GitLab's step runner, and behaviour of its service that GitLab's runner needs: a test for each.
 
-The names are those of the list of faults (docs/reference/agent.md says what each means for Remuda).
+docs/reference/agent.md describes the differences between the two services.
 """
 
 import asyncio
@@ -30,27 +30,27 @@ Build = Callable[..., JobStart]
 HEADER = b"YYYY-MM-DDTHH:MM:SS.uuuuuuZ "
 
 
-def a_run(folder: Path, script: str, job_id: str = "7", **values: object) -> pb.RunRequest:
+def run_request(folder: Path, script: str, job_id: str = "7", **values: object) -> pb.RunRequest:
     steps = steps_text({"name": "it", "script": script}, extended=False)
     return pb.RunRequest(id=job_id, work_dir=str(folder), steps=steps, **values)  # type: ignore[arg-type]
 
 
-async def chunks_from(stub: StepRunnerStub, job_id: str, offset: int = 0) -> list[bytes]:
+async def read_chunks(stub: StepRunnerStub, job_id: str, offset: int = 0) -> list[bytes]:
     async with stub.FollowLogs.open() as stream:
         await stream.send_message(pb.FollowLogsRequest(id=job_id, offset=offset), end=True)
         return [answer.data async for answer in stream]
 
 
-async def status_of(stub: StepRunnerStub, job_id: str = "7") -> pb.Status:
+async def get_status(stub: StepRunnerStub, job_id: str = "7") -> pb.Status:
     (status,) = (await stub.Status(pb.StatusRequest(id=job_id))).jobs
     return status
 
 
 async def test_log_bytes_and_offsets_are_exact(agent: AgentProcess, tmp_path: Path) -> None:
-    """Empty lines, carriage returns and a missing last line feed come through; what is delivered is what is counted."""
+    """Empty lines, carriage returns and a missing last line feed are kept; delivered bytes and offsets agree."""
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, r"printf 'a\n\n\nb\r\nc\rd\r\n\n\000end'"))
-        log = b"".join(await chunks_from(stub, "7"))
+        await stub.Run(run_request(tmp_path, r"printf 'a\n\n\nb\r\nc\rd\r\n\n\000end'"))
+        log = b"".join(await read_chunks(stub, "7"))
         assert Seen(log=log).lines == [b"a", b"", b"", b"b\r", b"c\rd\r", b"", b"\0end"]
         async with agent.client() as client:
             seen = await follow(client, "7")
@@ -62,22 +62,22 @@ async def test_log_bytes_and_offsets_are_exact(agent: AgentProcess, tmp_path: Pa
 
 async def test_resume_at_any_byte_loses_nothing(agent: AgentProcess, tmp_path: Path) -> None:
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "seq 1 5; echo; printf end"))
-        log = b"".join(await chunks_from(stub, "7"))
+        await stub.Run(run_request(tmp_path, "seq 1 5; echo; printf end"))
+        log = b"".join(await read_chunks(stub, "7"))
         for offset in range(len(log) + 2):
-            assert b"".join(await chunks_from(stub, "7", offset)) == log[offset:]
+            assert b"".join(await read_chunks(stub, "7", offset)) == log[offset:]
 
 
 async def test_line_above_64_kib_streams(agent: AgentProcess, tmp_path: Path) -> None:
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo after"))
-        assert Seen(log=b"".join(await chunks_from(stub, "7"))).lines == [b"x" * 1_000_000, b"after"]
+        await stub.Run(run_request(tmp_path, "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo after"))
+        assert Seen(log=b"".join(await read_chunks(stub, "7"))).lines == [b"x" * 1_000_000, b"after"]
 
 
 async def test_partial_line_is_delivered_in_time(agent: AgentProcess, tmp_path: Path) -> None:
-    """A prompt without a line feed is seen while the step still waits."""
+    """A prompt without a line feed is delivered while the step still waits."""
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "printf 'waiting...'; while [ ! -e go ]; do sleep 0.05; done; echo done"))
+        await stub.Run(run_request(tmp_path, "printf 'waiting...'; while [ ! -e go ]; do sleep 0.05; done; echo done"))
         async with stub.FollowLogs.open() as stream, asyncio.timeout(20):
             await stream.send_message(pb.FollowLogsRequest(id="7"), end=True)
             log = b""
@@ -90,22 +90,22 @@ async def test_partial_line_is_delivered_in_time(agent: AgentProcess, tmp_path: 
 
 async def test_log_of_a_reused_id_starts_empty(agent: AgentProcess, tmp_path: Path) -> None:
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "echo old"))
-        await chunks_from(stub, "7")
+        await stub.Run(run_request(tmp_path, "echo old"))
+        await read_chunks(stub, "7")
         await stub.Close(pb.CloseRequest(id="7"))
         await agent.kill()
         await agent.start()
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "echo new"))
-        log = b"".join(await chunks_from(stub, "7"))
+        await stub.Run(run_request(tmp_path, "echo new"))
+        log = b"".join(await read_chunks(stub, "7"))
     assert Seen(log=log).lines == [b"new"]
     assert b"old" not in log
 
 
 async def test_failure_text_is_in_the_log(agent: AgentProcess, tmp_path: Path) -> None:
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "exit 9"))
-        log = b"".join(await chunks_from(stub, "7"))
+        await stub.Run(run_request(tmp_path, "exit 9"))
+        log = b"".join(await read_chunks(stub, "7"))
         assert any(b"exit status 9" in line for line in Seen(log=log).agent_lines)
 
 
@@ -125,11 +125,11 @@ async def test_exit_code_is_a_field(agent: AgentProcess, a_job: Build) -> None:
 
 
 async def test_message_ends_in_exit_status_n(agent: AgentProcess, tmp_path: Path) -> None:
-    """The runner reads the text after the first `exit status`, which must be a number up to the end."""
+    """The runner reads the text after the first `exit status`, which must be a number."""
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "echo 'exit status 1 and more'; exit 12"))
-        await chunks_from(stub, "7")
-        message = (await status_of(stub)).message
+        await stub.Run(run_request(tmp_path, "echo 'exit status 1 and more'; exit 12"))
+        await read_chunks(stub, "7")
+        message = (await get_status(stub)).message
         assert int(message.split("exit status", 1)[1], 0) == 12
 
 
@@ -138,7 +138,7 @@ async def test_unknown_id_is_not_found(agent: AgentProcess) -> None:
         for call in (
             stub.Status(pb.StatusRequest(id="x")),
             stub.Cancel(pb.CancelRequest(id="x")),
-            chunks_from(stub, "x"),
+            read_chunks(stub, "x"),
         ):
             with pytest.raises(GRPCError) as caught:
                 await call
@@ -147,10 +147,10 @@ async def test_unknown_id_is_not_found(agent: AgentProcess) -> None:
 
 
 async def test_first_log_chunk_has_28_bytes(agent: AgentProcess, tmp_path: Path) -> None:
-    """The runner decides once, on the first chunk, whether lines are stamped: it needs a whole header there."""
+    """The runner decides by the first chunk whether lines have time stamps: it needs a whole header there."""
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "printf a; sleep 0.7; echo b"))
-        first = (await chunks_from(stub, "7"))[0]
+        await stub.Run(run_request(tmp_path, "printf a; sleep 0.7; echo b"))
+        first = (await read_chunks(stub, "7"))[0]
     assert len(first) >= len(HEADER)
     for place, character in enumerate(HEADER.decode()):
         if not character.isalpha() or character in "TZ":
@@ -160,13 +160,13 @@ async def test_first_log_chunk_has_28_bytes(agent: AgentProcess, tmp_path: Path)
 
 
 async def test_stamped_logs_are_masked(agent: AgentProcess, tmp_path: Path) -> None:
-    """The runner passes stamped lines on as they are."""
+    """The runner forwards lines with time stamps unchanged."""
     job = pb.Job(variables=[pb.Variable(key="SECRET", value="s3cret-value", masked=True)])
     async with step_runner(agent) as stub:
         script = "printf s3cret-; sleep 0.7; echo value; echo $SECRET glpat-abcdefghij; exit 1"
-        await stub.Run(a_run(tmp_path, script, job=job))
-        log = b"".join(await chunks_from(stub, "7"))
-        message = (await status_of(stub)).message
+        await stub.Run(run_request(tmp_path, script, job=job))
+        log = b"".join(await read_chunks(stub, "7"))
+        message = (await get_status(stub)).message
     assert b"value" not in log
     assert Seen(log=log).lines == [b"[MASKED]", b"[MASKED] glpat-[MASKED]"]
     assert "s3cret" not in message
@@ -176,8 +176,8 @@ async def test_concurrent_runs_of_one_id_execute_once(agent: AgentProcess, tmp_p
     async with step_runner(agent) as stub:
         async with asyncio.TaskGroup() as tasks:
             for _ in range(20):
-                tasks.create_task(stub.Run(a_run(tmp_path, "echo run >>runs")))
-        await chunks_from(stub, "7")
+                tasks.create_task(stub.Run(run_request(tmp_path, "echo run >>runs")))
+        await read_chunks(stub, "7")
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
@@ -187,8 +187,8 @@ async def test_concurrent_runs_of_one_id_execute_once(agent: AgentProcess, tmp_p
 async def test_id_cannot_leave_the_temp_directory(agent: AgentProcess, tmp_path: Path, job_id: str) -> None:
     before = {path.name for path in tmp_path.iterdir()}
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path / "w", "echo ok", job_id))
-        assert Seen(log=b"".join(await chunks_from(stub, job_id))).lines == [b"ok"]
+        await stub.Run(run_request(tmp_path / "w", "echo ok", job_id))
+        assert Seen(log=b"".join(await read_chunks(stub, job_id))).lines == [b"ok"]
         (folder,) = (agent.data / "jobs").iterdir()
         assert folder.name.isalnum()
         await stub.Close(pb.CloseRequest(id=job_id))
@@ -201,63 +201,63 @@ async def test_file_variable_key_cannot_leave_its_directory(agent: AgentProcess,
     job = pb.Job(variables=[pb.Variable(key=key, value="value", file=True)])
     async with step_runner(agent) as stub:
         with pytest.raises(GRPCError) as caught:
-            await stub.Run(a_run(tmp_path, "echo", job=job))
+            await stub.Run(run_request(tmp_path, "echo", job=job))
     assert caught.value.status is Status.INVALID_ARGUMENT
     assert not list(tmp_path.rglob("escape"))
 
 
 async def test_one_job_cannot_read_or_cancel_another(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
-    """The agent answers its own user only, and not the processes of a job, whoever they run as."""
-    # As the agent's own user, from within a job: the connection is made, every call is refused.
+    """The agent serves only its own user, and refuses processes of a job, whatever user they have."""
+    # A process of a job with the agent's own user: it can connect, but every call is refused.
     attempt = tmp_path / "attempt.py"
-    attempt.write_text(ATTEMPT)
+    attempt.write_text(ATTEMPT_CALLS)
     async with agent.client() as client:
         await client.start(a_job("victim", script="echo private; sleep 60"))
         script = f"{sys.executable} -W ignore {attempt} {agent.data / 'agent.sock'}"
         thief = await run_job(agent, a_job("thief", script=[script], work_dir=str(tmp_path)))
         assert thief.check().status == "success", thief.lines
         assert json.loads(thief.lines[-1]) == dict.fromkeys(("list", "read", "cancel", "close"), "PERMISSION_DENIED")
-        # By a connection that a process of the job made which has ended since.
-        handed = await run_job(agent, a_job("handed", script=[f"{script} --handed"], work_dir=str(tmp_path)))
-        assert json.loads(handed.lines[-1]) == json.loads(thief.lines[-1])
-        # A process that has left the job's session, too, and has no parent there any more.
-        gone = (
+        # A connection from a process of the job that has ended since.
+        hand_over = await run_job(agent, a_job("hand-over", script=[f"{script} --hand-over"], work_dir=str(tmp_path)))
+        assert json.loads(hand_over.lines[-1]) == json.loads(thief.lines[-1])
+        # A process that has left the job's session and has no parent in the job.
+        detached_script = (
             f"(setsid sh -c 'sleep 0.3; {script} >away 2>&1; touch gone' &); while [ ! -e gone ]; do sleep 0.05; done"
         )
-        await run_job(agent, a_job("fugitive", script=[gone], work_dir=str(tmp_path)))
+        await run_job(agent, a_job("fugitive", script=[detached_script], work_dir=str(tmp_path)))
         assert json.loads((tmp_path / "away").read_text()) == json.loads(thief.lines[-1])
         assert "victim" in (await client.hello()).jobs
-        # Nothing in a job's environment leads to the agent.
-        told = await run_job(agent, a_job("env", script="env"))
-        assert not [line for line in told.lines if b"agent.sock" in line or b"STEP_RUNNER" in line]
+        # No variable of the job's environment contains the agent's socket.
+        env_job = await run_job(agent, a_job("env", script="env"))
+        assert not [line for line in env_job.lines if b"agent.sock" in line or b"STEP_RUNNER" in line]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can use another user")
 async def test_another_user_cannot_reach_the_agent(a_job: Build) -> None:
-    """Jobs that run as another user: neither the folder nor the socket, nor the calls if the socket lay open."""
+    """For jobs that run as another user: folder and socket are closed; with an open socket, calls are refused."""
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
         base.chmod(0o755)
         async with AgentProcess(base / "data") as agent:
             await agent.start("--socket", str(base / "s"))
             await run_job(agent, a_job("victim", script="echo private", work_dir=str(base / "w")))
-            assert await code_of_nobody(f"import os; os.listdir({str(agent.data)!r})") != 0
-            assert await code_of_nobody(f"{CONNECT}({str(base / 's')!r})") != 0
+            assert await exit_code_as_nobody(f"import os; os.listdir({str(agent.data)!r})") != 0
+            assert await exit_code_as_nobody(f"{CONNECT}({str(base / 's')!r})") != 0
             (base / "s").chmod(0o666)
-            assert await code_of_nobody(f"{CONNECT}({str(base / 's')!r})") == 0
-            order = Order(command=[*NOBODY, PUMP, str(base / "s")], key="k", results=base / "r", steps="")
+            assert await exit_code_as_nobody(f"{CONNECT}({str(base / 's')!r})") == 0
+            order = Order(command=[*NOBODY, FORWARD_STDIO, str(base / "s")], key="k", results=base / "r", steps="")
             channel = CommandChannel(order)
             for call in (
                 AgentStub(channel).Hello(agent_pb2.HelloRequest()),
-                chunks_from(StepRunnerStub(channel), "victim"),
+                read_chunks(StepRunnerStub(channel), "victim"),
             ):
                 with pytest.raises(GRPCError) as caught:
                     await call
                 assert caught.value.status is Status.PERMISSION_DENIED
             await channel.end()
-            # Nor by a connection of a process that has ended.
+            # Calls over a connection from a process that has ended are refused, too.
             order = Order(
-                command=["/usr/bin/python3", "-c", HANDED + PUMP, str(base / "s")],
+                command=["/usr/bin/python3", "-c", HAND_OVER_CONNECTION + FORWARD_STDIO, str(base / "s")],
                 key="k",
                 results=base / "r",
                 steps="",
@@ -270,7 +270,7 @@ async def test_another_user_cannot_reach_the_agent(a_job: Build) -> None:
 
 NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c")
 CONNECT = "import socket; socket.socket(socket.AF_UNIX).connect"
-HANDED = """
+HAND_OVER_CONNECTION = """
 import os, socket, sys
 ours, theirs = socket.socketpair()
 if os.fork() == 0:
@@ -282,7 +282,7 @@ if os.fork() == 0:
 os.wait()
 s = socket.socket(fileno=socket.recv_fds(ours, 1, 1)[1][0])
 """
-PUMP = """
+FORWARD_STDIO = """
 import os, socket, sys, threading
 if "s" not in globals():
     s = socket.socket(socket.AF_UNIX)
@@ -297,13 +297,12 @@ while data := s.recv(65536):
 """
 
 
-async def code_of_nobody(text: str) -> int:
+async def exit_code_as_nobody(text: str) -> int:
     process = await asyncio.create_subprocess_exec(*NOBODY, text, stderr=asyncio.subprocess.DEVNULL)
     return await process.wait()
 
 
-WAIT = "while [ ! -e gone ]; do sleep 0.05; done"
-ATTEMPT = """
+ATTEMPT_CALLS = """
 import asyncio, json, os, socket, sys
 from grpclib import GRPCError
 from grpclib.client import Channel
@@ -317,7 +316,7 @@ async def read(stub):
             print(answer.data)
             return
 
-class Handed(Channel):
+class HandedOverChannel(Channel):
     async def _create_connection(self):
         ours, theirs = socket.socketpair()
         child = os.fork()
@@ -332,8 +331,8 @@ class Handed(Channel):
         return (await loop.create_unix_connection(self._protocol_factory, sock=made))[1]
 
 async def main():
-    said = {}
-    async with (Handed if "--handed" in sys.argv else Channel)(path=sys.argv[1]) as channel:
+    answers = {}
+    async with (HandedOverChannel if "--hand-over" in sys.argv else Channel)(path=sys.argv[1]) as channel:
         stub = StepRunnerStub(channel)
         for name, call in (
             ("list", stub.Status(pb.StatusRequest())),
@@ -343,10 +342,10 @@ async def main():
         ):
             try:
                 await call
-                said[name] = "OK"
+                answers[name] = "OK"
             except GRPCError as error:
-                said[name] = error.status.name
-    print(json.dumps(said))
+                answers[name] = error.status.name
+    print(json.dumps(answers))
 
 asyncio.run(main())
 """
@@ -354,7 +353,7 @@ asyncio.run(main())
 
 async def test_agent_restart_keeps_jobs_and_logs(agent: AgentProcess, tmp_path: Path) -> None:
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, "echo before; while [ ! -e go ]; do sleep 0.05; done; echo after; exit 5"))
+        await stub.Run(run_request(tmp_path, "echo before; while [ ! -e go ]; do sleep 0.05; done; echo after; exit 5"))
         await until((tmp_path / "data" / "agent.sock").exists)
     await agent.stop()
     await agent.start()
@@ -362,9 +361,9 @@ async def test_agent_restart_keeps_jobs_and_logs(agent: AgentProcess, tmp_path: 
     await agent.start()
     (tmp_path / "go").touch()
     async with step_runner(agent) as stub:
-        log = b"".join(await chunks_from(stub, "7"))
+        log = b"".join(await read_chunks(stub, "7"))
         assert Seen(log=log).lines == [b"before", b"after"]
-        assert (await status_of(stub)).message.endswith("exit status 5")
+        assert (await get_status(stub)).message.endswith("exit status 5")
 
 
 async def test_serve_replaces_a_stale_socket(agent: AgentProcess, tmp_path: Path) -> None:
@@ -373,7 +372,7 @@ async def test_serve_replaces_a_stale_socket(agent: AgentProcess, tmp_path: Path
     await agent.start()
     async with agent.client() as client:
         assert (await client.hello()).pid == agent.pid
-    # What is no socket is not ours to replace.
+    # A file that is not a socket is not replaced.
     (tmp_path / "thesis").write_text("text")
     await agent.stop()
     with pytest.raises(RuntimeError, match="ended with 1"):
@@ -382,7 +381,7 @@ async def test_serve_replaces_a_stale_socket(agent: AgentProcess, tmp_path: Path
 
 
 async def test_client_reconnects_and_resumes(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
-    """Every few lines the client loses its connection, and goes on from what it has."""
+    """After every chunk the client closes its connection, and continues from its own offset."""
     job = a_job(script=f"for n in $(seq 1 40); do echo line $n; sleep 0.02; done; touch {tmp_path}/done")
     seen = Seen()
     async with agent.client() as client:
@@ -402,7 +401,7 @@ async def test_client_reconnects_and_resumes(agent: AgentProcess, a_job: Build, 
 
 
 async def test_long_socket_path_falls_back(tmp_path: Path) -> None:
-    """Also where it was asked for by name."""
+    """If the path in `--socket` is too long, the agent uses a shorter one."""
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start("--socket", str(tmp_path / ("s" * 120)))
         socket = socket_of(agent.data)
@@ -414,13 +413,13 @@ async def test_long_socket_path_falls_back(tmp_path: Path) -> None:
 
 async def test_payload_above_4_mib_is_handled(agent: AgentProcess, tmp_path: Path) -> None:
     async with step_runner(agent) as stub:
-        await stub.Run(a_run(tmp_path, f": {'x' * 6_000_000}\necho ok"))
-        assert Seen(log=b"".join(await chunks_from(stub, "7"))).lines == [b"ok"]
+        await stub.Run(run_request(tmp_path, f": {'x' * 6_000_000}\necho ok"))
+        assert Seen(log=b"".join(await read_chunks(stub, "7"))).lines == [b"ok"]
 
 
 @pytest.mark.parametrize("code", [1, 69, 75, 111, 125, 126, 127, 128, 137, 143, 255])
 async def test_job_cannot_forge_a_system_failure(agent: AgentProcess, a_job: Build, code: int) -> None:
-    """Neither by an exit code, nor by what it prints or leaves in its folder: that is the script's failure."""
+    """Exit codes, output and files in the job's folder count as the script's failure."""
     script = f"echo 'ERROR: runner_system_failure'; echo 0 >step-0.exit; echo end >end; exit {code}"
     end = (await run_job(agent, a_job(script=script))).check()
     assert (end.status, end.reason, end.exit_code) == ("failure", "script_failure", code)
@@ -432,7 +431,7 @@ async def test_job_cannot_forge_a_system_failure_by_its_shim(agent: AgentProcess
     assert (seen.check().status, seen.check().reason) == ("failure", "script_failure")
 
 
-async def test_too_long_a_command_is_its_users_fault(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+async def test_a_too_long_command_is_a_user_error(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work/func.yml").write_text(f'spec:\n---\nexec: {{command: [echo, "{"x" * 200_000}"]}}\n')
     seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "step": "."})))
@@ -440,7 +439,7 @@ async def test_too_long_a_command_is_its_users_fault(agent: AgentProcess, a_job:
     assert "Argument list too long" in seen.check().message
 
 
-async def test_a_job_may_not_call_but_others_of_its_user_may(agent: AgentProcess, a_job: Build) -> None:
+async def test_a_client_of_the_agents_user_is_served_while_a_job_runs(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job(script="sleep 60"))
         assert (await client.usage()).jobs.keys() == {"1"}

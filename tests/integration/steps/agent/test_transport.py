@@ -1,4 +1,4 @@
-"""Ways to the agent: loopback TCP with a token, stdin and stdout, a command that it is bound to; and what it says."""
+"""Transports of the agent: loopback TCP with a token, a proxy on stdio, a command that the agent is bound to."""
 
 import asyncio
 import base64
@@ -35,8 +35,10 @@ from remuda.wire.proto.step_runner_grpc import StepRunnerStub
 Build = Callable[..., JobStart]
 
 
-async def outcome(*arguments: str, env: dict[str, str] | None = None, data: bytes = b"") -> tuple[int, bytes, bytes]:
-    """Of the agent's program."""
+async def run_program(
+    *arguments: str, env: dict[str, str] | None = None, data: bytes = b""
+) -> tuple[int, bytes, bytes]:
+    """Run the agent's program. Returns exit code, stdout and stderr."""
     process = await asyncio.create_subprocess_exec(
         *PROGRAM,
         *arguments,
@@ -68,10 +70,10 @@ async def test_loopback_tcp_with_a_token(tmp_path: Path, a_job: Build) -> None:
             async with AgentClient(tcp_channel("127.0.0.1", endpoint["port"], token)) as client:
                 with pytest.raises(AgentRefusedError, match="no valid token"):
                     await client.hello()
-        # The step runner's service as well, and streams as well as single calls.
+        # The step runner's service needs the token, too, for streams and for single calls.
         async with Channel("127.0.0.1", endpoint["port"]) as channel:
             stub = StepRunnerStub(channel)
-            for call in (stub.Status(pb.StatusRequest()), logs_of(stub, "1")):
+            for call in (stub.Status(pb.StatusRequest()), read_log(stub, "1")):
                 with pytest.raises(GRPCError) as caught:
                     await call
                 assert caught.value.status is Status.UNAUTHENTICATED
@@ -84,35 +86,37 @@ async def test_loopback_tcp_with_a_token(tmp_path: Path, a_job: Build) -> None:
         assert channel_of(agent.data) is not None
 
 
-async def logs_of(stub: StepRunnerStub, job_id: str) -> bytes:
+async def read_log(stub: StepRunnerStub, job_id: str) -> bytes:
     async with stub.FollowLogs.open() as stream:
         await stream.send_message(pb.FollowLogsRequest(id=job_id), end=True)
         return b"".join([answer.data async for answer in stream])
 
 
 @pytest.mark.parametrize(
-    "place", ["tcp:0.0.0.0:0", "tcp:192.0.2.1:7000", "tcp:localhost:1", "tcp:::1:7", "udp", "unix:x"]
+    "address", ["tcp:0.0.0.0:0", "tcp:192.0.2.1:7000", "tcp:localhost:1", "tcp:::1:7", "udp", "unix:x"]
 )
-async def test_nothing_but_the_loopback_address(tmp_path: Path, place: str) -> None:
-    code, _, said = await outcome("serve", "--data", str(tmp_path / "data"), "--listen", place)
+async def test_other_listen_addresses_are_refused(tmp_path: Path, address: str) -> None:
+    code, _, errors = await run_program("serve", "--data", str(tmp_path / "data"), "--listen", address)
     assert code == 1
-    assert b"--listen" in said
+    assert b"--listen" in errors
 
 
-async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        code, _, said = await outcome("serve", "--data", str(tmp_path / "data"), "--listen", f"tcp:127.0.0.1:{port}")
+async def test_error_for_a_port_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        code, _, errors = await run_program(
+            "serve", "--data", str(tmp_path / "data"), "--listen", f"tcp:127.0.0.1:{port}"
+        )
     assert code == 1
-    assert f"cannot listen on 127.0.0.1:{port}".encode() in said
+    assert f"cannot listen on 127.0.0.1:{port}".encode() in errors
 
 
-def through(*command: str, token: str = "") -> CommandChannel:
+def command_channel(*command: str, token: str = "") -> CommandChannel:
     return CommandChannel(Order(command=command, key="k", results=Path(), steps="", token=token))
 
 
 async def test_proxy_stdout_is_protocol_only(agent: AgentProcess, a_job: Build) -> None:
-    channel = through(*PROGRAM, "proxy", "--data", str(agent.data))
+    channel = command_channel(*PROGRAM, "proxy", "--data", str(agent.data))
     client = AgentClient(channel)
     await client.start(a_job(script="seq 1 100000"))
     async with client.watch() as watch:
@@ -128,49 +132,49 @@ async def test_proxy_to_tcp(tmp_path: Path) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start("--listen", "tcp")
         token = json.loads((agent.data / "endpoint").read_text())["token"]
-        channel = through(*PROGRAM, "proxy", "--data", str(agent.data), token=token)
+        channel = command_channel(*PROGRAM, "proxy", "--data", str(agent.data), token=token)
         assert (await AgentClient(channel).hello()).pid == agent.pid
         await channel.end()
 
 
 async def test_proxy_ends_with_either_side(agent: AgentProcess, tmp_path: Path) -> None:
-    # The client's: stdin ends.
-    code, out, _ = await outcome("proxy", "--data", str(agent.data))
+    # The client's side ends: stdin is closed.
+    code, out, _ = await run_program("proxy", "--data", str(agent.data))
     assert code == 0
-    assert out[3:4] == b"\x04"  # the settings that an HTTP/2 server begins with, and nothing before
-    # The agent's: the connection ends while stdin stays open.
+    assert out[3:4] == b"\x04"  # output starts with the SETTINGS frame of an HTTP/2 server
+    # The agent's side ends: its connection closes while stdin stays open.
     process = await asyncio.create_subprocess_exec(
         *PROGRAM, "proxy", "--socket", str(agent.data / "agent.sock"), stdin=asyncio.subprocess.PIPE, stdout=-3
     )
-    await until(lambda: len(connections(agent.pid)) > 0)
+    await until(lambda: len(list_connections(agent.pid)) > 0)
     await agent.kill()
     async with asyncio.timeout(20):
         assert await process.wait() == 0
 
 
-def connections(pid: int) -> Sequence[str]:
+def list_connections(pid: int) -> Sequence[str]:
     links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
     return [link for link in links if link.startswith("socket:")][4:]
 
 
 async def test_proxy_without_an_agent_says_what_to_do(tmp_path: Path) -> None:
-    code, out, said = await outcome("proxy", "--data", str(tmp_path / "none"))
+    code, out, errors = await run_program("proxy", "--data", str(tmp_path / "none"))
     assert (code, out) == (1, b"")
-    assert b"start one with `serve`, or give --start" in said
+    assert b"start one with `serve`, or give --start" in errors
 
 
 async def test_proxy_starts_an_agent_that_stays(tmp_path: Path) -> None:
     data = tmp_path / "data"
     command = (*PROGRAM, "proxy", "--data", str(data), "--start", "--idle-exit", "60")
-    channels = [through(*command) for _ in range(3)]
+    channels = [command_channel(*command) for _ in range(3)]
     async with asyncio.TaskGroup() as tasks:
         hellos = [tasks.create_task(AgentClient(channel).hello()) for channel in channels]
     [pid] = {hello.result().pid for hello in hellos}
     for channel in channels:
         await channel.end()
-    again = through(*command)
-    assert (await AgentClient(again).hello()).pid == pid
-    await again.end()
+    next_channel = command_channel(*command)
+    assert (await AgentClient(next_channel).hello()).pid == pid
+    await next_channel.end()
     os.kill(pid, signal.SIGTERM)
     await until(lambda: not Path(f"/proc/{pid}").exists())
     assert not list(data.glob("agent.start*"))
@@ -179,44 +183,46 @@ async def test_proxy_starts_an_agent_that_stays(tmp_path: Path) -> None:
 async def test_proxy_tells_why_an_agent_did_not_start(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "thesis.tex").touch()
-    code, _, said = await outcome("proxy", "--data", str(tmp_path / "data"), "--start")
+    code, _, errors = await run_program("proxy", "--data", str(tmp_path / "data"), "--start")
     assert code == 1
-    assert b"the agent did not start" in said
-    assert b"is not an agent's" in said
+    assert b"the agent did not start" in errors
+    assert b"is not an agent's" in errors
 
 
 async def test_an_agent_bound_to_a_command(tmp_path: Path) -> None:
-    """What arrives on stdin is the command's; its end is the agent's, with its exit code."""
+    """The command gets the agent's stdin. When it ends, the agent ends with its exit code."""
     data = str(tmp_path / "data")
-    code, out, said = await outcome("serve", "--data", data, "sh", "-c", "read x; echo got $x; exit 7", data=b"word\n")
+    code, out, errors = await run_program(
+        "serve", "--data", data, "sh", "-c", "read x; echo got $x; exit 7", data=b"word\n"
+    )
     assert (code, out) == (7, b"got word\n")
-    assert b"step-runner is listening on socket" in said
-    code, out, _ = await outcome("serve", "--data", data, "echo", "never")
+    assert b"step-runner is listening on socket" in errors
+    code, out, _ = await run_program("serve", "--data", data, "echo", "never")
     assert (code, out) == (0, b"")
 
 
 async def test_entrypoint_that_drops_arguments_still_starts(tmp_path: Path) -> None:
-    """Where something in between starts the program without its arguments, they come by the environment."""
+    """If an entrypoint drops the program's arguments, they come from a variable."""
     text = base64.b64encode(json.dumps(["serve", "--data", str(tmp_path / "data"), "echo", "ran"]).encode()).decode()
-    code, out, said = await outcome(env={"REMUDA_AGENT_ARGUMENTS": text}, data=b"x")
+    code, out, errors = await run_program(env={"REMUDA_AGENT_ARGUMENTS": text}, data=b"x")
     assert (code, out) == (0, b"ran\n")
-    assert b"step-runner is listening on socket" in said
+    assert b"step-runner is listening on socket" in errors
     for wrong in ("%%%", base64.b64encode(b'{"a": 1}').decode()):
-        code, _, said = await outcome(env={"REMUDA_AGENT_ARGUMENTS": wrong})
+        code, _, errors = await run_program(env={"REMUDA_AGENT_ARGUMENTS": wrong})
         assert code == 1
-        assert b"REMUDA_AGENT_ARGUMENTS is not base64 of a JSON list" in said
+        assert b"REMUDA_AGENT_ARGUMENTS must be a JSON list of strings, encoded as base64" in errors
 
 
-async def test_an_agent_tells_of_itself_and_of_what_runs(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+async def test_describe_and_usage(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     script = f'{sys.executable} -c \'x = bytearray(30_000_000); import time; open("up", "w"); time.sleep(60)\''
     async with agent.client() as client:
-        about = await client.describe()
-        assert (about.transport, about.program, about.uid) == ("unix", "installed", os.getuid())
-        assert about.system == os.uname().sysname
-        abilities = {ability.name: ability for ability in about.abilities}
+        description = await client.describe()
+        assert (description.transport, description.program, description.uid) == ("unix", "installed", os.getuid())
+        assert description.system == os.uname().sysname
+        abilities = {ability.name: ability for ability in description.abilities}
         assert {"steps", "memory", "network", "disk"} <= abilities.keys()
         assert abilities["steps"].enforced == (os.getuid() == 0)
-        assert all(ability.detail for ability in about.abilities)
+        assert all(ability.detail for ability in description.abilities)
         assert not (await client.usage()).jobs
         await client.start(a_job(script=script))
         await client.start(a_job("2", script="echo done"))

@@ -1,4 +1,4 @@
-"""What an agent keeps for its client, and what becomes of jobs whose client never comes back."""
+"""Jobs whose client is absent: the agent keeps their owner data, and cleans up jobs whose client does not come back."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,32 +13,32 @@ from remuda.wire.agent_client import JobStart, KeptJob
 Build = Callable[..., JobStart]
 
 
-async def kept(agent: AgentProcess, *ids: str) -> list[KeptJob]:
+async def list_jobs(agent: AgentProcess, *ids: str) -> list[KeptJob]:
     async with agent.client() as client:
         return [job async for job in client.jobs(ids)]
 
 
-async def test_what_a_client_said_of_its_job_is_given_back_after_a_death(agent: AgentProcess, a_job: Build) -> None:
+async def test_owner_data_of_a_job_survives_an_agent_kill(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job("1", script="true", owner=b"\x00whose it is"))
         await client.start(a_job("2", script="env; sleep 60"))
         assert (await follow(client, "1")).check().status == "success"
     await agent.kill()
     await agent.start()
-    found = {job.id: job for job in await kept(agent)}
-    assert found["1"] == KeptJob(id="1", owner=b"\x00whose it is", ended=True, attended=False)
-    assert found["2"] == KeptJob(id="2", owner=b"", ended=False, attended=False)
-    assert [job.id for job in await kept(agent, "2", "never heard of")] == ["2"]
+    jobs = {job.id: job for job in await list_jobs(agent)}
+    assert jobs["1"] == KeptJob(id="1", owner=b"\x00whose it is", ended=True, attended=False)
+    assert jobs["2"] == KeptJob(id="2", owner=b"", ended=False, attended=False)
+    assert [job.id for job in await list_jobs(agent, "2", "never heard of")] == ["2"]
 
 
-async def test_a_job_that_is_watched_is_said_to_be(agent: AgentProcess, a_job: Build) -> None:
+async def test_a_watched_job_is_listed_as_attended(agent: AgentProcess, a_job: Build) -> None:
     async with agent.client() as client:
         await client.start(a_job("1", script="sleep 60"))
         async with client.watch() as watch:
             await watch.confirm("1", log_offset=0, result_seq=0)
 
             async def is_attended() -> bool:
-                return (await kept(agent, "1"))[0].attended
+                return (await list_jobs(agent, "1"))[0].attended
 
             async with asyncio.timeout(20):
                 while not await is_attended():

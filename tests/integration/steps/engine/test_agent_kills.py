@@ -1,4 +1,4 @@
-"""The agent dies, its jobs do not: nothing runs twice, nothing is lost, no byte changes."""
+"""Kills the agent during jobs: no step runs twice, no result is lost, and the log stays the same byte for byte."""
 
 import asyncio
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from tests.support.agent_kills import run_with_kills
 
 from remuda.lib.killpoints import POINTS
 from remuda.steps.job_files.journal import folder_name
@@ -22,7 +23,7 @@ from remuda.wire.proto.agent_pb2 import StartRequest
 
 Build = Callable[..., JobStart]
 
-# Prints whole lines, an unfinished one, and a secret in two parts, with pauses in between.
+# Prints whole lines, an unfinished line, and a secret in two parts, with pauses in between.
 TALKATIVE = """
 echo run >>runs
 for n in 1 2 3 4 5; do echo line $n; sleep 0.05; done
@@ -40,7 +41,7 @@ sys.exit(main())
 ALWAYS = "echo run >>always; echo status $CI_JOB_STATUS"
 
 
-def talkative(a_job: Build) -> JobStart:
+def talkative_job(a_job: Build) -> JobStart:
     steps = steps_text(
         {"name": "talk", "script": TALKATIVE},
         {"name": "never", "script": "echo run >>never"},
@@ -76,7 +77,7 @@ async def test_killed_at_every_kill_point(tmp_path: Path, a_job: Build, point: s
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start(kill_point=point)
         first = agent.pid
-        seen = await through_deaths(agent, talkative(a_job), kill_point=point)
+        seen = await through_deaths(agent, talkative_job(a_job), kill_point=point)
         assert agent.pid != first
         check_talkative(seen, tmp_path / "work")
         stored = next((agent.data / "jobs").glob("*/log")).read_bytes()
@@ -87,27 +88,15 @@ async def test_killed_again_and_again(tmp_path: Path, a_job: Build) -> None:
     rng = random.Random(4)
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
-
-        async def killer() -> None:
-            for _ in range(8):
-                await agent.ready.wait()
-                await asyncio.sleep(rng.uniform(0.0, 0.15))
-                agent.ready.clear()
-                os.kill(agent.pid, signal.SIGKILL)
-
-        async with asyncio.TaskGroup() as tasks:
-            killing = tasks.create_task(killer())
-            seen = await through_deaths(agent, talkative(a_job))
-            killing.cancel()
-        if not agent.ready.is_set():  # killed once more, behind the end of the job
-            await agent.wait()
+        pauses = [rng.uniform(0.0, 0.15) for _ in range(8)]
+        seen = await run_with_kills(agent, talkative_job(a_job), pauses)
         check_talkative(seen, tmp_path / "work")
 
 
-async def test_an_old_kernel_without_inotify_and_pidfd_will_do(tmp_path: Path, a_job: Build) -> None:
+async def test_works_on_an_old_kernel_without_inotify_and_pidfd(tmp_path: Path, a_job: Build) -> None:
     async with AgentProcess(tmp_path / "data", program=(sys.executable, "-c", OLD_KERNEL)) as agent:
         await agent.start(kill_point="agent.step_spawned")
-        seen = await through_deaths(agent, talkative(a_job), kill_point="agent.step_spawned")
+        seen = await through_deaths(agent, talkative_job(a_job), kill_point="agent.step_spawned")
         check_talkative(seen, tmp_path / "work")
 
 
@@ -133,7 +122,7 @@ async def test_many_lines_survive_a_kill_byte_for_byte(agent: AgentProcess, a_jo
     whole.check()
 
 
-async def test_job_goes_on_while_no_agent_lives(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+async def test_a_job_continues_without_an_agent(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     job = a_job(script=f"while [ ! -e {tmp_path}/go ]; do sleep 0.02; done; echo went; touch {tmp_path}/done; exit 4")
     async with agent.client() as client:
         await client.start(job)
@@ -149,16 +138,16 @@ async def test_job_goes_on_while_no_agent_lives(agent: AgentProcess, a_job: Buil
 
 
 @pytest.mark.parametrize(
-    ("origin", "reason", "fault", "words"),
+    ("origin", "reason", "fault", "log_text"),
     [
         ("compiled", "runner_system_failure", "runner", b"ERROR: Job failed (system failure): "),
         ("user", "script_failure", "user", b"ERROR: Job failed: the step's process ended"),
     ],
 )
 async def test_a_killed_shim_is_a_system_failure_unless_the_job_could_forge_it(
-    agent: AgentProcess, a_job: Build, origin: str, reason: str, fault: str, words: bytes
+    agent: AgentProcess, a_job: Build, origin: str, reason: str, fault: str, log_text: bytes
 ) -> None:
-    """Who killed it cannot be told, and a job can kill that of its own step."""
+    """The agent cannot know who killed the shim, and a job can kill the shim of its own step."""
     async with agent.client() as client:
         await client.start(a_job(steps=steps_text({"name": "it", "script": "sleep 60", "origin": origin})))
         await until(lambda: any((agent.data / "jobs").glob("*/step-0.pid")))
@@ -169,7 +158,7 @@ async def test_a_killed_shim_is_a_system_failure_unless_the_job_could_forge_it(
     end = seen.check()
     assert (end.status, end.reason, end.exit_code) == ("failure", reason, -1)
     assert "ended without an exit code" in end.message
-    assert seen.agent_lines[-1].startswith(words)
+    assert seen.agent_lines[-1].startswith(log_text)
     assert seen.results[-1]["fault"] == fault
 
 
@@ -177,7 +166,7 @@ async def test_a_claim_that_was_never_completed_is_a_system_failure(tmp_path: Pa
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start(kill_point="agent.step_prepared")
         async with agent.client() as client:
-            # It may be dead before its answer is out.
+            # The agent may be dead before it has sent its answer.
             with suppress(AgentUnavailableError):
                 await client.start(a_job(script="touch ran"))
         await agent.wait()
@@ -218,19 +207,19 @@ async def test_client_learns_that_the_agent_is_gone(agent: AgentProcess, a_job: 
     async with agent.client() as client:
         await client.start(a_job(script="sleep 60"))
         async with asyncio.TaskGroup() as tasks:
-            following = tasks.create_task(until_lost(client, "1"))
+            following = tasks.create_task(follow_until_lost(client, "1"))
             await agent.kill()
         assert following.result()
 
 
-async def until_lost(client: AgentClient, job_id: str) -> bool:
+async def follow_until_lost(client: AgentClient, job_id: str) -> bool:
     with pytest.raises(AgentUnavailableError):
         await follow(client, job_id)
     return True
 
 
-async def test_a_job_that_a_former_agent_began_is_ended_and_told(tmp_path: Path) -> None:
-    """As the first form of the journal has it: the log and the results stay as they were."""
+async def test_a_job_in_an_older_journal_format_ends_with_an_error(tmp_path: Path) -> None:
+    """The journal has format 1. The log and the results stay as they were."""
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
         await agent.stop()

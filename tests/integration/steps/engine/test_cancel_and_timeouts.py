@@ -1,4 +1,4 @@
-"""Cancel, timeouts and Close: everything the step started ends, what always runs still does."""
+"""Cancel, timeouts and Close end all processes of a step; steps with `if: always()` still run."""
 
 import os
 from collections.abc import Callable
@@ -23,9 +23,9 @@ def is_dead(pid_file: Path) -> bool:
     return False
 
 
-def spawning(work: Path, *, stubborn: bool = False) -> str:
-    """A script with a grandchild that does not end by itself; a stubborn one takes note of SIGTERM and goes on."""
-    trap = f'trap "touch {work}/asked" TERM;' if stubborn else ""
+def spawn_script(work: Path, *, stubborn: bool = False) -> str:
+    """A script with a grandchild that does not end by itself. `stubborn`: both record SIGTERM and continue."""
+    trap = f'trap "touch {work}/sigterm" TERM;' if stubborn else ""
     inner = f"{trap} echo $$ >new; mv new child; while :; do sleep 0.1; done"
     return f"sh -c '{inner}' & {trap} touch up; while :; do sleep 0.1; done"
 
@@ -41,7 +41,9 @@ async def start_and_cancel(agent: AgentProcess, job: JobStart, up: Path, times: 
 
 async def test_cancel_kills_the_whole_process_group(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     work = tmp_path / "work"
-    steps = steps_text({"name": "build", "script": spawning(work)}, {"name": "next", "script": "touch next"}, ALWAYS)
+    steps = steps_text(
+        {"name": "build", "script": spawn_script(work)}, {"name": "next", "script": "touch next"}, ALWAYS
+    )
     seen = await start_and_cancel(agent, a_job(steps=steps), work / "child")
     end = seen.check()
     assert (end.status, end.reason) == ("cancelled", "job_canceled")
@@ -51,18 +53,18 @@ async def test_cancel_kills_the_whole_process_group(agent: AgentProcess, a_job: 
     assert not (work / "next").exists()
 
 
-async def test_what_ignores_sigterm_is_killed(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+async def test_a_process_that_ignores_sigterm_is_killed(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     work = tmp_path / "work"
-    job = a_job(steps=steps_text({"name": "build", "script": spawning(work, stubborn=True)}))
+    job = a_job(steps=steps_text({"name": "build", "script": spawn_script(work, stubborn=True)}))
     seen = await start_and_cancel(agent, job, work / "child")
     assert seen.check().status == "cancelled"
-    assert (work / "asked").exists()
+    assert (work / "sigterm").exists()
     await until(lambda: is_dead(work / "child"))
 
 
 async def test_cancelling_twice_is_cancelling_once(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     work = tmp_path / "work"
-    steps = steps_text({"name": "build", "script": spawning(work)}, ALWAYS)
+    steps = steps_text({"name": "build", "script": spawn_script(work)}, ALWAYS)
     seen = await start_and_cancel(agent, a_job(steps=steps), work / "child", times=2)
     assert seen.check().status == "cancelled"
     assert seen.statuses == {"build": "cancelled", "after": "success"}
@@ -94,7 +96,7 @@ async def test_a_graceful_child_has_time_after_its_parent_is_gone(
 @pytest.mark.long
 async def test_cancel_survives_the_agents_death(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     work = tmp_path / "work"
-    steps = steps_text({"name": "build", "script": spawning(work, stubborn=True)}, ALWAYS)
+    steps = steps_text({"name": "build", "script": spawn_script(work, stubborn=True)}, ALWAYS)
     async with agent.client() as client:
         await client.start(a_job(steps=steps))
         await until((work / "child").exists)
@@ -134,10 +136,12 @@ async def test_step_timeout_and_tolerated_failure(agent: AgentProcess, a_job: Bu
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_close_kills_and_forgets(agent: AgentProcess, a_job: Build, tmp_path: Path, restarted: bool) -> None:
+async def test_close_kills_and_removes_a_job(
+    agent: AgentProcess, a_job: Build, tmp_path: Path, restarted: bool
+) -> None:
     work = tmp_path / "work"
     async with agent.client() as client:
-        await client.start(a_job(steps=steps_text({"name": "build", "script": spawning(work, stubborn=True)})))
+        await client.start(a_job(steps=steps_text({"name": "build", "script": spawn_script(work, stubborn=True)})))
         await until((work / "child").exists)
     if restarted:
         await agent.kill()
@@ -162,29 +166,29 @@ async def test_id_is_free_after_close_and_its_log_starts_empty(agent: AgentProce
 
 async def test_a_job_that_cannot_be_removed_can_be_closed_again(agent: AgentProcess, a_job: Build) -> None:
     await run_job(agent, a_job(script="true"))
-    in_the_way = agent.data / "jobs" / f".gone-{folder_name('1')}"
-    in_the_way.touch()
+    obstacle = agent.data / "jobs" / f".gone-{folder_name('1')}"
+    obstacle.touch()
     async with agent.client() as client:
         with pytest.raises(AgentUnavailableError, match="data folder"):
             await client.close_job("1")
         assert (await client.hello()).jobs == {"1"}
-        in_the_way.unlink()
+        obstacle.unlink()
         await client.close_job("1")
         assert (await client.hello()).jobs == frozenset()
 
 
 IN_THE_BACKGROUND = "sh -c 'echo $$ >child; while :; do sleep 0.1; done' & while [ ! -s child ]; do sleep 0.02; done"
 STUBBORN = IN_THE_BACKGROUND.replace("sh -c '", "sh -c 'trap : TERM; ")
-STILL_THERE = {"name": "after", "script": "kill -0 $(cat child) && echo still there", "if": "always()"}
+CHECK_CHILD = {"name": "after", "script": "kill -0 $(cat child) && echo still running", "if": "always()"}
 
 
 @pytest.mark.parametrize("script", [IN_THE_BACKGROUND, STUBBORN])
 async def test_a_background_process_lives_as_long_as_the_job(
     agent: AgentProcess, a_job: Build, tmp_path: Path, script: str
 ) -> None:
-    seen = await run_job(agent, a_job(steps=steps_text({"name": "build", "script": script}, STILL_THERE)))
+    seen = await run_job(agent, a_job(steps=steps_text({"name": "build", "script": script}, CHECK_CHILD)))
     assert seen.check().status == "success"
-    assert seen.lines == [b"still there"]
+    assert seen.lines == [b"still running"]
     await until(lambda: is_dead(tmp_path / "work/child"))
 
 
@@ -194,14 +198,14 @@ async def test_a_background_process_ends_with_the_job_although_the_agent_died(
 ) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start(kill_point=point)
-        steps = steps_text({"name": "build", "script": IN_THE_BACKGROUND}, STILL_THERE)
+        steps = steps_text({"name": "build", "script": IN_THE_BACKGROUND}, CHECK_CHILD)
         seen = await through_deaths(agent, a_job(steps=steps))
         assert seen.check().status == "success"
-        assert seen.lines == [b"still there"]
+        assert seen.lines == [b"still running"]
         await until(lambda: is_dead(tmp_path / "work/child"))
 
 
-async def test_close_kills_what_runs_in_the_background(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+async def test_close_kills_background_processes(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     after = {"name": "after", "script": "touch up; sleep 60"}
     async with agent.client() as client:
         await client.start(a_job(steps=steps_text({"name": "build", "script": STUBBORN}, after)))

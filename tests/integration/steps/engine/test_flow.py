@@ -1,6 +1,5 @@
-"""What runs when: conditions, attempts, limits, steps at the same time, environments around steps."""
+"""Control flow of steps: conditions, retries, timeouts, parallel groups, and environments around steps."""
 
-import asyncio
 import json
 import os
 import sys
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.agent_kills import run_with_kills
+from tests.support.step_files import open_command, write_step
 
 from remuda.testing.agent_process import (
     AgentProcess,
@@ -26,19 +27,12 @@ Build = Callable[..., JobStart]
 LONG = pytest.mark.long
 
 
-def a_package(work: Path, name: str, definition: Any, spec: Any = None) -> None:
-    folder = work / name
-    folder.mkdir()
-    head = {"spec": {"remuda": 1} | (spec or {})}
-    (folder / "func.yml").write_text(f"{json.dumps(head)}\n---\n{json.dumps(definition)}")
-
-
-def statuses(seen: Seen) -> dict[str, str]:
+def statuses_by_path(seen: Seen) -> dict[str, str]:
     return {event["path"]: event["status"] for event in seen.results if event["event"] == "finished"}
 
 
-def lines(seen: Seen) -> list[bytes]:
-    """Of all steps, whatever their number."""
+def all_lines(seen: Seen) -> list[bytes]:
+    """The output lines of all steps, by log stream."""
     streams = sorted({line[28:31] for line in seen.log.splitlines()} - {b"00O"})
     return [line for stream in streams for line in plain_lines(seen.log, stream)]
 
@@ -54,17 +48,16 @@ async def test_conditions_are_expressions(agent: AgentProcess, a_job: Build) -> 
         {"name": "stopped", "script": "echo no", "if": "cancelled()"},
     )
     seen = await run_job(agent, a_job(steps=steps, variables=[JobVariable(key="WHERE", value="here")]))
-    assert lines(seen) == [b"yes", b"rescue"]
-    assert statuses(seen) == {
+    assert all_lines(seen) == [b"yes", b"rescue"]
+    assert statuses_by_path(seen) == {
         "/a": "success", "/yes": "success", "/no": "skipped", "/fail": "failure", "/plain": "skipped",
         "/rescue": "success", "/stopped": "skipped",
     }  # fmt: skip
 
 
 async def test_control_flow_exists_in_packages(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(
-        work,
-        "outer",
+    write_step(
+        work / "outer",
         {
             "run": [
                 {"name": "fails", "script": "echo one; exit 1", "continue_on_error": True},
@@ -78,8 +71,8 @@ async def test_control_flow_exists_in_packages(agent: AgentProcess, a_job: Build
         agent, a_job(steps=steps_text({"name": "outer", "step": "./outer", "continue_on_error": True}))
     )
     assert seen.check().status == "success"
-    assert lines(seen) == [b"one", b"clean failed"]
-    assert statuses(seen)["/outer"] == "failure"
+    assert all_lines(seen) == [b"one", b"clean failed"]
+    assert statuses_by_path(seen)["/outer"] == "failure"
     assert any(b'WARNING: step "outer" failed: step "breaks": exit status 5' in line for line in seen.agent_lines)
 
 
@@ -88,7 +81,7 @@ async def test_per_step_timeout_and_retry(agent: AgentProcess, a_job: Build, wor
     steps = steps_text({"name": "flaky", "script": count, "retry": {"times": 3, "delay": 0.1}, "timeout": 0.5})
     seen = await run_job(agent, a_job(steps=steps))
     assert seen.check().status == "success"
-    assert lines(seen) == [b"try 1", b"try 2", b"try 3"]
+    assert all_lines(seen) == [b"try 1", b"try 2", b"try 3"]
     finished = [event for event in seen.results if event["event"] == "finished"]
     assert [(event["attempt"], event["status"], event.get("retried")) for event in finished] == [
         (1, "failure", True), (2, "failure", True), (3, "success", None)
@@ -96,9 +89,8 @@ async def test_per_step_timeout_and_retry(agent: AgentProcess, a_job: Build, wor
 
 
 async def test_timeout_of_a_list_ends_all_below(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(
-        work,
-        "outer",
+    write_step(
+        work / "outer",
         {
             "run": [{"name": "slow", "script": "echo $$ >pid; sleep 60"}, {"name": "never", "script": "echo no"}],
             "finally": [{"name": "clean", "script": "echo clean"}],
@@ -106,8 +98,8 @@ async def test_timeout_of_a_list_ends_all_below(agent: AgentProcess, a_job: Buil
     )
     seen = await run_job(agent, a_job(steps=steps_text({"name": "outer", "step": "./outer", "timeout": 0.5})))
     assert seen.check().message == 'step "outer": the step took longer than its limit of 0.5 s'
-    assert lines(seen) == [b"clean"]
-    assert statuses(seen) == {
+    assert all_lines(seen) == [b"clean"]
+    assert statuses_by_path(seen) == {
         "/outer/slow": "failure", "/outer/never": "skipped", "/outer/clean": "success", "/outer": "failure"
     }  # fmt: skip
 
@@ -134,7 +126,7 @@ async def test_members_of_a_group_run_at_the_same_time(agent: AgentProcess, a_jo
         [b"left 1", b"left 2", b"left 3", b"got 1"],
         [b"right 1", b"right 2", b"right 3", b"unfinished"],
     ]
-    assert statuses(seen) == {
+    assert statuses_by_path(seen) == {
         "/both/skipped": "skipped", "/both/left": "success", "/both/right": "failure", "/both": "failure",
         "/never": "skipped", "/after": "success",
     }  # fmt: skip
@@ -143,9 +135,8 @@ async def test_members_of_a_group_run_at_the_same_time(agent: AgentProcess, a_jo
 
 
 async def test_cancel_reaches_every_level(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(
-        work,
-        "outer",
+    write_step(
+        work / "outer",
         {
             "run": [
                 {"name": "group", "parallel": [{"name": n, "script": f"touch {n}; sleep 60"} for n in ("x", "y")]},
@@ -156,7 +147,7 @@ async def test_cancel_reaches_every_level(agent: AgentProcess, a_job: Build, wor
     )
     steps = steps_text(
         {"name": "outer", "step": "./outer", "retry": 5},
-        {"name": "told", "script": "echo told", "if": "cancelled()"},
+        {"name": "last", "script": "echo last", "if": "cancelled()"},
     )
     async with agent.client() as client:
         await client.start(a_job(steps=steps))
@@ -164,10 +155,10 @@ async def test_cancel_reaches_every_level(agent: AgentProcess, a_job: Build, wor
         await client.cancel("1")
         seen = await follow(client, "1")
     assert seen.check().reason == "job_canceled"
-    assert lines(seen) == [b"clean canceled", b"told"]
-    assert statuses(seen) == {
+    assert all_lines(seen) == [b"clean canceled", b"last"]
+    assert statuses_by_path(seen) == {
         "/outer/group/x": "cancelled", "/outer/group/y": "cancelled", "/outer/group": "cancelled",
-        "/outer/never": "skipped", "/outer/clean": "success", "/outer": "cancelled", "/told": "success",
+        "/outer/never": "skipped", "/outer/clean": "success", "/outer": "cancelled", "/last": "success",
     }  # fmt: skip
 
 
@@ -182,7 +173,7 @@ async def test_cancel_ends_the_wait_for_another_attempt(agent: AgentProcess, a_j
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_what_left_its_session_ends_with_the_job(
+async def test_a_process_that_left_its_session_ends_with_the_job(
     agent: AgentProcess, a_job: Build, work: Path, restarted: bool
 ) -> None:
     daemon = "setsid sh -c 'echo $$ >daemon; while :; do sleep 0.1; done' & while [ ! -s daemon ]; do sleep 0.02; done"
@@ -196,10 +187,10 @@ async def test_what_left_its_session_ends_with_the_job(
     async with agent.client() as client:
         assert (await follow(client, "1")).check().status == "success"
     pid = int((work / "daemon").read_text())
-    await until(lambda: not _lives(pid))
+    await until(lambda: not is_alive(pid))
 
 
-async def test_cancel_kills_what_left_its_session(agent: AgentProcess, a_job: Build, work: Path) -> None:
+async def test_cancel_kills_a_process_that_left_its_session(agent: AgentProcess, a_job: Build, work: Path) -> None:
     script = "setsid sh -c 'trap : TERM; echo $$ >daemon; while :; do sleep 0.1; done' & sleep 60"
     async with agent.client() as client:
         await client.start(a_job(script=script))
@@ -207,20 +198,20 @@ async def test_cancel_kills_what_left_its_session(agent: AgentProcess, a_job: Bu
         await client.cancel("1")
         await follow(client, "1")
     pid = int((work / "daemon").read_text())
-    await until(lambda: not _lives(pid))
+    await until(lambda: not is_alive(pid))
 
 
-async def test_close_kills_what_left_its_session(agent: AgentProcess, a_job: Build, work: Path) -> None:
+async def test_close_kills_a_process_that_left_its_session(agent: AgentProcess, a_job: Build, work: Path) -> None:
     script = "setsid sh -c 'echo $$ >daemon; while :; do sleep 0.1; done' & sleep 60"
     async with agent.client() as client:
         await client.start(a_job(script=script))
         await until(lambda: (work / "daemon").exists() and (work / "daemon").read_text().endswith("\n"))
         await client.close_job("1")
     pid = int((work / "daemon").read_text())
-    await until(lambda: not _lives(pid))
+    await until(lambda: not is_alive(pid))
 
 
-def _lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -228,36 +219,40 @@ def _lives(pid: int) -> bool:
     return True
 
 
-# Runs the command that stands in the file, with a mark before each line; what it needs of the machine it has itself.
+# Runs the command of the request file and prints its output with a prefix before each line.
 PREFIX = """#!/usr/bin/env python3
 import json, os, subprocess, sys
-asked = json.load(open(sys.argv[-1]))
-env = {"PATH": os.environ["PATH"], "WHERE": sys.argv[1]} | asked["env"]
+request = json.load(open(sys.argv[-1]))
+env = {"PATH": os.environ["PATH"], "WHERE": sys.argv[1]} | request["env"]
 both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-done = subprocess.run(asked["command"], cwd=asked["work_dir"], env=env, **both)
-for line in done.stdout.splitlines():
+process = subprocess.run(request["command"], cwd=request["work_dir"], env=env, **both)
+for line in process.stdout.splitlines():
     print(f"{sys.argv[1]}> {line.decode()}")
-sys.exit(done.returncode)
+sys.exit(process.returncode)
 """
 
 
-def an_environment(work: Path, *, opening: str = "true", closing: str = "true") -> None:
+def write_environment(work: Path, *, opening: str = "true", closing: str = "true") -> None:
+    """Write the step ./place, which opens an environment. `opening` and `closing` are more shell commands of it."""
     spec = {
         "inputs": {"place": {"type": "string"}},
         "outputs": {"number": {"type": "number"}},
     }
     answer = json.dumps({"name": "environment", "value": {"exec": ["PREFIX", "PLACE"]}})
     number = json.dumps({"name": "number", "value": 7})
-    told = f"printf '%s\\n' '{answer}' '{number}' | sed s:PREFIX:$2/prefix: | sed s:PLACE:$1: >>$REMUDA_OUTPUTS"
-    opened = f"echo open $1 >>../trail; {opening}; {told}"
-    command = ["sh", "-ec", opened, "sh", "${{ inputs.place }}", "${{ func_dir }}"]
+    write_outputs = (
+        f"printf '%s\\n' '{answer}' '{number}' | sed s:PREFIX:$2/prefix: | sed s:PLACE:$1: >>$REMUDA_OUTPUTS"
+    )
+    open_script = f"echo open $1 >>../trail; {opening}; {write_outputs}"
+    command = ["sh", "-ec", open_script, "sh", "${{ inputs.place }}", "${{ func_dir }}"]
     close = ["sh", "-ec", f"echo close $1 >>../trail; {closing}", "sh", "${{ inputs.place }}"]
-    a_package(work, "place", {"environment": {"open": {"command": command}, "close": {"command": close}}}, spec)
+    write_step(work / "place", {"environment": {"open": {"command": command}, "close": {"command": close}}}, spec)
     (work / "place/prefix").write_text(PREFIX)
     (work / "place/prefix").chmod(0o755)
 
 
-def inside(*entries: dict[str, Any], place: str = "there") -> dict[str, Any]:
+def environment_step(*entries: dict[str, Any], place: str = "there") -> dict[str, Any]:
+    """A step that opens the environment `place` and runs these entries in it."""
     return {
         "name": "env",
         "step": "./place",
@@ -270,14 +265,14 @@ def inside(*entries: dict[str, Any], place: str = "there") -> dict[str, Any]:
 async def test_inner_steps_run_in_the_environment(
     agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path
 ) -> None:
-    an_environment(work)
-    a_package(work, "nested", {"run": [{"name": "deep", "script": "echo deep $WHERE ${HOME-homeless}"}]})
+    write_environment(work)
+    write_step(work / "nested", {"run": [{"name": "deep", "script": "echo deep $WHERE ${HOME-homeless}"}]})
     write = (
         """echo '{"name":"n","value":5}' >>$REMUDA_OUTPUTS; echo '{"name":"EX","value":"ported"}' >>$REMUDA_EXPORTS"""
     )
     steps = steps_text(
         {"name": "before", "script": "echo before"},
-        inside(
+        environment_step(
             {"name": "one", "script": f"echo $GIVEN $JOBVAR; {write}; false | true || echo pipefail"},
             {"name": "nested", "step": "./nested"},
             {"name": "two", "script": "echo ${{ steps.one.outputs.n }} $EX"},
@@ -286,28 +281,28 @@ async def test_inner_steps_run_in_the_environment(
     )
     seen = await run_job(agent, a_job(steps=steps, variables=[JobVariable(key="JOBVAR", value="jobvar")]))
     assert seen.check().status == "success", seen.log
-    assert lines(seen) == [
+    assert all_lines(seen) == [
         b"before", b"there> given jobvar", b"there> pipefail", b"there> deep there homeless", b"there> 5 ported",
         b"after 7 5 ported",
     ]  # fmt: skip
     assert (tmp_path / "trail").read_text() == "open there\nclose there\n"
-    found = {event["path"]: event for event in seen.results if event["event"] == "finished"}
-    assert list(found) == [
+    results = {event["path"]: event for event in seen.results if event["event"] == "finished"}
+    assert list(results) == [
         "/before", "/env/+open", "/env/one", "/env/nested/deep", "/env/nested", "/env/two", "/env/+close", "/env",
         "/after",
     ]  # fmt: skip
-    assert found["/env/nested/deep"]["environment"] == "/env"
-    assert "environment" not in found["/env/+open"]
-    assert found["/env"]["outputs"] == {"number": 7}
+    assert results["/env/nested/deep"]["environment"] == "/env"
+    assert "environment" not in results["/env/+open"]
+    assert results["/env"]["outputs"] == {"number": 7}
 
 
 async def test_an_environment_in_an_environment(agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path) -> None:
-    an_environment(work)
-    inner = inside({"name": "two", "script": "echo two $WHERE; exit 6"}, place="inner") | {"name": "inner"}
-    steps = steps_text(inside({"name": "one", "script": "echo one"}, inner, place="outer"))
+    write_environment(work)
+    inner = environment_step({"name": "two", "script": "echo two $WHERE; exit 6"}, place="inner") | {"name": "inner"}
+    steps = steps_text(environment_step({"name": "one", "script": "echo one"}, inner, place="outer"))
     seen = await run_job(agent, a_job(steps=steps))
     assert seen.check().message == 'step "env": step "inner": step "two": exit status 6'
-    assert lines(seen) == [b"outer> one", b"outer> inner> two inner"]
+    assert all_lines(seen) == [b"outer> one", b"outer> inner> two inner"]
     trail = (tmp_path / "trail").read_text().split("\n")
     assert trail == ["open outer", "open inner", "close inner", "close outer", ""]
 
@@ -316,10 +311,11 @@ async def test_an_environment_in_an_environment(agent: AgentProcess, a_job: Buil
 async def test_an_environment_is_closed_whatever_happens(
     agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path, ending: str
 ) -> None:
-    an_environment(work, opening="exit 3" if ending == "open" else "true")
+    write_environment(work, opening="exit 3" if ending == "open" else "true")
     script = "exit 3" if ending == "failure" else "touch ../up; sleep 60"
     job = a_job(
-        steps=steps_text(inside({"name": "in", "script": script})), timeout_seconds=2 if ending == "timeout" else 0
+        steps=steps_text(environment_step({"name": "in", "script": script})),
+        timeout_seconds=2 if ending == "timeout" else 0,
     )
     async with agent.client() as client:
         await client.start(job)
@@ -329,57 +325,51 @@ async def test_an_environment_is_closed_whatever_happens(
         seen = await follow(client, "1")
     assert seen.check().status == ("cancelled" if ending == "cancel" else "failure")
     assert (tmp_path / "trail").read_text() == "open there\nclose there\n"
-    assert statuses(seen)["/env/+close"] == "success"
+    assert statuses_by_path(seen)["/env/+close"] == "success"
     if ending == "open":
         assert seen.check().message == 'step "env": open: exit status 3'
 
 
 async def test_no_package_uses_the_agents_own_programs(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    answer = json.dumps({"name": "environment", "value": {"exec": ["remuda-step", "container_exec"]}})
-    command = ["sh", "-c", f"echo '{answer}' >>$REMUDA_OUTPUTS"]
-    a_package(work, "fake", {"environment": {"open": {"command": command}}})
-    a_package(work, "own", {"exec": {"command": ["remuda-step", "checkout"]}})
+    command = open_command({"exec": ["remuda-step", "container_exec"]})
+    write_step(work / "fake", {"environment": {"open": {"command": command}}})
+    write_step(work / "own", {"exec": {"command": ["remuda-step", "checkout"]}})
     steps = steps_text({"name": "env", "step": "./fake", "run": [{"name": "in", "script": "true"}]})
     assert "does not come with the agent" in (await run_job(agent, a_job(steps=steps))).check().message
     seen = await run_job(agent, a_job("2", steps=steps_text({"name": "own", "step": "./own"})))
     assert "executable file not found" in seen.check().message
 
 
-async def test_a_job_that_was_put_into_an_environment_stays_there(
-    agent: AgentProcess, a_job: Build, work: Path
-) -> None:
-    an_environment(work)
+async def test_a_job_cannot_leave_its_environment(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    write_environment(work)
     own = {"name": "own", "step": "builtin://checkout", "inputs": {"strategy": "none"}}
-    env = inside(own | {"origin": "user"}) | {"origin": "compiled"}
+    env = environment_step(own | {"origin": "user"}) | {"origin": "compiled"}
     seen = await run_job(agent, a_job(steps=steps_text(env)))
     assert "runs on the runner's machine, outside of the job's environment /env" in seen.check().message
     compiled = {"name": "own", "step": "builtin://cache_restore", "inputs": {"folder": "/none"}, "origin": "compiled"}
-    seen = await run_job(agent, a_job("2", steps=steps_text(inside(compiled) | {"origin": "compiled"})))
+    seen = await run_job(agent, a_job("2", steps=steps_text(environment_step(compiled) | {"origin": "compiled"})))
     assert seen.check().status == "success", seen.log
 
 
-async def test_nobody_checks_out_while_an_environment_has_the_repository(
-    agent: AgentProcess, a_job: Build, work: Path
-) -> None:
-    """A policy may put a checkout around a step of the job; git would run with more rights than the environment."""
-    an_environment(work)
+async def test_no_checkout_runs_while_an_environment_is_open(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    """A policy may insert a checkout around a step of the job; git would have more rights than the environment."""
+    write_environment(work)
     own = {"name": "own", "step": "builtin://checkout", "inputs": {"strategy": "none"}, "origin": "compiled"}
-    seen = await run_job(agent, a_job(steps=steps_text(inside(own) | {"origin": "compiled"})))
+    seen = await run_job(agent, a_job(steps=steps_text(environment_step(own) | {"origin": "compiled"})))
     assert "builtin://checkout runs on the runner's machine, outside of" in seen.check().message
 
 
-KILLED_ALONG = [
+KILL_POINTS = [
     "agent.step_found", "agent.step_prepared", "agent.step_spawned", "agent.step_exited", "agent.result_stored",
     "agent.log_recorded",
 ]  # fmt: skip
 
 
-def everything(work: Path) -> str:
-    """A job in which everything nests."""
-    an_environment(work)
-    a_package(
-        work,
-        "outer",
+def nested_steps(work: Path) -> str:
+    """Steps with a package, a retry, a parallel group, an environment and a failure."""
+    write_environment(work)
+    write_step(
+        work / "outer",
         {
             "run": [
                 {"name": "x", "script": "echo x; echo x >>runs; " + EXPORT},
@@ -398,7 +388,7 @@ def everything(work: Path) -> str:
     return steps_text(
         {"name": "outer", "step": "./outer"},
         {"name": "group", "parallel": members},
-        inside({"name": "in", "script": "echo in >>runs; echo in $E ${{ steps.outer.outputs.o }}"}),
+        environment_step({"name": "in", "script": "echo in >>runs; echo in $E ${{ steps.outer.outputs.o }}"}),
         {"name": "last", "script": "echo last >>runs; exit 3"},
     )
 
@@ -406,68 +396,54 @@ def everything(work: Path) -> str:
 EXPORT = """echo '{"name":"E","value":"e"}' >>$REMUDA_EXPORTS; echo '{"name":"v","value":"w"}' >>$REMUDA_OUTPUTS"""
 
 
-async def check_everything(seen: Seen, work: Path) -> None:
+async def check_nested_steps(seen: Seen, work: Path) -> None:
     assert seen.check().message == 'step "last": exit status 3'
     runs = (work / "runs").read_text().split()
     assert sorted(runs) == sorted(["x", "flaky", "flaky", "f", "p", "q", "in", "last"])
-    assert sorted(lines(seen)) == sorted([b"x", b"p done", b"q done", b"there> in e w"])
+    assert sorted(all_lines(seen)) == sorted([b"x", b"p done", b"q done", b"there> in e w"])
     assert (work.parent / "trail").read_text() == "open there\nclose there\n"
     starts = [line for line in seen.agent_lines if line.startswith(b"section_start")]
     ends = [line for line in seen.agent_lines if line.startswith(b"section_end")]
     assert len(starts) == len(ends) == 13
 
 
-@pytest.mark.parametrize("point", KILLED_ALONG)
+@pytest.mark.parametrize("point", KILL_POINTS)
 @pytest.mark.parametrize("times", [1, pytest.param(6, marks=LONG), pytest.param(11, marks=LONG)])
 async def test_killed_in_the_middle_of_a_tree(tmp_path: Path, a_job: Build, work: Path, point: str, times: int) -> None:
-    """At a kill point of any step: the first that passes it, or a later one."""
+    """Kills the agent at a kill point of the first step that reaches it, or of a later one."""
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start(kill_point=point, env={"REMUDA_KILL_AFTER": str(times)})
-        seen = await through_deaths(agent, a_job(steps=everything(work)), kill_point=point)
-        await check_everything(seen, work)
+        seen = await through_deaths(agent, a_job(steps=nested_steps(work)), kill_point=point)
+        await check_nested_steps(seen, work)
 
 
 @LONG
 async def test_killed_at_any_moment_of_a_tree(tmp_path: Path, a_job: Build, work: Path) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
-
-        async def killer() -> None:
-            for pause in (0.05, 0.15, 0.1, 0.2, 0.12, 0.3, 0.07):
-                await agent.ready.wait()
-                await asyncio.sleep(pause)
-                agent.ready.clear()
-                os.kill(agent.pid, 9)
-
-        async with asyncio.TaskGroup() as tasks:
-            killing = tasks.create_task(killer())
-            seen = await through_deaths(agent, a_job(steps=everything(work)))
-            killing.cancel()
-        if not agent.ready.is_set():
-            await agent.wait()
-        await check_everything(seen, work)
+        pauses = (0.05, 0.15, 0.1, 0.2, 0.12, 0.3, 0.07)
+        seen = await run_with_kills(agent, a_job(steps=nested_steps(work)), pauses)
+        await check_nested_steps(seen, work)
 
 
-def another_agents(work: Path, agent: AgentProcess) -> None:
-    """A package that makes an environment of another agent."""
+def write_agent_environment(work: Path, agent: AgentProcess) -> None:
+    """Write the step ./machine, which opens an environment of another agent."""
     command = [sys.executable, "-m", "remuda.steps", "proxy", "--data", str(agent.data)]
-    answer = json.dumps({"name": "environment", "value": {"agent": command}})
     definition = {
         "environment": {
-            "open": {"command": ["sh", "-c", f"echo '{answer}' >>$REMUDA_OUTPUTS"]},
+            "open": {"command": open_command({"agent": command})},
             "close": {"command": ["sh", "-c", "echo closed >>../trail"]},
         }
     }
-    a_package(work, "machine", definition)
+    write_step(work / "machine", definition)
 
 
 async def test_inner_steps_run_in_another_agent_and_in_an_environment_there(
     agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path
 ) -> None:
-    an_environment(work)
-    a_package(
-        work,
-        "outer",
+    write_environment(work)
+    write_step(
+        work / "outer",
         {
             "run": [
                 {"name": "first", "script": 'echo \'{"name":"v","value":"w"}\' >>$REMUDA_OUTPUTS'},
@@ -476,8 +452,8 @@ async def test_inner_steps_run_in_another_agent_and_in_an_environment_there(
                     "step": "../machine",
                     "env": {"SAID": "said"},
                     "run": [
-                        {"name": "one", "script": f"echo one {A_PROCESS} $SAID ${{{{ inputs.who }}}}; {EXPORT}"},
-                        inside({"name": "two", "script": "echo two $WHERE $E ${{ steps.first.outputs.v }}"}),
+                        {"name": "one", "script": f"echo one {PARENT_OF_SHIM} $SAID ${{{{ inputs.who }}}}; {EXPORT}"},
+                        environment_step({"name": "two", "script": "echo two $WHERE $E ${{ steps.first.outputs.v }}"}),
                         {"name": "three", "script": "echo three ${{ vars.MASKED }}; exit 4", "continue_on_error": True},
                     ],
                 },
@@ -487,20 +463,20 @@ async def test_inner_steps_run_in_another_agent_and_in_an_environment_there(
         {"inputs": {"who": {"type": "string"}}},
     )
     variables = [JobVariable(key="MASKED", value="hide-this", masked=True), JobVariable(key="E", value="weak")]
-    async with AgentProcess(tmp_path / "there") as there:
-        await there.start()
-        another_agents(work, there)
+    async with AgentProcess(tmp_path / "other") as other_agent:
+        await other_agent.start()
+        write_agent_environment(work, other_agent)
         steps = steps_text({"name": "outer", "step": "./outer", "inputs": {"who": "ann"}})
         seen = await run_job(agent, a_job(steps=steps, variables=variables))
-        async with there.client() as client:
+        async with other_agent.client() as client:
             assert not (await client.hello()).jobs
     assert seen.check().status == "success", seen.log
-    printed = [line for line in lines(seen) if not line.startswith((b"section_", b"WARNING"))]
+    printed = [line for line in all_lines(seen) if not line.startswith((b"section_", b"WARNING"))]
     assert printed == [
-        f"one {there_is(there)} said ann".encode(), b"there> two there e w", b"three [MASKED]", b"last e w"
+        f"one {other_agent.pid} said ann".encode(), b"there> two there e w", b"three [MASKED]", b"last e w"
     ]  # fmt: skip
-    found = statuses(seen)
-    assert found == {
+    statuses = statuses_by_path(seen)
+    assert statuses == {
         "/outer/first": "success", "/outer/machine/+open": "success", "/outer/machine/one": "success",
         "/outer/machine/env/+open": "success", "/outer/machine/env/two": "success",
         "/outer/machine/env/+close": "success", "/outer/machine/env": "success", "/outer/machine/three": "failure",
@@ -517,10 +493,10 @@ async def test_inner_steps_run_in_another_agent_and_in_an_environment_there(
 async def test_a_delegated_part_survives_the_death_of_the_agent(
     a_job: Build, work: Path, tmp_path: Path, point: str
 ) -> None:
-    async with AgentProcess(tmp_path / "data") as agent, AgentProcess(tmp_path / "there") as there:
+    async with AgentProcess(tmp_path / "data") as agent, AgentProcess(tmp_path / "other") as other_agent:
         await agent.start(kill_point=point, env={"REMUDA_KILL_AFTER": "2"})
-        await there.start()
-        another_agents(work, there)
+        await other_agent.start()
+        write_agent_environment(work, other_agent)
         inner = [
             {"name": "one", "script": "echo one >>runs; sleep 0.5; echo one"},
             {"name": "two", "script": "echo two >>runs; exit 3"},
@@ -529,14 +505,14 @@ async def test_a_delegated_part_survives_the_death_of_the_agent(
         seen = await through_deaths(agent, a_job(steps=steps), kill_point=point)
     assert seen.check().message == 'step "machine": delegate: step "two": exit status 3'
     assert (work / "runs").read_text() == "one\ntwo\n"
-    assert [line for line in lines(seen) if not line.startswith(b"section_")] == [b"one"]
-    assert statuses(seen)["/machine/two"] == "failure"
+    assert [line for line in all_lines(seen) if not line.startswith(b"section_")] == [b"one"]
+    assert statuses_by_path(seen)["/machine/two"] == "failure"
 
 
 async def test_cancel_reaches_another_agent(agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path) -> None:
-    async with AgentProcess(tmp_path / "there") as there:
-        await there.start()
-        another_agents(work, there)
+    async with AgentProcess(tmp_path / "other") as other_agent:
+        await other_agent.start()
+        write_agent_environment(work, other_agent)
         inner = [{"name": "one", "script": "touch up; sleep 60"}]
         job = a_job(steps=steps_text({"name": "machine", "step": "./machine", "run": inner}))
         async with agent.client() as client:
@@ -544,15 +520,11 @@ async def test_cancel_reaches_another_agent(agent: AgentProcess, a_job: Build, w
             await until((work / "up").exists)
             await client.cancel("1")
             seen = await follow(client, "1")
-        async with there.client() as client:
+        async with other_agent.client() as client:
             assert not (await client.hello()).jobs
     assert seen.check().reason == "job_canceled"
-    assert statuses(seen)["/machine/one"] == "cancelled"
+    assert statuses_by_path(seen)["/machine/one"] == "cancelled"
     assert (tmp_path / "trail").read_text() == "closed\n"
 
 
-A_PROCESS = "$(ps -o ppid= -p $PPID | tr -d ' ')"
-
-
-def there_is(agent: AgentProcess) -> int:
-    return agent.pid
+PARENT_OF_SHIM = "$(ps -o ppid= -p $PPID | tr -d ' ')"

@@ -1,4 +1,4 @@
-"""Steps that call steps: what they are given, what they see, what they give back, and how they fail."""
+"""Steps that call steps: inputs, environment, outputs, exports, masking of secrets, and error texts."""
 
 import asyncio
 import json
@@ -16,8 +16,8 @@ from remuda.wire.agent_client import JobStart, JobVariable
 Build = Callable[..., JobStart]
 
 
-def a_package(work: Path, name: str, definition: Any, spec: Any = None, **files: str) -> None:
-    """A step beside the job, under ./NAME."""
+def write_package(work: Path, name: str, definition: Any, spec: Any = None, **files: str) -> None:
+    """Write the step ./NAME with more files beside it."""
     folder = work / name
     folder.mkdir()
     (folder / "func.yml").write_text(f"{json.dumps({'spec': spec or {}})}\n---\n{json.dumps(definition)}")
@@ -26,23 +26,23 @@ def a_package(work: Path, name: str, definition: Any, spec: Any = None, **files:
         (folder / file).chmod(0o755)
 
 
-def printing(*words: str) -> dict[str, Any]:
-    return {"exec": {"command": ["printf", "%s\\n", *words]}}
+def print_step(*arguments: str) -> dict[str, Any]:
+    return {"exec": {"command": ["printf", "%s\\n", *arguments]}}
 
 
-def shell(text: str, **more: Any) -> dict[str, Any]:
+def shell_step(text: str, **more: Any) -> dict[str, Any]:
     return {"exec": {"command": ["sh", "-ec", text]}} | more
 
 
-def by_path(seen: Seen) -> dict[str, Any]:
-    """Finished events; of several attempts the last."""
+def results_by_path(seen: Seen) -> dict[str, Any]:
+    """The finished event of each step; of several attempts the last one."""
     return {event["path"]: event for event in seen.results if event["event"] == "finished"}
 
 
 async def test_nested_run_with_inputs_and_outputs(agent: AgentProcess, a_job: Build, work: Path) -> None:
     spec = {"inputs": {"who": {"type": "string", "default": "you"}, "times": {"type": "number"}}}
     spec |= {"outputs": {"text": {"type": "string"}}}
-    a_package(
+    write_package(
         work,
         "greet",
         {
@@ -61,7 +61,7 @@ async def test_nested_run_with_inputs_and_outputs(agent: AgentProcess, a_job: Bu
         },
         spec,
     )
-    a_package(
+    write_package(
         work,
         "outer",
         {
@@ -87,29 +87,29 @@ async def test_nested_run_with_inputs_and_outputs(agent: AgentProcess, a_job: Bu
         f"hello hi ann 3 hi ann in {work}/greet".encode(),
         b'got hi hi ann [{"text":"hi ann"},1]',
     ]
-    found = by_path(seen)
-    assert list(found) == ["/outer/one", "/outer/two", "/outer", "/show"]
-    assert found["/outer"]["outputs"] == {"last": "hi hi ann", "both": [{"text": "hi ann"}, 1]}
-    assert found["/outer/two"]["inputs"] == {"who": "hi ann", "times": 3}
-    assert found["/outer/one"]["env"] == {"GREETED": f"ann in {work}/greet"}
-    assert found["/outer/one"]["written"] == "../greet"
-    assert found["/outer/one"]["resolved"]["reference"] == f"{work}/greet/func.yml"
-    assert found["/outer/one"]["resolved"]["digest"].startswith("sha256:")
-    assert found["/outer/one"]["command"][-3:-1] == ["ann", "2"]
+    results = results_by_path(seen)
+    assert list(results) == ["/outer/one", "/outer/two", "/outer", "/show"]
+    assert results["/outer"]["outputs"] == {"last": "hi hi ann", "both": [{"text": "hi ann"}, 1]}
+    assert results["/outer/two"]["inputs"] == {"who": "hi ann", "times": 3}
+    assert results["/outer/one"]["env"] == {"GREETED": f"ann in {work}/greet"}
+    assert results["/outer/one"]["written"] == "../greet"
+    assert results["/outer/one"]["resolved"]["reference"] == f"{work}/greet/func.yml"
+    assert results["/outer/one"]["resolved"]["digest"].startswith("sha256:")
+    assert results["/outer/one"]["command"][-3:-1] == ["ann", "2"]
     started = [event["path"] for event in seen.results if event["event"] == "started"]
     assert started == ["/outer", "/outer/one", "/outer/two", "/show"]
 
 
 async def test_error_texts_nest_and_end_in_exit_status(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(work, "fail", shell("exit 3"))
-    a_package(work, "outer", {"run": [{"name": "inner", "step": "../fail"}, {"name": "never", "step": "../fail"}]})
+    write_package(work, "fail", shell_step("exit 3"))
+    write_package(work, "outer", {"run": [{"name": "inner", "step": "../fail"}, {"name": "never", "step": "../fail"}]})
     seen = await run_job(agent, a_job(steps=steps_text({"name": "outer", "step": "./outer"})))
     end = seen.check()
     assert (end.message, end.exit_code) == ('step "outer": step "inner": exit status 3', 3)
-    assert {path: event["status"] for path, event in by_path(seen).items()} == {
+    assert {path: event["status"] for path, event in results_by_path(seen).items()} == {
         "/outer/inner": "failure", "/outer/never": "skipped", "/outer": "failure"
     }  # fmt: skip
-    assert by_path(seen)["/outer"]["error_kind"] == "step"
+    assert results_by_path(seen)["/outer"]["error_kind"] == "step"
 
 
 @pytest.mark.parametrize(
@@ -131,43 +131,47 @@ async def test_error_texts_nest_and_end_in_exit_status(agent: AgentProcess, a_jo
 async def test_a_load_failure_is_a_result_too(
     agent: AgentProcess, a_job: Build, work: Path, entry: dict[str, Any], text: str
 ) -> None:
-    a_package(work, "typed", printing("${{ inputs.n }}"), {"inputs": {"n": {"type": "number"}}})
-    a_package(work, "missing", {"exec": {"command": ["no-such-program"]}})
-    a_package(work, "nowhere", {"exec": {"command": ["true"], "work_dir": "no/where"}})
+    write_package(work, "typed", print_step("${{ inputs.n }}"), {"inputs": {"n": {"type": "number"}}})
+    write_package(work, "missing", {"exec": {"command": ["no-such-program"]}})
+    write_package(work, "nowhere", {"exec": {"command": ["true"], "work_dir": "no/where"}})
     (work / "broken").mkdir()
     (work / "broken/func.yml").write_text("spec: [\n")
     seen = await run_job(agent, a_job(steps=steps_text({"name": "it"} | entry, {"name": "next", "script": "true"})))
     end = seen.check()
     assert (end.status, end.reason) == ("failure", "script_failure")
     assert text in end.message
-    found = by_path(seen)
-    assert (found["/it"]["status"], found["/it"]["fault"], found["/next"]["status"]) == ("failure", "user", "skipped")
+    results = results_by_path(seen)
+    assert (results["/it"]["status"], results["/it"]["fault"], results["/next"]["status"]) == (
+        "failure",
+        "user",
+        "skipped",
+    )
     assert any(text.encode() in line for line in seen.agent_lines)
-    assert found["/it"]["error_kind"] == "load"
+    assert results["/it"]["error_kind"] == "load"
 
 
 async def test_self_reference_is_refused(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(work, "self", {"run": [{"name": "again", "step": "./"}]})
+    write_package(work, "self", {"run": [{"name": "again", "step": "./"}]})
     seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "step": "./self"})))
-    assert (seen.check().reason, by_path(seen)["/it/again"]["error_kind"]) == ("script_failure", "load")
+    assert (seen.check().reason, results_by_path(seen)["/it/again"]["error_kind"]) == ("script_failure", "load")
     assert "the step calls itself" in seen.check().message
 
 
 async def test_steps_cannot_go_too_deep(agent: AgentProcess, a_job: Build, work: Path) -> None:
     for number in range(40):
-        a_package(work, f"s{number}", {"run": [{"name": "n", "step": f"../s{number + 1}"}]})
+        write_package(work, f"s{number}", {"run": [{"name": "n", "step": f"../s{number + 1}"}]})
     seen = await run_job(agent, a_job(steps=steps_text({"name": "n", "step": "./s0"})))
     assert "more than 32 levels deep" in seen.check().message
 
 
-async def test_environment_has_its_order(agent: AgentProcess, a_job: Build, work: Path) -> None:
+async def test_precedence_of_environment_variables(agent: AgentProcess, a_job: Build, work: Path) -> None:
     show = 'echo "$0: $A $B $C $D $E"'
-    a_package(
+    write_package(
         work,
         "show",
         {"exec": {"command": ["sh", "-c", show, "${{ env.WHO }}"]}, "env": {"A": "definition-${{ env.A }}"}},
     )
-    a_package(
+    write_package(
         work,
         "outer",
         {
@@ -185,14 +189,14 @@ async def test_environment_has_its_order(agent: AgentProcess, a_job: Build, work
     everything = dict.fromkeys("ABCDE", "request")
     seen = await run_job(agent, a_job(steps=steps_text(*entries), env=everything))
     assert seen.lines == [b"me: definition-call invocation run export request"]
-    assert by_path(seen)["/export"]["exports"] == dict.fromkeys("ABCD", "export")
+    assert results_by_path(seen)["/export"]["exports"] == dict.fromkeys("ABCD", "export")
 
 
 EXPORT = 'echo \'{"name":"%s","value":"%s"}\' >>$REMUDA_EXPORTS'
 
 
 async def test_export_redefines_in_nested_run(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(
+    write_package(
         work,
         "outer",
         {"run": [
@@ -222,7 +226,7 @@ async def test_exports_do_not_reach_another_job(agent: AgentProcess, a_job: Buil
     ("line", "error"),
     [
         ('{"name":"S","value":{}}', 'export "S"'),
-        ('{"name":"A-B","value":"x"}', 'export "A-B" is no name'),
+        ('{"name":"A-B","value":"x"}', 'export "A-B" is not a variable name'),
     ],
 )
 async def test_struct_export_fails_the_step_not_the_agent(
@@ -230,7 +234,7 @@ async def test_struct_export_fails_the_step_not_the_agent(
 ) -> None:
     seen = await run_job(agent, a_job(steps=steps_text({"name": "set", "script": f"echo '{line}' >>$REMUDA_EXPORTS"})))
     end = seen.check()
-    assert (end.reason, by_path(seen)["/set"]["error_kind"]) == ("script_failure", "outputs")
+    assert (end.reason, results_by_path(seen)["/set"]["error_kind"]) == ("script_failure", "outputs")
     assert error in end.message
     assert (await run_job(agent, a_job("2", script="echo alive"))).lines == [b"alive"]
 
@@ -247,7 +251,7 @@ async def test_script_can_write_its_own_outputs(agent: AgentProcess, a_job: Buil
         ),
     )
     assert seen.lines == [b"1"]
-    assert by_path(seen)["/write"]["outputs"] == {"any": {"deep": [1, True]}}
+    assert results_by_path(seen)["/write"]["outputs"] == {"any": {"deep": [1, True]}}
 
 
 async def test_outputs_are_checked_and_a_failed_step_has_none(agent: AgentProcess, a_job: Build, work: Path) -> None:
@@ -259,16 +263,16 @@ async def test_outputs_are_checked_and_a_failed_step_has_none(agent: AgentProces
         "other": ("m", 1, 0),
         "failed": ("n", 1, 4),
     }.items():
-        a_package(work, name, shell(write % values), spec)
-    a_package(work, "none", shell("true"), spec)
+        write_package(work, name, shell_step(write % values), spec)
+    write_package(work, "none", shell_step("true"), spec)
     for name, text in {
         "type": "a number is needed", "other": "not declared", "failed": "exit status 4", "none": "was not written"
     }.items():  # fmt: skip
         seen = await run_job(agent, a_job(name, steps=steps_text({"name": "it", "step": f"./{name}"})))
         assert text in seen.check().message
-        assert "outputs" not in by_path(seen)["/it"]
+        assert "outputs" not in results_by_path(seen)["/it"]
     seen = await run_job(agent, a_job("good", steps=steps_text({"name": "it", "step": "./good"})))
-    assert by_path(seen)["/it"]["outputs"] == {"n": 1}
+    assert results_by_path(seen)["/it"]["outputs"] == {"n": 1}
 
 
 async def test_output_line_above_64_kib_is_read(agent: AgentProcess, a_job: Build) -> None:
@@ -278,11 +282,11 @@ async def test_output_line_above_64_kib_is_read(agent: AgentProcess, a_job: Buil
         agent, a_job(steps=steps_text({"name": "write", "script": write}, {"name": "read", "script": read}))
     )
     assert seen.lines == [b"100000"]
-    assert len(by_path(seen)["/write"]["outputs"]["long"]) == 100_000
+    assert len(results_by_path(seen)["/write"]["outputs"]["long"]) == 100_000
 
 
 async def test_command_is_found_in_the_steps_path(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(work, "own", {"exec": {"command": ["my-tool"]}, "env": {"PATH": "${{ func_dir }}:${{ env.PATH }}"}})
+    write_package(work, "own", {"exec": {"command": ["my-tool"]}, "env": {"PATH": "${{ func_dir }}:${{ env.PATH }}"}})
     (work / "own/my-tool").write_text("#!/bin/sh\necho mine\n")
     (work / "own/my-tool").chmod(0o755)
     seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "step": "./own"})))
@@ -291,10 +295,10 @@ async def test_command_is_found_in_the_steps_path(agent: AgentProcess, a_job: Bu
 
 async def test_relative_work_dir_is_relative_to_the_job(agent: AgentProcess, a_job: Build, work: Path) -> None:
     (work / "sub").mkdir()
-    a_package(work, "where", {"exec": {"command": ["pwd"], "work_dir": "sub"}})
+    write_package(work, "where", {"exec": {"command": ["pwd"], "work_dir": "sub"}})
     seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "step": "./where"})))
     assert seen.lines == [f"{work}/sub".encode()]
-    assert by_path(seen)["/it"]["work_dir"] == f"{work}/sub"
+    assert results_by_path(seen)["/it"]["work_dir"] == f"{work}/sub"
 
 
 async def test_secrets_and_inputs_are_not_in_argv(agent: AgentProcess, a_job: Build) -> None:
@@ -308,8 +312,8 @@ async def test_secrets_and_inputs_are_not_in_argv(agent: AgentProcess, a_job: Bu
 
 
 async def test_dynamic_path_is_relative_to_the_caller(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(work, "outer", {"run": [{"name": "in", "step": "./${{ vars.WHICH }}"}]})
-    a_package(work / "outer", "sub", printing("the inner one"))
+    write_package(work, "outer", {"run": [{"name": "in", "step": "./${{ vars.WHICH }}"}]})
+    write_package(work / "outer", "sub", print_step("the inner one"))
     seen = await run_job(
         agent,
         a_job(steps=steps_text({"name": "it", "step": "./outer"}), variables=[JobVariable(key="WHICH", value="sub")]),
@@ -321,13 +325,13 @@ SECRET = {"inputs": {"token": {"type": "string", "sensitive": True}}}
 
 
 async def test_sensitive_values_are_masked_everywhere(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(
+    write_package(
         work,
         "make",
-        shell("""echo '{"name":"key","value":"made-secret"}' >>$REMUDA_OUTPUTS"""),
+        shell_step("""echo '{"name":"key","value":"made-secret"}' >>$REMUDA_OUTPUTS"""),
         {"outputs": {"key": {"type": "string", "sensitive": True}}},
     )
-    a_package(work, "use", shell('echo "$0 $K"; exit 3') | {"env": {"K": "${{ inputs.token }}x"}}, SECRET)
+    write_package(work, "use", shell_step('echo "$0 $K"; exit 3') | {"env": {"K": "${{ inputs.token }}x"}}, SECRET)
     use = json.loads((work / "use/func.yml").read_text().partition("---")[2])
     use["exec"]["command"].append("${{ inputs.token }}")
     (work / "use/func.yml").write_text(f"{json.dumps({'spec': SECRET})}\n---\n{json.dumps(use)}")
@@ -337,16 +341,16 @@ async def test_sensitive_values_are_masked_everywhere(agent: AgentProcess, a_job
     ]
     seen = await run_job(agent, a_job(steps=steps_text(*steps)))
     assert seen.lines == [b"[MASKED] [MASKED]"]
-    found = by_path(seen)
-    assert found["/make"]["outputs"] == {"key": "[MASKED]"}
-    assert found["/use"]["inputs"] == {"token": "[MASKED]"}
-    assert found["/use"]["env"] == {"K": "[MASKED]"}
+    results = results_by_path(seen)
+    assert results["/make"]["outputs"] == {"key": "[MASKED]"}
+    assert results["/use"]["inputs"] == {"token": "[MASKED]"}
+    assert results["/use"]["env"] == {"K": "[MASKED]"}
     assert b"made-secret" not in json.dumps(seen.results).encode()
 
 
 async def test_sensitive_value_into_plain_input_is_refused(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(work, "plain", printing("${{ inputs.token }}"), {"inputs": {"token": {"type": "string"}}})
-    a_package(
+    write_package(work, "plain", print_step("${{ inputs.token }}"), {"inputs": {"token": {"type": "string"}}})
+    write_package(
         work, "outer", {"run": [{"name": "in", "step": "../plain", "inputs": {"token": "${{ inputs.token }}"}}]}, SECRET
     )
     seen = await run_job(
@@ -364,25 +368,27 @@ async def test_mask_added_at_run_time(agent: AgentProcess, a_job: Build, tmp_pat
     )
     seen = await run_job(agent, a_job(steps=steps))
     assert seen.lines == [b"a [MASKED] b", b"[MASKED]", b"two [MASKED]"]
-    assert by_path(seen)["/two"]["env"] == {"E": "[MASKED]"}
+    assert results_by_path(seen)["/two"]["env"] == {"E": "[MASKED]"}
 
 
 async def test_a_script_with_a_secret_in_it_is_still_shown(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(work, "outer", {"run": [{"name": "in", "script": "echo 'use ${{ inputs.token }}'\necho plain"}]}, SECRET)
+    write_package(
+        work, "outer", {"run": [{"name": "in", "script": "echo 'use ${{ inputs.token }}'\necho plain"}]}, SECRET
+    )
     entry = {"name": "it", "step": "./outer", "inputs": {"token": "s3cret-value"}}
     seen = await run_job(agent, a_job(steps=steps_text(entry)))
     assert seen.lines == [b"use [MASKED]", b"plain"]
-    assert by_path(seen)["/it/in"]["inputs"] == {"script": "[MASKED]"}
+    assert results_by_path(seen)["/it/in"]["inputs"] == {"script": "[MASKED]"}
 
 
 async def test_script_above_128_kib_runs(agent: AgentProcess, a_job: Build) -> None:
     seen = await run_job(agent, a_job(steps=steps_text({"name": "it", "script": f": {'x' * 300_000}\necho ran"})))
     assert seen.lines == [b"ran"]
-    assert "characters more" in by_path(seen)["/it"]["inputs"]["script"]
+    assert "characters more" in results_by_path(seen)["/it"]["inputs"]["script"]
 
 
 async def test_environment_over_the_os_limit_still_starts(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(work, "small", shell("echo ${#SMALL} ${#HUGE}"))
+    write_package(work, "small", shell_step("echo ${#SMALL} ${#HUGE}"))
     variables = [JobVariable(key="SMALL", value="s"), JobVariable(key="HUGE", value="h" * 200_000)]
     steps = steps_text({"name": "script", "script": "echo ${#SMALL} ${#HUGE}"}, {"name": "exec", "step": "./small"})
     seen = await run_job(agent, a_job(steps=steps, variables=variables))
@@ -391,37 +397,37 @@ async def test_environment_over_the_os_limit_still_starts(agent: AgentProcess, a
 
 async def test_export_names_are_checked(agent: AgentProcess, a_job: Build) -> None:
     seen = await run_job(agent, a_job(steps=steps_text({"name": "set", "script": EXPORT % ("A=B", "x")})))
-    assert 'export "A=B" is no name of a variable' in seen.check().message
+    assert 'export "A=B" is not a variable name' in seen.check().message
 
 
 async def test_large_results_stream(agent: AgentProcess, a_job: Build) -> None:
-    """Outputs of hundreds of KiB in each of many steps arrive, in steps and in results."""
+    """Outputs of hundreds of KiB in each of many steps are available to later steps and in results."""
     write = """printf '{"name":"long","value":"%0300000d"}\\n' 7 >>$REMUDA_OUTPUTS"""
     entries = [{"name": f"w{number}", "script": write} for number in range(20)]
     last = {"name": "last", "script": "x='${{ steps.w19.outputs.long }}'; echo ${#x}"}
     seen = await run_job(agent, a_job(steps=steps_text(*entries, last)))
     assert seen.lines == [b"300000"]
-    assert all(len(by_path(seen)[f"/w{number}"]["outputs"]["long"]) == 300_000 for number in range(20))
+    assert all(len(results_by_path(seen)[f"/w{number}"]["outputs"]["long"]) == 300_000 for number in range(20))
 
 
 async def test_shim_and_native_see_the_same_variables(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    """A script, a command and one in a nested list have the same environment, but for the names of their own files."""
-    a_package(work, "show", {"exec": {"command": ["env"]}})
-    a_package(work, "outer", {"run": [{"name": "in", "step": "../show"}]})
+    """A script, a command, and a command in a nested list have the same environment."""
+    write_package(work, "show", {"exec": {"command": ["env"]}})
+    write_package(work, "outer", {"run": [{"name": "in", "step": "../show"}]})
     steps = [{"name": "a", "script": "exec env"}, {"name": "b", "step": "./show"}, {"name": "c", "step": "./outer"}]
-    found = []
+    variable_names = []
     for number, step in enumerate(steps):
         variables = [JobVariable(key="A", value="1"), JobVariable(key="FILE", value="2", file=True)]
         seen = await run_job(agent, a_job(str(number), steps=steps_text(step), variables=variables, env={"B": "3"}))
         names = {line.partition(b"=")[0] for line in seen.lines}
-        found.append(names - {b"PWD", b"OLDPWD", b"SHLVL", b"_"})
-    assert found[0] == found[1] == found[2]
-    assert {b"A", b"B", b"FILE", b"CI_JOB_STATUS"} <= found[0]
+        variable_names.append(names - {b"PWD", b"OLDPWD", b"SHLVL", b"_"})
+    assert variable_names[0] == variable_names[1] == variable_names[2]
+    assert {b"A", b"B", b"FILE", b"CI_JOB_STATUS"} <= variable_names[0]
 
 
 async def test_request_timeout_ends_the_job(agent: AgentProcess, a_job: Build) -> None:
     seen = await run_job(agent, a_job(script="sleep 60", timeout_seconds=1))
-    assert (seen.check().reason, by_path(seen)["/script"]["error_kind"]) == ("job_execution_timeout", "timeout")
+    assert (seen.check().reason, results_by_path(seen)["/script"]["error_kind"]) == ("job_execution_timeout", "timeout")
 
 
 async def test_cancelled_is_reported(agent: AgentProcess, a_job: Build) -> None:
@@ -430,7 +436,7 @@ async def test_cancelled_is_reported(agent: AgentProcess, a_job: Build) -> None:
         await until(lambda: any((agent.data / "jobs").glob("*/step-0.pid")))
         await client.cancel("2")
         seen = await follow(client, "2")
-    assert (seen.check().status, by_path(seen)["/script"]["status"]) == ("cancelled", "cancelled")
+    assert (seen.check().status, results_by_path(seen)["/script"]["status"]) == ("cancelled", "cancelled")
 
 
 async def test_error_texts_hold_no_secrets(agent: AgentProcess, a_job: Build, work: Path) -> None:
@@ -451,7 +457,10 @@ async def test_results_hold_no_secrets(agent: AgentProcess, a_job: Build) -> Non
     }
     variables = [JobVariable(key="S", value="s3cret-value", masked=True)]
     seen = await run_job(agent, a_job(steps=steps_text(entry), variables=variables, env={"CI_STEPS_DEBUG": "true"}))
-    assert (by_path(seen)["/it"]["outputs"], by_path(seen)["/it"]["env"]) == ({"o": "[MASKED]"}, {"E": "[MASKED]"})
+    assert (results_by_path(seen)["/it"]["outputs"], results_by_path(seen)["/it"]["env"]) == (
+        {"o": "[MASKED]"},
+        {"E": "[MASKED]"},
+    )
     assert b"s3cret" not in seen.log + json.dumps(seen.results).encode()
 
 
@@ -472,9 +481,7 @@ async def test_a_job_may_be_one_command(agent: AgentProcess, a_job: Build) -> No
     assert (seen.lines, seen.statuses) == ([b"only"], {"step": "success"})
 
 
-async def test_a_file_that_is_no_plain_file_is_a_mistake_of_the_step(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_an_output_file_must_be_a_plain_file(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     (tmp_path / "private").write_text('{"name":"a","value":"private"}')
     for number, trick in enumerate([f"ln -s {tmp_path}/private", "mkfifo", "mkdir"]):
         seen = await run_job(agent, a_job(str(number), script=f'{trick} "$REMUDA_OUTPUTS"'))
@@ -482,17 +489,17 @@ async def test_a_file_that_is_no_plain_file_is_a_mistake_of_the_step(
 
 
 @pytest.mark.parametrize("ending", ["cancel", "timeout", "step timeout"])
-async def test_a_step_that_is_looked_for_can_be_stopped(
+async def test_the_resolution_of_a_step_can_be_stopped(
     agent: AgentProcess, a_job: Build, ending: str, work: Path
 ) -> None:
-    """The server takes the connection and never answers."""
+    """The server accepts the connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         port = server.getsockname()[1]
         reference = {"git": {"url": f"http://127.0.0.1:{port}/project", "rev": "v1"}}
         entry: dict[str, Any] = {"name": "it", "step": reference, "timeout": 60}
         if ending == "step timeout":
-            a_package(work, "outer", {"run": [entry]}, {"remuda": 1})
+            write_package(work, "outer", {"run": [entry]}, {"remuda": 1})
             entry = {"name": "it", "step": "./outer", "timeout": 1}
         job = a_job(steps=steps_text(entry), timeout_seconds=1 if ending == "timeout" else 0)
         async with agent.client() as client:
@@ -505,11 +512,11 @@ async def test_a_step_that_is_looked_for_can_be_stopped(
                 seen = await follow(client, "1")
     expected = {"cancel": "job_canceled", "timeout": "job_execution_timeout", "step timeout": "script_failure"}
     assert seen.check().reason == expected[ending]
-    assert by_path(seen)["/it"]["status"] == ("cancelled" if ending == "cancel" else "failure")
+    assert results_by_path(seen)["/it"]["status"] == ("cancelled" if ending == "cancel" else "failure")
 
 
-async def test_what_could_not_be_loaded_is_tried_again(agent: AgentProcess, a_job: Build, work: Path) -> None:
-    a_package(work, "made", printing("here"))
+async def test_a_step_that_cannot_be_loaded_is_retried(agent: AgentProcess, a_job: Build, work: Path) -> None:
+    write_package(work, "made", print_step("here"))
     steps = steps_text(
         {"name": "group", "parallel": [
             {"name": "late", "step": "./late", "retry": {"times": 50, "delay": 0.1}},

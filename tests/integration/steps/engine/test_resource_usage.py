@@ -1,4 +1,4 @@
-"""What a job has used comes with its end, and among its results."""
+"""The resource usage of a job is reported with its end and among its results."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def a_job(work_dir: Path) -> JobStart:
     return JobStart(id="1", work_dir=str(work_dir), steps=steps_text({"name": "busy", "script": BUSY}))
 
 
-async def test_a_job_tells_what_it_used(tmp_path: Path) -> None:
+async def test_usage_is_reported_at_the_end_of_a_job(tmp_path: Path) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
         seen = await run_job(agent, a_job(tmp_path / "work"))
@@ -21,10 +21,10 @@ async def test_a_job_tells_what_it_used(tmp_path: Path) -> None:
     assert (used.work_dir_bytes or 0) >= 3_000_000
     assert (used.disk_written_bytes or 0) >= 3_000_000
     assert used.source == "rusage"
-    assert [told["used"]["work_dir_bytes"] for told in seen.used] == [used.work_dir_bytes]
+    assert [event["used"]["work_dir_bytes"] for event in seen.used] == [used.work_dir_bytes]
 
 
-async def test_it_does_so_once_when_the_agent_dies_at_the_end(tmp_path: Path) -> None:
+async def test_usage_is_reported_once_if_the_agent_dies_at_the_end(tmp_path: Path) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start(kill_point="agent.job_ended")
         seen = await through_deaths(agent, a_job(tmp_path / "work"))

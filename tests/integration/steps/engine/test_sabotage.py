@@ -1,4 +1,4 @@
-"""What a job does to the agent's files of its own, which it can reach as the same user: it ends that job, no other."""
+"""A job damages the agent's files of the job itself, which it can reach as the same user: only this job ends."""
 
 import asyncio
 import sys
@@ -30,7 +30,7 @@ NESTED = f'cd "$(dirname "$REMUDA_OUTPUTS")"; {sys.executable} -c "{NEST}"'
         NESTED,
     ],
 )
-async def test_a_job_that_spoils_its_files_ends_alone(
+async def test_only_the_job_that_damages_its_files_ends(
     agent: AgentProcess, a_job: Build, tmp_path: Path, script: str
 ) -> None:
     first = f"touch up; until [ -e {tmp_path}/go ]; do sleep 0.02; done; {FOLDER}{script}"
@@ -57,14 +57,14 @@ async def test_a_job_that_spoils_its_files_ends_alone(
     assert (await run_job(agent, a_job("next", script="echo next"))).lines == [b"next"]
 
 
-async def test_folders_in_folders_in_the_exchange_folder_go(agent: AgentProcess, a_job: Build) -> None:
+async def test_deeply_nested_folders_in_the_exchange_folder_are_removed(agent: AgentProcess, a_job: Build) -> None:
     assert (await run_job(agent, a_job(script=NESTED))).check().status == "success"
 
 
-async def test_a_pipe_in_the_place_of_an_output_file_holds_nobody_up(
+async def test_a_pipe_in_place_of_an_output_file_does_not_block(
     agent: AgentProcess, a_job: Build, tmp_path: Path
 ) -> None:
-    """The file that the next step names itself is made by the agent."""
+    """The agent creates the file because the next step names it in its command."""
     (tmp_path / "work/next").mkdir(parents=True)
     (tmp_path / "work/next/func.yml").write_text(
         'spec: {}\n---\nexec: {command: [sh, -c, "echo ran; : >$1", sh, "${{ output_file }}"]}\n'
@@ -89,7 +89,7 @@ async def test_a_folder_in_the_place_of_a_script_is_the_jobs_failure(agent: Agen
 async def test_a_folder_in_the_place_of_a_file_variable_outlives_an_agent(
     agent: AgentProcess, a_job: Build, tmp_path: Path
 ) -> None:
-    """The next agent writes nothing where a step has already been."""
+    """The next agent does not write the file again after a step has run."""
     script = 'rm "$FILE" && mkdir -p "$FILE/x" && touch up; until [ -e go ]; do sleep 0.02; done'
     steps = steps_text({"name": "a", "script": script}, {"name": "b", "script": "echo went on"})
     job = a_job("bad", steps=steps, variables=(JobVariable(key="FILE", value="text", file=True),))

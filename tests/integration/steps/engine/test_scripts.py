@@ -1,4 +1,4 @@
-"""What a step's script sees and what becomes of its output."""
+"""Scripts of steps: their environment, their output in the log, and their exit codes."""
 
 import asyncio
 import os
@@ -160,8 +160,8 @@ async def test_secrets_are_in_no_argument(agent: AgentProcess, a_job: Build) -> 
 
 async def test_background_child_does_not_hang_the_step(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     seen = await run_job(agent, a_job(script="sleep 60 & echo $! >pid; echo started"))
-    process = Path("/proc") / (tmp_path / "work/pid").read_text().strip()
-    await until(lambda: not process.exists())
+    child = Path("/proc") / (tmp_path / "work/pid").read_text().strip()
+    await until(lambda: not child.exists())
     assert seen.lines == [b"started"]
 
 
@@ -170,7 +170,7 @@ async def test_background_child_that_prints_without_a_pause_does_not_hang_the_st
 ) -> None:
     async with agent.client() as client:
         await client.start(job := a_job(script="yes $(printf %0900d 1) & echo $! >pid; echo started"))
-        # It prints faster than it is read, so that only an end of its own lets the step end.
+        # The child prints faster than the agent reads: the step ends only because the child is killed.
         seen = await follow(client, job.id)
     assert b"started" in seen.lines
     assert seen.statuses == {"script": "success"}
@@ -178,15 +178,15 @@ async def test_background_child_that_prints_without_a_pause_does_not_hang_the_st
     await until(lambda: not child.exists())
 
 
-async def test_a_script_may_open_its_own_output_anew(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+async def test_a_script_may_reopen_its_output(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     script = (
         "echo one; echo two >/dev/stderr; echo three; echo four | tee /dev/stderr; echo five >/dev/stdout; echo six"
     )
     seen = await run_job(
         agent, a_job(script=f"trap 'echo trapped >/dev/stderr' EXIT; {script}; sleep 60 & echo $! >pid; exit 3")
     )
-    process = Path("/proc") / (tmp_path / "work/pid").read_text().strip()
-    await until(lambda: not process.exists())
+    child = Path("/proc") / (tmp_path / "work/pid").read_text().strip()
+    await until(lambda: not child.exists())
     assert seen.lines == [b"one", b"two", b"three", b"four", b"four", b"five", b"six", b"trapped"]
     assert seen.check().exit_code == 3
     (folder,) = (agent.data / "jobs").iterdir()
@@ -194,7 +194,7 @@ async def test_a_script_may_open_its_own_output_anew(agent: AgentProcess, a_job:
 
 
 @pytest.mark.parametrize("entry", [{"script": "./called.sh"}, {"step": "./package"}])
-async def test_what_a_step_calls_may_open_its_output_anew(
+async def test_a_called_program_may_reopen_the_output_of_the_step(
     agent: AgentProcess, a_job: Build, tmp_path: Path, entry: dict[str, Any]
 ) -> None:
     (tmp_path / "work/package").mkdir(parents=True)
@@ -207,8 +207,10 @@ async def test_what_a_step_calls_may_open_its_output_anew(
     assert seen.check().exit_code == 4
 
 
-async def test_what_a_step_prints_at_its_end_is_in_the_log(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
-    """Also when it was cancelled: what copies the output outlives the signal, and so does all that it has copied."""
+async def test_the_last_output_of_a_cancelled_step_is_in_the_log(
+    agent: AgentProcess, a_job: Build, tmp_path: Path
+) -> None:
+    """The process that copies the output survives the signal and copies all of it."""
     script = "trap 'seq 20000; exit 1' TERM; touch up; while :; do sleep 0.02; done"
     async with agent.client() as client:
         await client.start(a_job(script=script))

@@ -1,4 +1,4 @@
-"""A log that nobody fetches: its steps wait, nothing is lost, and what was fetched does not lie on the disk."""
+"""No client reads a job's log: the job's steps wait, no line is lost, and the log on disk stays near its limit."""
 
 from pathlib import Path
 
@@ -20,8 +20,8 @@ def log_bytes(agent: AgentProcess) -> int:
     return sum(path.stat().st_size for path in (agent.data / "jobs").glob("*/log"))
 
 
-async def fetch(client: AgentClient, seen: Seen) -> None:
-    """Read to the end, confirming as a manager does."""
+async def read_and_confirm(client: AgentClient, seen: Seen) -> None:
+    """Read the log to the end and confirm it as a manager does."""
     async with client.watch() as watch:
         await watch.subscribe("large", log_offset=len(seen.log))
         async for event in watch:
@@ -34,7 +34,7 @@ async def fetch(client: AgentClient, seen: Seen) -> None:
                     return
 
 
-async def test_the_step_waits_until_somebody_fetches_its_log(tmp_path: Path) -> None:
+async def test_the_step_waits_until_a_client_reads_its_log(tmp_path: Path) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
         async with agent.client() as client:
@@ -42,17 +42,17 @@ async def test_the_step_waits_until_somebody_fetches_its_log(tmp_path: Path) -> 
             await until(lambda: log_bytes(agent) >= LIMIT)
             for _ in range(20):
                 await client.hello()
-            # What was in the pipe when the limit was reached may have come yet.
+            # The content of the pipe may still have come after the limit was reached.
             assert log_bytes(agent) < LIMIT + 2_000_000
             assert not (tmp_path / "printed").exists()
             seen = Seen()
-            await fetch(client, seen)
+            await read_and_confirm(client, seen)
     assert seen.lines == [str(number + 1).encode() for number in range(LINES)]
     assert any(b"output was held back for" in line for line in seen.agent_lines)
     assert (tmp_path / "printed").exists()
 
 
-async def test_a_new_agent_holds_it_back_too(tmp_path: Path) -> None:
+async def test_a_restarted_agent_also_holds_the_output_back(tmp_path: Path) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start()
         async with agent.client() as client:
@@ -63,7 +63,7 @@ async def test_a_new_agent_holds_it_back_too(tmp_path: Path) -> None:
         async with agent.client() as client:
             assert log_bytes(agent) < LIMIT + 2_000_000
             seen = Seen()
-            await fetch(client, seen)
+            await read_and_confirm(client, seen)
     assert seen.lines == [str(number + 1).encode() for number in range(LINES)]
 
 

@@ -1,4 +1,4 @@
-"""Files of the agent that are not what was written to them: one job's damage costs that job, and no other."""
+"""Damaged files of the agent: the job whose files they are ends with an error, and the other jobs continue."""
 
 import asyncio
 import os
@@ -15,72 +15,79 @@ from remuda.wire.agent_client import JobStart
 Build = Callable[..., JobStart]
 Damage = Callable[[Path], None]
 
-LONG = "echo $$ >>started-$NAME; echo here; while [ ! -e go-on ]; do sleep 0.05; done; echo over"
+WAIT_SCRIPT = "echo $$ >>started-$NAME; echo here; while [ ! -e go-on ]; do sleep 0.05; done; echo over"
 
 
-def _empty(path: Path) -> None:
+def empty_file(path: Path) -> None:
     os.truncate(path, 0)
 
 
-def _cut(path: Path) -> None:
+def cut_file(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def _zero(path: Path) -> None:
+def overwrite_with_zeros(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
-def _spoil(path: Path) -> None:
+def overwrite_middle(path: Path) -> None:
     data = bytearray(path.read_bytes())
     middle = len(data) // 2
     data[middle : middle + 8] = b"\xff\x00\xfe\x01\xfd\x02\xfc\x03"[: len(data) - middle]
     path.write_bytes(data)
 
 
-def _make_folder(path: Path) -> None:
+def replace_by_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
 
 
-def _is_dead(pid: int) -> bool:
-    """Nobody may have waited for it yet."""
+def is_dead(pid: int) -> bool:
+    """True if the process has ended, even if its parent has not waited for it yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return True
 
 
-UNSEEN = [("events", "cut"), ("mark", "empty"), ("mark", "spoilt"), ("log", "zeros"), ("log", "spoilt")]
-"""Two look like what a crash leaves, and such a job goes on; the others show when the log is compared at its end."""
-KINDS = {"empty": _empty, "cut": _cut, "zeros": _zero, "spoilt": _spoil, "a folder": _make_folder}
+UNDETECTED = [("events", "cut"), ("mark", "empty"), ("mark", "spoilt"), ("log", "zeros"), ("log", "spoilt")]
+"""Damage that is not found at the start. The first two look like the state after a crash, so the job continues; the
+others are found when the log is compared at the end of the job."""
+DAMAGES = {
+    "empty": empty_file,
+    "cut": cut_file,
+    "zeros": overwrite_with_zeros,
+    "spoilt": overwrite_middle,
+    "a folder": replace_by_folder,
+}
 
 
 @pytest.mark.parametrize("name", ["request", "events", "mark", "log"])
-async def test_damaged_jobs_end_and_the_others_go_on(tmp_path: Path, a_job: Build, name: str) -> None:
+async def test_damaged_jobs_end_and_the_others_continue(tmp_path: Path, a_job: Build, name: str) -> None:
     work = tmp_path / "work"
-    kinds = [kind for kind in KINDS if (name, kind) not in UNSEEN]
+    kinds = [kind for kind in DAMAGES if (name, kind) not in UNDETECTED]
     async with AgentProcess(tmp_path / "data") as agent, asyncio.timeout(120):
         folders = {kind: agent.data / "jobs" / folder_name(kind) for kind in [*kinds, "sound"]}
         await agent.start()
         async with agent.client() as client:
             for number, kind in enumerate(folders):
-                await client.start(a_job(kind, script=LONG, env={"NAME": str(number)}))
+                await client.start(a_job(kind, script=WAIT_SCRIPT, env={"NAME": str(number)}))
         logs = [folder / "log" for folder in folders.values()]
         await until(lambda: all(log.exists() and b"here" in log.read_bytes() for log in logs))
         pids = [int((work / f"started-{number}").read_text()) for number in range(len(kinds))]
         await agent.kill()
-        shown = {kind: (folder / "log").read_bytes() for kind, folder in folders.items()}
+        logs_before = {kind: (folder / "log").read_bytes() for kind, folder in folders.items()}
         for kind in kinds:
-            KINDS[kind](folders[kind] / name)
+            DAMAGES[kind](folders[kind] / name)
         await agent.start()
         try:
             async with agent.client() as client:
                 for kind, pid in zip(kinds, pids, strict=True):
-                    end = (await follow(client, kind, Seen(log=shown[kind]))).end
+                    end = (await follow(client, kind, Seen(log=logs_before[kind]))).end
                     assert end is not None
                     assert end.reason == "runner_system_failure"
                     assert f"the agent's files of this job are damaged: {name}" in end.message
-                    assert _is_dead(pid)
+                    assert is_dead(pid)
                     await client.close_job(kind)
                     assert not folders[kind].exists()
                 assert len(list((agent.data / "damaged").iterdir())) == len(kinds)
@@ -91,23 +98,23 @@ async def test_damaged_jobs_end_and_the_others_go_on(tmp_path: Path, a_job: Buil
             (work / "go-on").touch()
 
 
-async def test_a_job_whose_id_is_lost_is_ended_and_kept_for_a_look(tmp_path: Path, a_job: Build) -> None:
-    """Nobody can ask for it: it goes by itself, and a job of the same id can be started."""
+async def test_a_job_whose_id_is_lost_is_ended_and_its_files_are_kept(tmp_path: Path, a_job: Build) -> None:
+    """No client can ask for this job: the agent removes it, and a job with the same id can be started."""
     work = tmp_path / "work"
     async with AgentProcess(tmp_path / "data") as agent, asyncio.timeout(60):
         await agent.start()
         async with agent.client() as client:
-            await client.start(a_job("1", script=LONG, env={"NAME": "1"}))
+            await client.start(a_job("1", script=WAIT_SCRIPT, env={"NAME": "1"}))
         await until(lambda: (work / "started-1").exists() and (work / "started-1").read_text().endswith("\n"))
         pid = int((work / "started-1").read_text())
         await agent.kill()
         folder = agent.data / "jobs" / folder_name("1")
         for name in ("request", "events"):
-            _empty(folder / name)
+            empty_file(folder / name)
         await agent.start()
         try:
             await until(lambda: not folder.exists())
-            assert _is_dead(pid)
+            assert is_dead(pid)
             assert len(list((agent.data / "damaged").iterdir())) == 1
             async with agent.client() as client:
                 assert not (await client.hello()).jobs

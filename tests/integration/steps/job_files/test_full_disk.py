@@ -1,4 +1,4 @@
-"""The agent's own disk is full: jobs wait for room, and one that cannot be gone on with ends with its cause."""
+"""The agent's disk is full: jobs wait for free space, and a job that cannot continue ends with the cause."""
 
 import asyncio
 import errno
@@ -23,29 +23,29 @@ pytestmark = pytest.mark.long
 
 Build = Callable[..., JobStart]
 UID = 745_311 + 2 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-"""Of nobody on this machine, and of no other test that runs at the same time. The next one is free, too."""
+"""A user that neither this machine nor a concurrent test has. The next number is free, too."""
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
-"""One that every user may run."""
+"""A Python that every user may run."""
 WAIT = "touch up; until [ -e {go} ]; do sleep 0.02; done; "
 
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """Where other users can reach it."""
+    """A small disk that other users can enter."""
     with tempfile.TemporaryDirectory(prefix="remuda-disk-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         disk = Path(folder, "disk")
         disk.mkdir()
-        words = ["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=2000", "tmpfs", str(disk)]
-        if subprocess.run(words, capture_output=True).returncode:
+        command = ["mount", "-t", "tmpfs", "-o", "size=8m,nr_inodes=2000", "tmpfs", str(disk)]
+        if subprocess.run(command, capture_output=True).returncode:
             pytest.skip("needs the right to mount a disk")
         yield disk
         subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.fixture
-async def small(disk: Path) -> AsyncIterator[AgentProcess]:
-    """An agent on a disk of its own."""
+async def small_agent(disk: Path) -> AsyncIterator[AgentProcess]:
+    """An agent whose data folder is on the small disk."""
     async with AgentProcess(disk / "data") as process:
         await process.start()
         yield process
@@ -61,23 +61,23 @@ def fill(path: Path) -> None:
 
 
 async def fill_up(agent: AgentProcess) -> None:
-    """By somebody who is no job, and with what the agent holds in reserve."""
+    """Fill the disk from outside of any job, including the space that the agent has reserved."""
     assert (agent.data / "reserve").is_dir()
     fill(agent.data / "ballast1")
     await until(lambda: not (agent.data / "reserve").exists())
     fill(agent.data / "ballast2")
 
 
-async def test_jobs_wait_for_room(small: AgentProcess, a_job: Build, tmp_path: Path) -> None:
+async def test_jobs_wait_for_room(small_agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     script = WAIT.format(go="go") + "for n in $(seq 2000); do echo line $n; done; touch printed"
     job = a_job(steps=steps_text({"name": "a", "script": script}, {"name": "b", "script": "echo next"}))
-    async with small.client() as client:
+    async with small_agent.client() as client:
         await client.start(job)
         await until((tmp_path / "work/up").exists)
-        await fill_up(small)
+        await fill_up(small_agent)
         (tmp_path / "work/go").touch()
         await until((tmp_path / "work/printed").exists)
-        for path in small.data.glob("ballast*"):
+        for path in small_agent.data.glob("ballast*"):
             path.unlink()
         seen = await follow(client, "1")
     assert seen.check().status == "success"
@@ -86,11 +86,11 @@ async def test_jobs_wait_for_room(small: AgentProcess, a_job: Build, tmp_path: P
 
 
 LITTLE_BYTES = 200 * 1024
-"""Free space that counts as room on the small disk, and is less than a job needs that writes `MUCH` at once."""
+"""Free space that is enough for `has_room`, but less than a job needs that writes `MUCH` at once."""
 MUCH = 350 * 1024
 
 
-def fill_but_little(disk: Path) -> Path:
+def fill_except_little(disk: Path) -> Path:
     filesystem = os.statvfs(disk)
     ballast = disk / "ballast"
     ballast.write_bytes(bytes(filesystem.f_bavail * filesystem.f_frsize - LITTLE_BYTES))
@@ -99,18 +99,18 @@ def fill_but_little(disk: Path) -> Path:
 
 
 async def test_output_that_fills_the_disk_waits_for_room(
-    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
+    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
 ) -> None:
-    """There is room before each write, and the write fails all the same."""
+    """The disk has room before each write, and the write still fails."""
     lines = 30_000
-    # Short ones: the headers of so many lines are larger than the free space, but not what is read at once.
+    # The lines are short: their headers need more than the free space, but one read does not.
     script = WAIT.format(go="go") + f"exec {PYTHON} -c 'import os; os.write(1, b\"x\\n\" * {lines})'"
-    async with small.client() as client:
+    async with small_agent.client() as client:
         await client.start(a_job(script=script))
         await until((tmp_path / "work/up").exists)
-        ballast = fill_but_little(disk)
+        ballast = fill_except_little(disk)
         (tmp_path / "work/go").touch()
-        await until(lambda: not (small.data / "reserve").exists())
+        await until(lambda: not (small_agent.data / "reserve").exists())
         ballast.unlink()
         seen = await follow(client, "1")
     assert seen.check().status == "success", seen.log[-1000:]
@@ -125,22 +125,22 @@ while not os.path.exists("go"):
     time.sleep(0.02)
 os.write(1, line * 1000)
 """
-"""The first lines make the agent widen the pipe, so that it can hold the other ones."""
+"""The first lines make the agent enlarge the pipe, so that it can hold the other lines."""
 
 
 async def test_the_last_output_of_a_step_waits_for_room(
-    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
+    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
 ) -> None:
-    """All of it is in the pipe when the command ends, and only a part of it fits on the disk."""
-    async with small.client() as client:
+    """All output is in the pipe when the command ends, and only a part of it fits on the disk."""
+    async with small_agent.client() as client:
         await client.start(a_job(script=f"{PYTHON} -c '{PRINT}'; touch printed"))
-        await until(lambda: any(path.stat().st_size > 20_000 for path in small.data.glob("jobs/*/log")))
-        os.kill(small.pid, signal.SIGSTOP)
+        await until(lambda: any(path.stat().st_size > 20_000 for path in small_agent.data.glob("jobs/*/log")))
+        os.kill(small_agent.pid, signal.SIGSTOP)
         (tmp_path / "work/go").touch()
         await until((tmp_path / "work/printed").exists)
-        ballast = fill_but_little(disk)
-        os.kill(small.pid, signal.SIGCONT)
-        await until(lambda: not (small.data / "reserve").exists())
+        ballast = fill_except_little(disk)
+        os.kill(small_agent.pid, signal.SIGCONT)
+        await until(lambda: not (small_agent.data / "reserve").exists())
         ballast.unlink()
         seen = await follow(client, "1")
     assert seen.check().status == "success", seen.log[-1000:]
@@ -148,16 +148,16 @@ async def test_the_last_output_of_a_step_waits_for_room(
 
 
 async def test_a_script_that_fills_the_disk_is_written_when_there_is_room(
-    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
+    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
 ) -> None:
     large = f"echo next  # {'x' * MUCH}"
     job = a_job(
         steps=steps_text({"name": "a", "script": WAIT.format(go="go")}, {"name": "b", "script": large}),
     )
-    async with small.client() as client:
+    async with small_agent.client() as client:
         await client.start(job)
         await until((tmp_path / "work/up").exists)
-        fill_but_little(disk)
+        fill_except_little(disk)
         (tmp_path / "work/go").touch()
         seen = await follow(client, "1")
     assert seen.check().status == "success", seen.log[-1000:]
@@ -170,7 +170,7 @@ async def test_a_job_whose_log_cannot_be_written_says_why(agent: AgentProcess, a
     async with agent.client() as client:
         await client.start(job)
         await until((tmp_path / "work/up").exists)
-        # As a full disk, only for all files of this agent, and at once.
+        # This limit acts like a full disk for all files of this agent, at once.
         before = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
         (tmp_path / "work/go").touch()
         async with asyncio.timeout(20):
@@ -188,54 +188,54 @@ async def test_a_job_whose_log_cannot_be_written_says_why(agent: AgentProcess, a
 FILL = "dd if=/dev/zero of=fill bs=4096 2>/dev/null"
 REFILL = f"while :; do {FILL} || sleep 0.01; done"
 MANY = "n=0; while : >file$n; do n=$((n+1)); done"
-STAY = "trap 'echo it ended by itself' EXIT; "
-"""A script that is killed says nothing of that."""
-WELL = "until [ -e {go} ]; do sleep 0.05; done; for n in $(seq 200); do echo line $n; done"
+REPORT_EXIT = "trap 'echo it ended by itself' EXIT; "
+"""A killed script does not print this."""
+PRINT_LINES = "until [ -e {go} ]; do sleep 0.05; done; for n in $(seq 200); do echo line $n; done"
 
 
 @pytest.mark.parametrize(
     "script",
     [
-        f"{STAY}{FILL} || sleep 600",
+        f"{REPORT_EXIT}{FILL} || sleep 600",
         f"{FILL}",
-        f"{STAY}{REFILL}",
-        f"{STAY}({MANY}) 2>/dev/null; sleep 600",
-        f"{STAY}setsid sh -c '{REFILL}' & sleep 600",
+        f"{REPORT_EXIT}{REFILL}",
+        f"{REPORT_EXIT}({MANY}) 2>/dev/null; sleep 600",
+        f"{REPORT_EXIT}setsid sh -c '{REFILL}' & sleep 600",
     ],
 )
 async def test_a_job_that_fills_the_disk_stalls_no_other_and_may_free_it(
-    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path, script: str
+    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path, script: str
 ) -> None:
     free = {"name": "after", "script": "rm -f fill file*; echo freed", "if": "always()"}
     bad = a_job("bad", work_dir=str(disk / "bad"), steps=steps_text({"name": "build", "script": script}, free))
-    steps = [{"name": "a", "script": WELL.format(go=tmp_path / "go")}, {"name": "b", "script": "echo next"}]
+    steps = [{"name": "a", "script": PRINT_LINES.format(go=tmp_path / "go")}, {"name": "b", "script": "echo next"}]
     good = a_job("good", work_dir=str(disk / "good"), steps=steps_text(*steps))
-    async with small.client() as client:
+    async with small_agent.client() as client:
         await client.start(good)
         await client.start(bad)
         await until(lambda: not has_room(disk))
         (tmp_path / "go").touch()
         async with asyncio.timeout(100):
-            seen = await follow(client, "good")
-            assert seen.check().status == "success", seen.log
-            assert seen.lines == [b"line %d" % n for n in range(1, 201)] + [b"next"]
-            spoilt = await follow(client, "bad")
-    end = spoilt.check()
-    assert spoilt.lines == [b"freed"]
-    assert spoilt.statuses == {"build": "failure", "after": "success"}
+            good_seen = await follow(client, "good")
+            assert good_seen.check().status == "success", good_seen.log
+            assert good_seen.lines == [b"line %d" % n for n in range(1, 201)] + [b"next"]
+            bad_seen = await follow(client, "bad")
+    end = bad_seen.check()
+    assert bad_seen.lines == [b"freed"]
+    assert bad_seen.statuses == {"build": "failure", "after": "success"}
     assert (end.status, end.reason) == ("failure", "script_failure")
     assert "has filled the disk" in end.message
     assert has_room(disk)
 
 
-ON = "while :; do {} 2>/dev/null || sleep 0.01; done"
-"""Also what the agent gives back is used up."""
-APPEND = ON.format("dd if=/dev/zero of={out} bs=4096 oflag=append conv=notrunc")
+REPEAT = "while :; do {} 2>/dev/null || sleep 0.01; done"
+"""Repeats a command, so that space which the agent frees is used up, too."""
+APPEND = REPEAT.format("dd if=/dev/zero of={out} bs=4096 oflag=append conv=notrunc")
 
 
 @pytest.fixture
 def ext4(tmp_path: Path) -> Iterator[Path]:
-    """What is written to it is counted for whoever writes, which that to a tmpfs is not."""
+    """A small ext4 disk: the kernel counts writes to it per process, unlike writes to a tmpfs."""
     image, disk = tmp_path / "image", tmp_path / "ext4"
     disk.mkdir()
     with image.open("wb") as file:
@@ -247,26 +247,26 @@ def ext4(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-async def stall_no_other(
+async def check_other_job_continues(
     agent: AgentProcess, a_job: Build, disk: Path, go: Path, script: str, *, good_user: str = "", **options: Any
 ) -> None:
-    """A job fills the disk outside of its own folders by `script`; it is ended, and another one goes on."""
+    """Assert that a job whose `script` fills the disk outside of its folders is ended, and another job continues."""
     free = {"name": "after", "script": f"rm -f {disk}/shared/fill; echo freed", "if": "always()"}
     bad = a_job(
         "bad", work_dir=str(disk / "bad"), steps=steps_text({"name": "build", "script": script}, free), **options
     )
-    good = a_job("good", work_dir=str(disk / "good"), script=WELL.format(go=go), run_as=good_user)
+    good = a_job("good", work_dir=str(disk / "good"), script=PRINT_LINES.format(go=go), run_as=good_user)
     async with agent.client() as client:
         await client.start(good)
         await client.start(bad)
         async with asyncio.timeout(100):
-            spoilt = await follow(client, "bad")
+            bad_seen = await follow(client, "bad")
             go.touch()
-            seen = await follow(client, "good")
-    assert spoilt.lines == [b"freed"], spoilt.log
-    assert spoilt.statuses == {"build": "failure", "after": "success"}
-    assert "has filled the disk" in spoilt.check().message
-    assert seen.check().status == "success", seen.log
+            good_seen = await follow(client, "good")
+    assert bad_seen.lines == [b"freed"], bad_seen.log
+    assert bad_seen.statuses == {"build": "failure", "after": "success"}
+    assert "has filled the disk" in bad_seen.check().message
+    assert good_seen.check().status == "success", good_seen.log
     assert has_room(disk)
 
 
@@ -276,16 +276,16 @@ async def test_a_job_that_fills_the_disk_outside_of_its_folders_is_found(
     (ext4 / "shared").mkdir()
     async with AgentProcess(ext4 / "data") as agent:
         await agent.start()
-        await stall_no_other(agent, a_job, ext4, tmp_path / "go", APPEND.format(out=ext4 / "shared/fill"))
+        await check_other_job_continues(agent, a_job, ext4, tmp_path / "go", APPEND.format(out=ext4 / "shared/fill"))
 
 
 async def test_a_job_that_fills_the_disk_with_a_file_without_a_name_is_found(
-    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
+    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
 ) -> None:
     (disk / "shared").mkdir()
     out = disk / "shared/fill"
-    script = f"exec 3>{out}; rm {out}; " + ON.format("dd if=/dev/zero bs=4096 >&3")
-    await stall_no_other(small, a_job, disk, tmp_path / "go", script)
+    script = f"exec 3>{out}; rm {out}; " + REPEAT.format("dd if=/dev/zero bs=4096 >&3")
+    await check_other_job_continues(small_agent, a_job, disk, tmp_path / "go", script)
 
 
 MAPPED = """
@@ -306,23 +306,23 @@ time.sleep(100)
 @pytest.mark.skipif(os.geteuid() != 0 or not PYTHON, reason="needs root, and a Python of the system")
 @pytest.mark.parametrize("sandbox", [False, True])
 async def test_a_job_that_fills_the_disk_with_a_file_that_is_only_mapped_is_found(
-    small: AgentProcess, a_job: Build, disk: Path, tmp_path: Path, sandbox: bool
+    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path, sandbox: bool
 ) -> None:
     script = f"{PYTHON} -c '{MAPPED}'"
-    await stall_no_other(small, a_job, disk, tmp_path / "go", script, run_as=str(UID), sandbox=sandbox)
+    await check_other_job_continues(small_agent, a_job, disk, tmp_path / "go", script, run_as=str(UID), sandbox=sandbox)
 
 
 async def test_a_job_that_fills_the_disk_with_files_of_its_user_is_found(
     disk: Path, a_job: Build, tmp_path: Path
 ) -> None:
-    """On a machine whose folder for everybody's temporary files lies on the agent's disk."""
+    """/var/tmp, where all users can write, is on the agent's disk."""
     (disk / "shared").mkdir()
     (disk / "shared").chmod(0o1777)
     bind = f'mount --bind {disk}/shared /var/tmp && exec "$@"'
     async with AgentProcess(disk / "data", ("unshare", "--mount", "sh", "-c", bind, "sh", *PROGRAM)) as agent:
         await agent.start()
         script = APPEND.format(out="/var/tmp/fill")
-        await stall_no_other(agent, a_job, disk, tmp_path / "go", script, run_as=str(UID), own_user=True)
+        await check_other_job_continues(agent, a_job, disk, tmp_path / "go", script, run_as=str(UID), own_user=True)
 
 
 HIDE = """
@@ -356,14 +356,16 @@ while time.monotonic() < end:
     except OSError:
         time.sleep(0.01)
 """
-"""Fills the disk with a file without a name, from a process with no mark or with that of another user's job."""
+"""Fills the disk with an unlinked file, from a process that has no mark or the mark of another user's job."""
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not PYTHON, reason="needs root, and a Python of the system")
 @pytest.mark.parametrize(("mark", "sandbox"), [("another", False), ("none", False), ("none", True)])
 async def test_a_job_that_hides_behind_its_mark_is_found_by_its_user(
-    small: AgentProcess, a_job: Build, disk: Path, mark: str, sandbox: bool
+    small_agent: AgentProcess, a_job: Build, disk: Path, mark: str, sandbox: bool
 ) -> None:
     script = f"env -i {PYTHON} -c '{HIDE}' {mark} {UID + 1} >/dev/null 2>&1 </dev/null & sleep 600"
     users = (str(UID), str(UID + 1))
-    await stall_no_other(small, a_job, disk, disk / "go", script, run_as=users[0], good_user=users[1], sandbox=sandbox)
+    await check_other_job_continues(
+        small_agent, a_job, disk, disk / "go", script, run_as=users[0], good_user=users[1], sandbox=sandbox
+    )

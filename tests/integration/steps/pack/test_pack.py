@@ -1,4 +1,4 @@
-"""The packed agent runs where nothing is installed, and imports nothing that is not packed."""
+"""The packed agent runs with a Python that has no packages, and imports no module that is not packed."""
 
 import json
 import subprocess
@@ -32,58 +32,60 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with nothing but the standard library."""
+    """A Python that has only the standard library."""
     folder = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return str(folder / "bin/python3")
 
 
-def modules_in(packed: Path) -> list[str]:
+def list_modules(packed: Path) -> list[str]:
     with zipfile.ZipFile(packed) as archive:
         names = [name for name in archive.namelist() if name.endswith(".py") and name != "__main__.py"]
     return [name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in names]
 
 
 def test_every_packed_module_imports_only_what_is_packed(packed: Path, bare_python: str) -> None:
-    modules = modules_in(packed)
+    modules = list_modules(packed)
     assert {"remuda.steps.agent.grpc_service", "remuda.stdsteps.checkout.step", "google.protobuf.message"} <= set(
         modules
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [bare_python, "-W", "error", "-c", IMPORT_ALL, packed, json.dumps(modules)],
         check=True,
         capture_output=True,
         text=True,
     )
     tops = {name.partition(".")[0] for name in (*OWN, *FOREIGN)}
-    foreign = set(json.loads(done.stdout)) - set(sys.stdlib_module_names) - tops - {"__mp_main__", "sitecustomize"}
+    foreign = set(json.loads(process.stdout)) - set(sys.stdlib_module_names) - tops - {"__mp_main__", "sitecustomize"}
     assert not {name for name in foreign if not name.startswith("_")}
-    assert "msgspec" not in done.stdout
+    assert "msgspec" not in process.stdout
 
 
-def test_the_pack_is_the_same_every_time(packed: Path, tmp_path: Path) -> None:
-    again = tmp_path / "again.pyz"
+def test_pack_is_reproducible(packed: Path, tmp_path: Path) -> None:
+    second_pack = tmp_path / "again.pyz"
     for imported in ("sys", "remuda.steps.agent.grpc_service"):
-        script = f"import {imported}, pathlib, remuda.steps.pack.zip_file as p; p.pack(pathlib.Path({str(again)!r}))"
+        script = (
+            f"import {imported}, pathlib, remuda.steps.pack.zip_file as p; p.pack(pathlib.Path({str(second_pack)!r}))"
+        )
         subprocess.run([sys.executable, "-c", script], check=True)
-        assert again.read_bytes() == packed.read_bytes()
+        assert second_pack.read_bytes() == packed.read_bytes()
     assert packed.stat().st_mode & 0o111
 
 
-def test_what_was_compiled_is_used(packed: Path, bare_python: str) -> None:
-    assert loaded_from(packed, bare_python) == f"{packed}/remuda/steps/agent/grpc_service.pyc"
+def test_packed_bytecode_is_used(packed: Path, bare_python: str) -> None:
+    assert find_module_file(packed, bare_python) == f"{packed}/remuda/steps/agent/grpc_service.pyc"
 
 
-def test_another_python_goes_by_the_sources(packed: Path, bare_python: str, tmp_path: Path) -> None:
+def test_another_python_version_uses_the_sources(packed: Path, bare_python: str, tmp_path: Path) -> None:
     other = tmp_path / "other.pyz"
     with zipfile.ZipFile(packed) as archive, zipfile.ZipFile(other, "w") as changed:
         for name in archive.namelist():
             head = b"\0\0\r\n" if name.endswith(".pyc") else b""
             changed.writestr(name, head + archive.read(name)[len(head) :])
-    assert loaded_from(other, bare_python) == f"{other}/remuda/steps/agent/grpc_service.py"
+    assert find_module_file(other, bare_python) == f"{other}/remuda/steps/agent/grpc_service.py"
 
 
-def loaded_from(packed: Path, python: str) -> str:
+def find_module_file(packed: Path, python: str) -> str:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1]); import remuda.steps.agent.grpc_service as s; print(s.__file__)"
     )
@@ -111,5 +113,5 @@ async def test_packed_agent_runs_jobs_and_standard_steps(
 def test_yaml_is_packed(packed: Path, bare_python: str) -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); from remuda.steps.language.reading import read_step as read;"
     code += "print(read('---\\n---\\nrun:\\n- name: a\\n  script: x').definition.run[0].name)"
-    done = subprocess.run([bare_python, "-c", code, packed], check=True, capture_output=True, text=True)
-    assert done.stdout == "a\n"
+    process = subprocess.run([bare_python, "-c", code, packed], check=True, capture_output=True, text=True)
+    assert process.stdout == "a\n"

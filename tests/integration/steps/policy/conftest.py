@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.servers.http_server import PlainHandler, serving_http
+from tests.support.servers.http_server import PlainHandler, run_http_server
 
 from remuda.steps.policy.host_abilities import Host, find_host
 from remuda.steps.policy.job_user import JobUser
@@ -16,10 +16,10 @@ NOT_ROOT = "needs root"
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    """This machine; nothing is left of its groups."""
-    found = find_host(tmp_path / "agent")
-    yield found
-    for folder in found.groups.folders():
+    """The abilities of this machine. Its cgroups are removed after the test."""
+    host_abilities = find_host(tmp_path / "agent")
+    yield host_abilities
+    for folder in host_abilities.groups.folders():
         for step in folder.glob("*/cgroup.procs"):
             step.parent.rmdir()
         if folder.exists():
@@ -28,7 +28,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 @pytest.fixture
 def person() -> JobUser:
-    """Whom no list of users has."""
+    """A user that is not in the list of users."""
     if os.geteuid() != 0:
         pytest.skip(NOT_ROOT)
     return JobUser(uid=123456, gid=123456)
@@ -39,29 +39,29 @@ Run = Callable[..., tuple[subprocess.CompletedProcess[str], Enclosure]]
 
 @pytest.fixture
 def run(host: Host, tmp_path: Path) -> Iterator[Run]:
-    """Run a script within limits, as the shim would; its end, and the enclosure to ask."""
-    made: list[Enclosure] = []
+    """Run a script within limits, as the shim does. Returns the finished process and its enclosure."""
+    enclosures: list[Enclosure] = []
 
-    def start(
+    def run_script(
         script: str, *, env: dict[str, str] | None = None, limits: Limits | None = None, person: JobUser | None = None
     ) -> tuple[subprocess.CompletedProcess[str], Enclosure]:
-        enclosure = enclose(host, limits or Limits(), key=f"job.{len(made)}", work_dir=tmp_path, person=person)
-        made.append(enclosure)
+        enclosure = enclose(host, limits or Limits(), key=f"job.{len(enclosures)}", work_dir=tmp_path, person=person)
+        enclosures.append(enclosure)
         variables = {"PATH": os.environ["PATH"]} | (env or {})
-        command, given = enclosure.wrap(["sh", "-c", script], variables, tmp_path / "env")
-        joined = 'for f in $JOINS; do echo 0 >"$f" || exit 99; done; exec "$@"'
-        ended = subprocess.run(
-            ["sh", "-c", joined, "sh", *command],
-            env=given | {"JOINS": " ".join(enclosure.joins)},
+        command, wrapped_env = enclosure.wrap(["sh", "-c", script], variables, tmp_path / "env")
+        join_and_exec = 'for f in $JOINS; do echo 0 >"$f" || exit 99; done; exec "$@"'
+        process = subprocess.run(
+            ["sh", "-c", join_and_exec, "sh", *command],
+            env=wrapped_env | {"JOINS": " ".join(enclosure.joins)},
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
-        return ended, enclosure
+        return process, enclosure
 
-    yield start
-    for enclosure in made:
+    yield run_script
+    for enclosure in enclosures:
         if enclosure.group is not None:
             enclosure.group.kill()
         enclosure.remove()
@@ -69,11 +69,11 @@ def run(host: Host, tmp_path: Path) -> Iterator[Run]:
 
 @pytest.fixture
 def web() -> Iterator[int]:
-    """The port of a server on this machine."""
+    """The port of an HTTP server on this machine."""
 
     class Hello(PlainHandler):
         def respond(self) -> None:
             self.answer(200, b"hello")
 
-    with serving_http(Hello) as server:
+    with run_http_server(Hello) as server:
         yield server.server_port

@@ -1,7 +1,6 @@
-"""Control groups of version 2 as a kernel really has them: in a small virtual machine, with the code that agents run.
+"""Cgroups of version 2 on a real kernel: the agent's code runs in a small virtual machine.
 
-The machine has no disk: a kernel of Debian's, busybox, Debian's own Python, and a check that says what it saw on the
-console.
+The machine has no disk: a Debian kernel, busybox, Debian's Python, and a check that prints its results on the console.
 """
 
 import json
@@ -34,9 +33,9 @@ import ctypes, json, os, subprocess, sys, time
 from pathlib import Path
 from remuda.steps.errors import AgentError
 from remuda.steps.process.cgroups import StepGroup, find_groups
-from remuda.steps.policy.slots import SlotGroup, limits_of
+from remuda.steps.policy.slot_cgroup import SlotGroup, limits_of
 
-told = {}
+results = {}
 job = Path("/tmp/job")
 job.mkdir()
 limits = limits_of(48 << 20, 0.5, 20)
@@ -47,15 +46,15 @@ def run(step, code):
     return subprocess.run([sys.executable, "-c", join + code], stderr=subprocess.DEVNULL).returncode
 
 
-def a_job(number):
-    # What one job in the slot sees.
+def run_job(number):
+    # Run a step in the slot and return what was measured.
     folder = job / str(number)
     folder.mkdir()
     slot = SlotGroup("/gitlab-runner/slot-0", limits=limits, name="remuda-1", job=folder)
     slot.begin()
     groups = find_groups("remuda-1", parent="/gitlab-runner/slot-0")
-    around = Path("/sys/fs/cgroup/gitlab-runner/slot-0")
-    seen = {name: (around / name).read_text().strip() for name in ("memory.max", "cpu.max", "pids.max")}
+    slot_folder = Path("/sys/fs/cgroup/gitlab-runner/slot-0")
+    seen = {name: (slot_folder / name).read_text().strip() for name in ("memory.max", "cpu.max", "pids.max")}
     step = StepGroup(groups=groups, key=f"job{number}.1")
     step.make(limits_of(0, 0, 0))
     seen["fits"] = run(step, "x = bytearray(8 << 20)")
@@ -72,16 +71,16 @@ def a_job(number):
     for folder in groups.folders():
         folder.rmdir()
     slot.remove()
-    seen["left"] = around.exists()
+    seen["exists_after"] = slot_folder.exists()
     return seen
 
 
-told["first"], told["second"] = a_job(1), a_job(2)
+results["first"], results["second"] = run_job(1), run_job(2)
 
-# As in a container: a group space of its own, whose top holds others besides the agent, and then nobody else.
+# As in a container: a cgroup namespace whose top has other processes besides the agent, and later none.
 top = Path("/sys/fs/cgroup/box")
 top.mkdir()
-# Nobody's child, as others on a machine are.
+# Not a child of this process, like other processes of a machine.
 other = int(subprocess.check_output(["sh", "-c", "sleep 100 >/dev/null & echo $!"]))
 for pid in (other, os.getpid()):
     (top / "cgroup.procs").write_text(str(pid))
@@ -94,19 +93,19 @@ folder.mkdir()
 slot = SlotGroup("/gitlab-runner/slot-0", limits=limits, name="remuda-1", job=folder)
 try:
     slot.begin()
-    told["boxed"] = "begun"
+    results["boxed"] = "begun"
 except AgentError as error:
-    told["boxed"] = str(error)
+    results["boxed"] = str(error)
 os.kill(other, 9)
 try:
     while ") Z" not in Path(f"/proc/{other}/stat").read_text():
         time.sleep(0.05)
 except (FileNotFoundError, ProcessLookupError):
-    pass  # it is gone
+    pass  # the process is gone
 slot = SlotGroup("/gitlab-runner/slot-1", limits=limits, name="remuda-1", job=folder)
 slot.begin()
-told["alone"] = Path("/mnt/gitlab-runner/slot-1/memory.max").read_text().strip()
-print("TOLD " + json.dumps(told), flush=True)
+results["alone"] = Path("/mnt/gitlab-runner/slot-1/memory.max").read_text().strip()
+print("RESULTS " + json.dumps(results), flush=True)
 """
 
 
@@ -117,30 +116,30 @@ def test_slots_in_version_2(tmp_path: Path) -> None:
     kernel = debian_kernel()
     if kernel is None:
         pytest.skip(f"the Debian package {PACKAGE} cannot be had here")
-    initrd = _ram_disk(tmp_path)
+    initrd = create_ram_disk(tmp_path)
     machine = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "pc", "-cpu", "max", "-m", "512"]
     machine += ["-nodefaults", "-no-user-config", "-nographic", "-serial", "stdio", "-no-reboot"]
     machine += ["-kernel", str(next(kernel.glob("boot/vmlinuz-*"))), "-initrd", str(initrd)]
     machine += ["-append", "console=ttyS0 quiet mitigations=off panic=-1"]
-    said = subprocess.run(machine, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL).stdout
-    found = re.search(r"TOLD (\{.*\})", said)
-    assert found, said[-4000:]
-    told: dict[str, Any] = json.loads(found[1])
-    for seen in (told["first"], told["second"]):
+    console = subprocess.run(machine, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL).stdout
+    match = re.search(r"RESULTS (\{.*\})", console)
+    assert match, console[-4000:]
+    results: dict[str, Any] = json.loads(match[1])
+    for seen in (results["first"], results["second"]):
         assert (seen["memory.max"], seen["cpu.max"], seen["pids.max"]) == (str(48 << 20), "50000 100000", "20")
         assert (seen["fits"], seen["eats"], seen["forks"]) == (0, -9, 1)
         assert seen["kills"] == 1
         assert seen["refused"] >= 1
         assert seen["killed"]
         assert seen["processor"] > 0
-        assert not seen["left"]
-    refused = "this runner limits jobs by slot_memory, slot_cpus, slot_pids, which cannot be done on this machine: "
-    assert told["boxed"].startswith(f"{refused}/mnt cannot be divided"), told["boxed"]
-    assert "other processes are in that control group" in told["boxed"]
-    assert told["alone"] == str(48 << 20)
+        assert not seen["exists_after"]
+    refused = "this runner limits jobs by slot_memory, slot_cpus, slot_pids, which this machine cannot enforce: "
+    assert results["boxed"].startswith(f"{refused}/mnt cannot be divided"), results["boxed"]
+    assert "other processes are in that control group" in results["boxed"]
+    assert results["alone"] == str(48 << 20)
 
 
-def _ram_disk(folder: Path) -> Path:
+def create_ram_disk(folder: Path) -> Path:
     tree = folder / "ram"
     for name in ("bin", "usr/bin", "proc", "sys", "dev", "tmp", "mnt"):
         (tree / name).mkdir(parents=True)
@@ -148,9 +147,9 @@ def _ram_disk(folder: Path) -> Path:
     standard = PYTHON.parents[1] / "lib" / PYTHON.name
     unwanted = shutil.ignore_patterns("__pycache__", "test", "tests", "idlelib", "lib2to3", "ensurepip", "config-*")
     shutil.copytree(standard, tree / str(standard)[1:], ignore=unwanted, symlinks=False, ignore_dangling_symlinks=True)
-    needed = {PYTHON.resolve(), *_libraries(PYTHON)}
+    needed = {PYTHON.resolve(), *list_libraries(PYTHON)}
     for module in (tree / str(standard)[1:] / "lib-dynload").glob("_ctypes.*.so"):
-        needed |= _libraries(module)
+        needed |= list_libraries(module)
     for path in needed:
         (tree / str(path)[1:]).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, tree / str(path)[1:])
@@ -166,6 +165,6 @@ def _ram_disk(folder: Path) -> Path:
     return folder / "initrd"
 
 
-def _libraries(program: Path) -> set[Path]:
-    told = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
-    return {Path(path) for path in re.findall(r"(/\S+) \(", told)}
+def list_libraries(program: Path) -> set[Path]:
+    listing = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True).stdout
+    return {Path(path) for path in re.findall(r"(/\S+) \(", listing)}

@@ -1,4 +1,4 @@
-"""Policies on whole jobs of a real agent: denied, inserted, limited, and what the results say of it."""
+"""Policies on jobs of a real agent: denied steps, inserted steps, limits, and what the results report."""
 
 import json
 import os
@@ -25,18 +25,20 @@ def agent(open_agent: AgentProcess) -> AgentProcess:
 
 
 @pytest.fixture
-def a_job(place: Path) -> Callable[..., JobStart]:
-    """A job of scripts, or of other entries, under the runner's policy."""
+def a_job(public_folder: Path) -> Callable[..., JobStart]:
+    """Build a job of scripts or other entries under the runner's policy. `inserted`: variables of inserted steps."""
 
     def build(*entries: str | dict[str, Any], policy: dict[str, Any] | None = None, **values: Any) -> JobStart:
-        listed = [a_script(f"s{at}", one) if isinstance(one, str) else one for at, one in enumerate(entries)]
+        steps = [
+            a_script(f"s{number}", entry) if isinstance(entry, str) else entry for number, entry in enumerate(entries)
+        ]
         layers = [{"author": "runner r", "document": policy}] if policy is not None else []
-        known = values.pop("inserted", {})
+        variables = values.pop("inserted", {})
         return JobStart(
             id=values.pop("id", "1"),
-            work_dir=str(place / "work"),
-            steps=steps_text(*listed),
-            policy=json.dumps({"version": 1, "layers": layers} | ({"variables": known} if known else {})),
+            work_dir=str(public_folder / "work"),
+            steps=steps_text(*steps),
+            policy=json.dumps({"version": 1, "layers": layers} | ({"variables": variables} if variables else {})),
             **values,
         )
 
@@ -47,46 +49,47 @@ def a_script(name: str, text: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "script": text} | more
 
 
-def a_package(folder: Path, definition: str) -> str:
+def write_package(folder: Path, definition: str) -> str:
+    """Write a step, whose definition is YAML. Returns its folder."""
     folder.mkdir(parents=True)
     (folder / "func.yml").write_text(f"spec: {{remuda: 1}}\n---\n{definition}\n")
     return str(folder)
 
 
 async def test_denied_step_fails_with_the_rule_and_nothing_runs(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
     rules = [{"name": "no scripts", "deny": "builtin:script", "reason": "use steps"}]
-    seen = await run_job(agent, a_job(f"touch {place}/ran", policy={"rules": rules}))
+    seen = await run_job(agent, a_job(f"touch {public_folder}/ran", policy={"rules": rules}))
     event = seen.result_of("/s0")
     assert (event["status"], event["fault"], event["error_kind"]) == ("failure", "user", "policy")
     assert event["error"] == 'builtin://script@1.0.0 is denied by "no scripts" in the policy of runner r: use steps'
     assert (event["policy"]["decision"], event["policy"]["rule"]) == ("denied", "runner r: no scripts")
-    assert not (place / "ran").exists()
+    assert not (public_folder / "ran").exists()
     assert seen.end is not None
     assert (seen.end.status, seen.end.reason) == ("failure", "script_failure")
 
 
-async def test_nested_step_is_denied(agent: AgentProcess, a_job: Callable[..., JobStart], place: Path) -> None:
-    inner = a_package(place / "work/inner", f"exec: {{command: [touch, {place}/ran]}}")
-    a_package(place / "work/outer", "run: [{name: first, script: 'true'}, {name: inner, step: ../inner}]")
+async def test_nested_step_is_denied(agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path) -> None:
+    inner = write_package(public_folder / "work/inner", f"exec: {{command: [touch, {public_folder}/ran]}}")
+    write_package(public_folder / "work/outer", "run: [{name: first, script: 'true'}, {name: inner, step: ../inner}]")
     policy = {"rules": [{"deny": f"local:{inner}/**"}]}
     seen = await run_job(agent, a_job({"name": "outer", "step": "./outer"}, policy=policy))
     assert seen.statuses == {"first": "success", "inner": "failure", "outer": "failure"}
     assert seen.result_of("/outer/inner")["error_kind"] == "policy"
-    assert not (place / "ran").exists()
+    assert not (public_folder / "ran").exists()
 
 
 async def test_step_reached_through_an_expression_is_denied(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
-    a_package(place / "work/evil", f"exec: {{command: [touch, {place}/ran]}}")
+    write_package(public_folder / "work/evil", f"exec: {{command: [touch, {public_folder}/ran]}}")
     entry = {"name": "it", "step": "./${{ vars.WHICH }}"}
     variables = [JobVariable(key="WHICH", value="evil")]
     job = a_job(entry, policy={"rules": [{"deny": "local"}]}, variables=variables)
     seen = await run_job(agent, job)
     assert seen.result_of("/it")["policy"]["decision"] == "denied"
-    assert not (place / "ran").exists()
+    assert not (public_folder / "ran").exists()
 
 
 async def test_steps_are_inserted_before_and_after(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
@@ -95,7 +98,9 @@ async def test_steps_are_inserted_before_and_after(agent: AgentProcess, a_job: C
         {"name": "scan", "script": "echo scanned", "after": "job"},
     ]
     seen = await run_job(agent, a_job("echo works", "exit 3", "echo never", policy={"insert": insert}))
-    order = [(one["path"], one["origin"], one["status"]) for one in seen.results if one["event"] == "finished"]
+    order = [
+        (event["path"], event["origin"], event["status"]) for event in seen.results if event["event"] == "finished"
+    ]
     assert order == [
         ("/audit", "inserted", "success"),
         ("/s0", "user", "success"),
@@ -112,18 +117,20 @@ async def test_steps_are_inserted_before_and_after(agent: AgentProcess, a_job: C
 
 
 async def test_steps_are_inserted_around_a_nested_step(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
-    a_package(place / "work/inner", "exec: {command: [echo, inner]}")
-    a_package(place / "work/outer", "run: [{name: first, script: echo first}, {name: inner, step: ../inner}]")
-    source = f"local:{place}/work/inner/**"
+    write_package(public_folder / "work/inner", "exec: {command: [echo, inner]}")
+    write_package(
+        public_folder / "work/outer", "run: [{name: first, script: echo first}, {name: inner, step: ../inner}]"
+    )
+    source = f"local:{public_folder}/work/inner/**"
     insert = [
         {"name": "check", "script": "echo check", "before": source},
         {"name": "seal", "script": "echo seal", "after": source},
     ]
     job = a_job({"name": "outer", "step": "./outer"}, "echo last", policy={"insert": insert})
     seen = await run_job(agent, job)
-    order = [one["path"] for one in seen.results if one["event"] == "finished"]
+    order = [event["path"] for event in seen.results if event["event"] == "finished"]
     assert order == ["/outer/first", "/outer/check", "/outer/inner", "/outer/seal", "/outer", "/s1"]
     assert seen.end is not None
     assert seen.end.status == "success"
@@ -131,35 +138,42 @@ async def test_steps_are_inserted_around_a_nested_step(
 
 @pytest.mark.parametrize("kill_point", ["agent.step_prepared", "agent.step_exited", "agent.result_stored"])
 async def test_inserted_steps_run_once_though_the_agent_dies(
-    place: Path, a_job: Callable[..., JobStart], kill_point: str
+    public_folder: Path, a_job: Callable[..., JobStart], kill_point: str
 ) -> None:
-    source = f"local:{place}/work/inner/**"
-    insert = [{"name": "check", "script": f"echo check >>{place}/trace", "before": [source, "builtin:script"]}]
-    a_package(place / "work/inner", f"exec: {{command: [sh, -c, 'echo inner >>{place}/trace']}}")
-    async with AgentProcess(place / "data") as process:
+    source = f"local:{public_folder}/work/inner/**"
+    insert = [{"name": "check", "script": f"echo check >>{public_folder}/trace", "before": [source, "builtin:script"]}]
+    write_package(public_folder / "work/inner", f"exec: {{command: [sh, -c, 'echo inner >>{public_folder}/trace']}}")
+    async with AgentProcess(public_folder / "data") as process:
         await process.start(kill_point=kill_point)
-        job = a_job({"name": "inner", "step": "./inner"}, f"echo last >>{place}/trace", policy={"insert": insert})
+        job = a_job(
+            {"name": "inner", "step": "./inner"}, f"echo last >>{public_folder}/trace", policy={"insert": insert}
+        )
         seen = await through_deaths(process, job)
-    assert [one["path"] for one in seen.results if one["event"] == "finished"] == ["/check", "/inner", "/check", "/s1"]
-    assert (place / "trace").read_text().split() == ["check", "inner", "check", "last"]
+    assert [event["path"] for event in seen.results if event["event"] == "finished"] == [
+        "/check",
+        "/inner",
+        "/check",
+        "/s1",
+    ]
+    assert (public_folder / "trace").read_text().split() == ["check", "inner", "check", "last"]
 
 
-async def test_job_cannot_bend_an_inserted_step(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+async def test_job_cannot_change_what_an_inserted_step_runs(
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
-    (place / "evil").mkdir()
-    (place / "evil/true").write_text(f"#!/bin/sh\ntouch {place}/bent\n")
-    (place / "evil/true").chmod(0o755)
+    (public_folder / "evil").mkdir()
+    (public_folder / "evil/true").write_text(f"#!/bin/sh\ntouch {public_folder}/changed\n")
+    (public_folder / "evil/true").chmod(0o755)
     insert = [{"name": "scan", "script": "env true; echo $CI_NAME", "after": "job"}]
-    export = f'echo \'{{"name": "PATH", "value": "{place}/evil"}}\' >>$REMUDA_EXPORTS'
-    env = {"PATH": f"{place}/evil:{os.environ['PATH']}", "CI_NAME": "forged"}
+    export = f'echo \'{{"name": "PATH", "value": "{public_folder}/evil"}}\' >>$REMUDA_EXPORTS'
+    env = {"PATH": f"{public_folder}/evil:{os.environ['PATH']}", "CI_NAME": "forged"}
     seen = await run_job(agent, a_job(export, policy={"insert": insert}, env=env, inserted={"CI_NAME": "seen"}))
     assert seen.statuses == {"s0": "success", "scan": "success"}
     assert b"seen" in seen.lines
-    assert not (place / "bent").exists()
+    assert not (public_folder / "changed").exists()
 
 
-BENDING = (
+VARIABLES_THAT_CHANGE_PROGRAMS = (
     "MAKEFILES",
     "GNUMAKEFLAGS",
     "POSIXLY_CORRECT",
@@ -173,42 +187,54 @@ BENDING = (
 
 
 async def test_an_inserted_step_has_no_variable_of_the_job(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
-    """Neither one that changes what programs do nor a forged predefined one, unless the policy asks for it by name."""
-    forged = [*BENDING, "LC_ALL", "LANG", "SHELL", "USER", "CI_COMMIT_SHA", "CI_INVENTED", "GITLAB_USER_LOGIN", "TOKEN"]
+    """This holds for variables that change programs and for forged predefined ones, unless the policy names them."""
+    forged = [
+        *VARIABLES_THAT_CHANGE_PROGRAMS,
+        "LC_ALL",
+        "LANG",
+        "SHELL",
+        "USER",
+        "CI_COMMIT_SHA",
+        "CI_INVENTED",
+        "GITLAB_USER_LOGIN",
+        "TOKEN",
+    ]
     job_variables = [JobVariable(key=name, value="forged") for name in forged]
-    named = {"ASKED": "${{ vars.TOKEN }}", "SHA": "${{ vars.CI_COMMIT_SHA }}"}
-    insert = [{"name": "scan", "script": "env", "after": "job", "env": named}]
-    known = {"CI_COMMIT_SHA": "abc", "CI_JOB_ID": "7"}
-    seen = await run_job(agent, a_job("true", policy={"insert": insert}, variables=job_variables, inserted=known))
+    policy_env = {"NAMED": "${{ vars.TOKEN }}", "SHA": "${{ vars.CI_COMMIT_SHA }}"}
+    insert = [{"name": "scan", "script": "env", "after": "job", "env": policy_env}]
+    predefined = {"CI_COMMIT_SHA": "abc", "CI_JOB_ID": "7"}
+    seen = await run_job(agent, a_job("true", policy={"insert": insert}, variables=job_variables, inserted=predefined))
     assert seen.check().status == "success", seen.log.decode()
     pairs = [line.decode().partition("=") for line in seen.lines if b"=" in line]
-    found = {name: value for name, _, value in pairs}
-    assert {name for name, value in found.items() if value == "forged"} == {"ASKED"}
-    assert (found["CI_COMMIT_SHA"], found["SHA"], found["CI_JOB_ID"]) == ("abc", "abc", "7")
-    assert found["CI_JOB_STATUS"] == "success"
+    env = {name: value for name, _, value in pairs}
+    assert {name for name, value in env.items() if value == "forged"} == {"NAMED"}
+    assert (env["CI_COMMIT_SHA"], env["SHA"], env["CI_JOB_ID"]) == ("abc", "abc", "7")
+    assert env["CI_JOB_STATUS"] == "success"
 
 
-async def test_exports_of_an_inserted_step_are_for_its_own_parts(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+async def test_exports_of_an_inserted_step_do_not_reach_other_inserted_steps(
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
-    """A narrower policy must not decide what a program does that a wider one inserts behind its own."""
-    say = """'echo {\\"name\\": \\"MAKEFILES\\", \\"value\\": \\"mine\\"} >>"$REMUDA_EXPORTS"'"""
-    parts = f"[{{name: first, script: {say}}}, {{name: second, script: 'echo second $MAKEFILES'}}]"
-    package = a_package(place / "package", f"run: {parts}")
+    """A narrower policy must not control the programs of steps that a wider policy inserts."""
+    export = """'echo {\\"name\\": \\"MAKEFILES\\", \\"value\\": \\"mine\\"} >>"$REMUDA_EXPORTS"'"""
+    parts = f"[{{name: first, script: {export}}}, {{name: second, script: 'echo second $MAKEFILES'}}]"
+    package = write_package(public_folder / "package", f"run: {parts}")
     insert = [
         {"name": "narrow", "step": f"{package}/func.yml", "before": "job"},
         {"name": "wide", "script": 'echo "wide ${MAKEFILES-none}"', "after": "job"},
     ]
     seen = await run_job(agent, a_job("echo job $MAKEFILES", policy={"insert": insert}))
     assert seen.check().status == "success", seen.log.decode()
-    said = [line for line in seen.lines if line.endswith((b"mine", b"none"))]
-    assert said == [b"second mine", b"job mine", b"wide none"]
+    output = [line for line in seen.lines if line.endswith((b"mine", b"none"))]
+    assert output == [b"second mine", b"job mine", b"wide none"]
 
 
-async def test_step_of_the_job_cannot_have_the_name(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_step_of_the_job_cannot_have_the_name_of_an_inserted_step(
+    agent: AgentProcess, a_job: Callable[..., JobStart]
+) -> None:
     insert = [{"name": "scan", "script": "true", "after": "job"}]
     seen = await run_job(agent, a_job(a_script("scan", "echo mine"), policy={"insert": insert}))
-    denied, ran = [one for one in seen.results if one["event"] == "finished"]
+    denied, ran = [event for event in seen.results if event["event"] == "finished"]
     assert (denied["origin"], denied["policy"]["decision"]) == ("user", "denied")
     assert (ran["origin"], ran["status"]) == ("inserted", "success")
 
@@ -226,7 +252,7 @@ async def test_step_without_network_cannot_connect(
     assert "network" in cut.result_of("/s0")["policy"]["advisory"]
 
 
-async def test_step_over_its_memory_is_killed_and_named(
+async def test_step_over_its_memory_limit_is_killed_with_an_error(
     agent: AgentProcess, host: Host, a_job: Callable[..., JobStart]
 ) -> None:
     if not host.groups.limits("memory"):
@@ -239,7 +265,7 @@ async def test_step_over_its_memory_is_killed_and_named(
     assert event["usage"]["memory_peak_bytes"] <= 64 * 2**20
 
 
-async def test_killed_process_counts_though_the_script_goes_on(
+async def test_killed_process_fails_the_step_though_the_script_continues(
     agent: AgentProcess, host: Host, a_job: Callable[..., JobStart]
 ) -> None:
     if not host.groups.limits("memory"):
@@ -248,19 +274,19 @@ async def test_killed_process_counts_though_the_script_goes_on(
     assert seen.result_of("/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
 
 
-async def test_time_is_limited(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_step_over_its_timeout_fails(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
     seen = await run_job(agent, a_job("sleep 60", policy={"limits": {"timeout": 1}}))
     assert seen.result_of("/s0")["error"] == "the step took longer than its limit of 1 s"
 
 
-async def test_what_was_there_before_a_step_is_not_its_growth(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+async def test_files_from_before_a_step_do_not_count_against_its_disk_limit(
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
-    (place / "work").mkdir(exist_ok=True)
-    (place / "work/large").write_bytes(bytes(3 * 2**20))
+    (public_folder / "work").mkdir(exist_ok=True)
+    (public_folder / "work/large").write_bytes(bytes(3 * 2**20))
     seen = await run_job(agent, a_job("echo small >more", policy={"limits": {"disk": "1m"}}))
     assert seen.check().status == "success"
-    job_folder = next((place / "data/jobs").iterdir())
+    job_folder = next((public_folder / "data/jobs").iterdir())
     assert not list(job_folder.glob("step-*"))
 
 
@@ -269,27 +295,25 @@ async def test_full_disk_ends_the_step(agent: AgentProcess, a_job: Callable[...,
     seen = await run_job(agent, a_job(script, policy={"limits": {"disk": "1m"}}))
     event = seen.result_of("/s0")
     assert event["status"] == "failure"
-    assert event["error"].endswith("its limit is 1 MiB")
+    assert event["error"].endswith("the disk limit of the step is 1 MiB")
 
 
-async def test_as_the_agents_own_user_the_result_says_advisory(
-    agent: AgentProcess, a_job: Callable[..., JobStart]
-) -> None:
+async def test_limits_are_advisory_for_the_agents_own_user(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
     seen = await run_job(agent, a_job("true", policy={"limits": {"memory": "64m", "timeout": 60}}))
-    told = seen.result_of("/s0")["policy"]
-    assert (told["enforced"], told["advisory"]) == ([], ["steps", "memory", "timeout"])
-    assert "own user" in told["why"]["steps"]
+    policy = seen.result_of("/s0")["policy"]
+    assert (policy["enforced"], policy["advisory"]) == ([], ["steps", "memory", "timeout"])
+    assert "own user" in policy["why"]["steps"]
 
 
 @as_root
-async def test_agent_of_a_plain_user_says_advisory_and_limits_as_it_can(
-    place: Path, host: Host, a_job: Callable[..., JobStart], web: int
+async def test_limits_are_advisory_for_an_unprivileged_agent(
+    public_folder: Path, host: Host, a_job: Callable[..., JobStart], web: int
 ) -> None:
-    """In a user namespace, so that this program can be read though it is root's."""
+    """The agent runs in a user namespace, where it can still read the Python of root."""
     if not host.has_networks:
         pytest.skip("this machine cannot")
     program = ("unshare", "--user", "--map-user=1000", "--map-group=1000", sys.executable, "-m", "remuda.steps")
-    async with AgentProcess(place / "data", program) as process:
+    async with AgentProcess(public_folder / "data", program) as process:
         await process.start()
         job = a_job(f"id -u; {REACH.format(web)}", policy={"limits": {"network": "none"}})
         seen = await run_job(process, job)
@@ -297,27 +321,27 @@ async def test_agent_of_a_plain_user_says_advisory_and_limits_as_it_can(
             await run_job(process, a_job("true", id="2", run_as="123456"))
     assert b"1000" in seen.lines
     assert any(b"ConnectionRefusedError" in line for line in seen.lines)
-    told = seen.result_of("/s0")["policy"]
-    assert (told["enforced"], told["advisory"]) == ([], ["steps", "network"])
+    policy = seen.result_of("/s0")["policy"]
+    assert (policy["enforced"], policy["advisory"]) == ([], ["steps", "network"])
 
 
-async def test_who_wants_nothing_advisory_gets_no_step(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+async def test_policy_that_denies_advisory_limits_refuses_the_step(
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
-    seen = await run_job(agent, a_job(f"touch {place}/ran", policy={"advisory": "deny"}))
+    seen = await run_job(agent, a_job(f"touch {public_folder}/ran", policy={"advisory": "deny"}))
     assert seen.result_of("/s0")["error_kind"] == "policy"
     assert "refuses steps whose limits are advisory (steps: " in seen.result_of("/s0")["error"]
-    assert not (place / "ran").exists()
+    assert not (public_folder / "ran").exists()
 
 
 @as_root
-async def test_as_another_user_policy_is_enforced_and_the_agent_out_of_reach(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+async def test_limits_are_enforced_for_another_user_who_cannot_reach_the_agent(
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
     script = f"""
         id -u; echo $HOME; pwd
-        cat {place}/data/jobs/*/request {place}/data/agent.log && exit 9
-        ls {place}/data/jobs && exit 9
+        cat {public_folder}/data/jobs/*/request {public_folder}/data/agent.log && exit 9
+        ls {public_folder}/data/jobs && exit 9
         kill -9 {agent.pid} && exit 9
         echo '{{"name": "V", "value": "exported"}}' >>$REMUDA_EXPORTS
         ln -sf /etc/shadow $REMUDA_OUTPUTS || rm -f $REMUDA_OUTPUTS && exit 9
@@ -327,24 +351,24 @@ async def test_as_another_user_policy_is_enforced_and_the_agent_out_of_reach(
     job = a_job("rm -f x", script, "echo $V; cat made", policy={"limits": {"pids": 100}}, run_as="123456")
     seen = await run_job(agent, job)
     assert seen.statuses == {"s0": "success", "s1": "success", "s2": "success"}, seen.lines
-    told = seen.result_of("/s1")["policy"]
-    assert set(told["enforced"]) >= {"steps"}
-    assert "steps" not in told["advisory"]
+    policy = seen.result_of("/s1")["policy"]
+    assert set(policy["enforced"]) >= {"steps"}
+    assert "steps" not in policy["advisory"]
     assert b"123456" in seen.lines
     assert b"to the log" in seen.lines
     assert b"exported" in seen.lines
-    assert (place / "work/made").stat().st_uid == 123456
+    assert (public_folder / "work/made").stat().st_uid == 123456
 
 
 @as_root
-@pytest.mark.parametrize("step", ["./linked", "{place}/outside"])
-async def test_a_local_reference_leads_to_nothing_that_only_the_agent_may_read(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path, step: str
+@pytest.mark.parametrize("step", ["./linked", "{public_folder}/outside"])
+async def test_a_local_reference_cannot_read_files_of_the_agent(
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path, step: str
 ) -> None:
-    a_package(place / "outside", "exec: {command: [echo, s3cret]}")
-    (place / "work/linked").mkdir(parents=True)
-    (place / "work/linked/func.yml").symlink_to(place / "outside/func.yml")
-    entry = {"name": "it", "step": step.format(place=place)}
+    write_package(public_folder / "outside", "exec: {command: [echo, s3cret]}")
+    (public_folder / "work/linked").mkdir(parents=True)
+    (public_folder / "work/linked/func.yml").symlink_to(public_folder / "outside/func.yml")
+    entry = {"name": "it", "step": step.format(public_folder=public_folder)}
     seen = await run_job(agent, a_job(entry, run_as="123456"))
     assert seen.result_of("/it")["error_kind"] == "load"
     assert b"s3cret" not in seen.log
@@ -352,9 +376,9 @@ async def test_a_local_reference_leads_to_nothing_that_only_the_agent_may_read(
 
 @as_root
 async def test_package_can_be_used_by_another_user(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
-    a_package(place / "work/mine", 'exec: {command: [sh, -c, "id -u; ls ${{ func_dir }}"]}')
+    write_package(public_folder / "work/mine", 'exec: {command: [sh, -c, "id -u; ls ${{ func_dir }}"]}')
     seen = await run_job(agent, a_job({"name": "mine", "step": "./mine"}, run_as="123456"))
     assert seen.statuses == {"mine": "success"}
     assert seen.lines[-2:] == [b"123456", b"func.yml"]
@@ -374,26 +398,28 @@ async def test_file_variables_may_have_any_name(agent: AgentProcess, a_job: Call
 
 
 @as_root
-async def test_another_users_step_reads_its_file_variable_when_the_agent_has_died(
-    place: Path, a_job: Callable[..., JobStart]
+async def test_another_users_step_reads_its_file_variable_after_an_agent_kill(
+    public_folder: Path, a_job: Callable[..., JobStart]
 ) -> None:
     script = 'touch started; while [ ! -e go ]; do sleep 0.05; done; cat "$FILE"'
     job = a_job(script, variables=[JobVariable(key="FILE", value="text\n", file=True)], run_as="123456")
-    async with AgentProcess(place / "data") as process:
+    async with AgentProcess(public_folder / "data") as process:
         await process.start()
         async with process.client() as client:
             await client.start(job)
-        await until((place / "work/started").exists)
+        await until((public_folder / "work/started").exists)
         await process.kill()
         await process.start()
-        (place / "work/go").touch()
+        (public_folder / "work/go").touch()
         seen = await through_deaths(process, job)
     assert (seen.check().status, seen.lines) == ("success", [b"text"]), seen.log.decode()
 
 
 @as_root
-async def test_another_users_job_goes_on_when_the_agent_dies(place: Path, a_job: Callable[..., JobStart]) -> None:
-    async with AgentProcess(place / "data") as process:
+async def test_another_users_job_continues_when_the_agent_dies(
+    public_folder: Path, a_job: Callable[..., JobStart]
+) -> None:
+    async with AgentProcess(public_folder / "data") as process:
         await process.start()
         job = a_job(
             f"touch started; while [ ! -e go ]; do sleep 0.05; done; {EAT}",
@@ -402,10 +428,10 @@ async def test_another_users_job_goes_on_when_the_agent_dies(place: Path, a_job:
         )
         async with process.client() as client:
             await client.start(job)
-        await until((place / "work/started").exists)
+        await until((public_folder / "work/started").exists)
         await process.kill()
         await process.start()
-        (place / "work/go").touch()
+        (public_folder / "work/go").touch()
         seen = await through_deaths(process, job)
     assert seen.result_of("/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
 
@@ -417,27 +443,28 @@ async def test_policy_that_cannot_be_read_is_refused(agent: AgentProcess, a_job:
         await run_job(agent, a_job("true", run_as="no-such-user-here"))
 
 
-async def test_nothing_is_left_of_a_job(agent: AgentProcess, a_job: Callable[..., JobStart], place: Path) -> None:
-    groups = find_host(place / "data").groups
+async def test_no_process_and_no_cgroup_is_left_of_a_job(
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
+) -> None:
+    groups = find_host(public_folder / "data").groups
     if not groups.folders():
         pytest.skip("this machine cannot")
-    job = a_job(
-        f"setsid sh -c 'echo $$ >{place}/pid; sleep 300' >/dev/null 2>&1 & until [ -s {place}/pid ]; do :; done",
-        policy={},
-    )
+    pid_file = f"{public_folder}/pid"
+    daemon = f"setsid sh -c 'echo $$ >{pid_file}; sleep 300' >/dev/null 2>&1 & until [ -s {pid_file} ]; do :; done"
+    job = a_job(daemon, policy={})
     await run_job(agent, job)
-    process = Path(f"/proc/{(place / 'pid').read_text().strip()}")
+    process = Path(f"/proc/{(public_folder / 'pid').read_text().strip()}")
     await until(lambda: not process.exists())
     assert not any(folder.exists() for folder in groups.folders())
 
 
-async def test_closing_a_job_ends_everything_of_it(
-    agent: AgentProcess, a_job: Callable[..., JobStart], place: Path
+async def test_closing_a_job_removes_its_cgroups(
+    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
 ) -> None:
-    groups = find_host(place / "data").groups
+    groups = find_host(public_folder / "data").groups
     async with agent.client() as client:
-        await client.start(a_job(f"echo $$ >{place}/pid; setsid sleep 300 & sleep 300", policy={}))
-        await until(lambda: (place / "pid").exists() and (place / "pid").read_text() != "")
+        await client.start(a_job(f"echo $$ >{public_folder}/pid; setsid sleep 300 & sleep 300", policy={}))
+        await until(lambda: (public_folder / "pid").exists() and (public_folder / "pid").read_text() != "")
         await client.close_job("1")
     assert not any(folder.exists() for folder in groups.folders())
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
-from tests.support.runners.manager_bench import ManagerBench
+from tests.support.runners.manager_harness import ManagerHarness
 
 from remuda.steps.policy.sandbox import problem
 
@@ -28,36 +28,36 @@ use:
 
 
 @pytest.fixture
-async def bench(place: Path, cell: ServedCell) -> AsyncIterator[ManagerBench]:
-    bench = ManagerBench(place, cell)
-    yield bench
-    await bench.close()
+async def harness(public_folder: Path, cell: ServedCell) -> AsyncIterator[ManagerHarness]:
+    harness = ManagerHarness(public_folder, cell)
+    yield harness
+    await harness.close()
 
 
-def configure(bench: ManagerBench, own: str) -> None:
-    bench.write_config(concurrent=1, extra=f"[runners.remuda]\n{own}\n")
+def configure(harness: ManagerHarness, settings: str) -> None:
+    harness.write_config(concurrent=1, extra=f"[runners.remuda]\n{settings}\n")
 
 
-async def test_policies_of_runner_and_project_hold_together(cell: ServedCell, bench: ManagerBench) -> None:
-    configure(bench, 'policy = {limits = {memory = "900m"}}')
+async def test_policies_of_runner_and_project_hold_together(cell: ServedCell, harness: ManagerHarness) -> None:
+    configure(harness, 'policy = {limits = {memory = "900m"}}')
     project = cell.new_project("app", "build: {script: [echo built]}\n")
     document = {
         "rules": [{"name": "ours", "allow": "builtin", "limits": {"memory": "2g", "timeout": "10m"}}],
         "insert": [{"name": "audit", "script": "echo audited", "after": "job"}],
     }
-    put = cell.send(
+    response = cell.send(
         "PUT", f"/api/remuda/v1/policies/project/{project}", {"document": document}, PRIVATE_TOKEN=cell.token
     )
-    assert put.status == 200, put
-    async with bench.manager():
-        jobs = await cell.ended_jobs()
+    assert response.status == 200, response
+    async with harness.manager():
+        jobs = await cell.wait_for_jobs()
     steps = jobs["build"]["steps"]
     assert jobs["build"]["status"] == "success", jobs["build"]["log"]
     assert "audited" in jobs["build"]["log"]
     assert steps["/audit"]["origin"] == "inserted"
-    told = steps["/step_script"]["policy"]
-    assert told["rule"] == f"runner bench: default; project {project}: ours"
-    assert "memory" in told["advisory"]
+    result = steps["/step_script"]["policy"]
+    assert result["rule"] == f"runner bench: default; project {project}: ours"
+    assert "memory" in result["advisory"]
 
 
 FORGED = """
@@ -68,65 +68,63 @@ build: {script: [echo built]}
 
 
 @pytest.mark.parametrize("author", ["runner", "project"])
-async def test_an_inserted_step_has_the_predefined_variables_of_the_server(
-    cell: ServedCell, bench: ManagerBench, author: str
-) -> None:
+async def test_predefined_variables_of_an_inserted_step(cell: ServedCell, harness: ManagerHarness, author: str) -> None:
     insert = [{"name": "audit", "script": "env | sed 's/^/audit: /'", "after": "job"}]
     policy = f"policy = {{insert = [{{name = 'audit', script = \"{insert[0]['script']}\", after = 'job'}}]}}"
-    configure(bench, policy if author == "runner" else "")
+    configure(harness, policy if author == "runner" else "")
     project = cell.new_project("app", FORGED)
     if author == "project":
-        place = f"/api/remuda/v1/policies/project/{project}"
-        assert cell.send("PUT", place, {"document": {"insert": insert}}, PRIVATE_TOKEN=cell.token).status == 200
-    async with bench.manager():
-        log = (await cell.ended_jobs())["build"]["log"]
+        path = f"/api/remuda/v1/policies/project/{project}"
+        assert cell.send("PUT", path, {"document": {"insert": insert}}, PRIVATE_TOKEN=cell.token).status == 200
+    async with harness.manager():
+        log = (await cell.wait_for_jobs())["build"]["log"]
     lines = [line.partition("audit: ")[2] for line in log.splitlines() if "audit: " in line]
     env = {name: value for name, _, value in (line.partition("=") for line in lines)}
     assert not [name for name, value in env.items() if "forged" in value], log
     assert not {"CI_COMMIT_TAG", "CI_INVENTED", "MAKEFILES"} & env.keys()
     assert len(env["CI_COMMIT_SHA"]) == 40
-    assert env["CI_PROJECT_DIR"].startswith(str(bench.jobs)), env["CI_PROJECT_DIR"]
+    assert env["CI_PROJECT_DIR"].startswith(str(harness.jobs)), env["CI_PROJECT_DIR"]
     assert env["CI_PIPELINE_SOURCE"] == "push"
     assert env["GITLAB_USER_LOGIN"] == "root"
     assert env["CI_API_V4_URL"].endswith("/api/v4")
     assert env["CI_JOB_TOKEN"] == "[MASKED]"
 
 
-async def test_denied_job_says_why(cell: ServedCell, bench: ManagerBench) -> None:
-    configure(bench, 'policy = {rules = [{name = "no scripts", deny = "builtin:script"}]}')
+async def test_denied_job_says_why(cell: ServedCell, harness: ManagerHarness) -> None:
+    configure(harness, 'policy = {rules = [{name = "no scripts", deny = "builtin:script"}]}')
     cell.new_project("app", "build: {script: [echo built]}\n")
-    async with bench.manager():
-        jobs = await cell.ended_jobs()
+    async with harness.manager():
+        jobs = await cell.wait_for_jobs()
     assert (jobs["build"]["status"], jobs["build"]["failure_reason"]) == ("failed", "script_failure")
     assert 'is denied by "no scripts" in the policy of runner bench' in jobs["build"]["log"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-async def test_job_runs_as_the_user_of_its_slot(cell: ServedCell, bench: ManagerBench) -> None:
-    configure(bench, "first_uid = 210000")
+async def test_job_runs_as_the_user_of_its_slot(cell: ServedCell, harness: ManagerHarness) -> None:
+    configure(harness, "first_uid = 210000")
     cell.new_project("app", PIPELINE, **{"file.txt": "text\n"})
-    async with bench.manager():
-        first = await cell.ended_jobs()
+    async with harness.manager():
+        first = await cell.wait_for_jobs()
         cell.api("POST", "/projects/1/pipeline?ref=main")
-        second = await cell.ended_jobs(2)
+        second = await cell.wait_for_jobs(2)
     assert [first[name]["status"] for name in ("build", "use")] == ["success", "success"], first["build"]["log"]
     assert "210000" in first["build"]["log"]
     assert "journal.sqlite: Permission denied" in first["build"]["log"]
     assert "text" in first["use"]["log"]
     assert "from the cache" in second["build"]["log"]
     assert first["build"]["steps"]["/step_script"]["policy"]["enforced"] == ["steps"]
-    owners = {path.stat().st_uid for path in (bench.jobs / "builds").rglob("file.txt")}
+    owners = {path.stat().st_uid for path in (harness.jobs / "builds").rglob("file.txt")}
     assert owners == {210000}
 
 
 @pytest.mark.skipif(problem() is not None, reason=f"no sandbox here: {problem()}")
-async def test_job_runs_in_a_sandbox(cell: ServedCell, bench: ManagerBench) -> None:
-    configure(bench, "sandbox = true")
+async def test_job_runs_in_a_sandbox(cell: ServedCell, harness: ManagerHarness) -> None:
+    configure(harness, "sandbox = true")
     cell.new_project("app", PIPELINE, **{"file.txt": "text\n"})
-    async with bench.manager():
-        first = await cell.ended_jobs()
+    async with harness.manager():
+        first = await cell.wait_for_jobs()
         cell.api("POST", "/projects/1/pipeline?ref=main")
-        second = await cell.ended_jobs(2)
+        second = await cell.wait_for_jobs(2)
     assert [first[name]["status"] for name in ("build", "use")] == ["success", "success"], first["build"]["log"]
     assert "journal.sqlite: No such file" in first["build"]["log"]
     assert "text" in first["use"]["log"]

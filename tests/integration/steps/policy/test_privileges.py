@@ -1,4 +1,4 @@
-"""With whose rights steps run: what a job opens, writes or names never gives it those of the agent."""
+"""Privileges of a job's steps: whatever a job opens, writes or names, it never gets those of the agent."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_files import open_command, write_step
 
 from remuda.steps.pack.zip_file import pack
 from remuda.steps.policy import sandbox
@@ -19,14 +20,14 @@ from remuda.wire.agent_shell import ShellCommand, ShellData, ShellExit, open_she
 
 UID = 123456
 PYTHON = "/usr/bin/python3"
-"""One that every user of the machine can start."""
+"""A Python that every user of the machine can start."""
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(not os.path.exists(PYTHON), reason="needs the system's Python"),
 ]
 NO_SANDBOX = pytest.mark.skipif(sandbox.problem(UID, UID) is not None, reason="no sandbox here")
-HELD = [pytest.param(False, id="run_as"), pytest.param(True, id="sandbox", marks=[NO_SANDBOX, pytest.mark.long])]
-"""How the agent is kept out of a job's reach."""
+ISOLATION = [pytest.param(False, id="run_as"), pytest.param(True, id="sandbox", marks=[NO_SANDBOX, pytest.mark.long])]
+"""How jobs are isolated from the agent."""
 
 ENGINE = r"""
 import http.server, json, os, socket, socketserver, struct, sys, threading
@@ -80,7 +81,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         return self.socket.accept()[0], ("", 0)
 
 def spoil():
-    # Behind whatever the step itself writes, for the last word counts.
+    # Append after the step's own output, because the last line counts.
     spoilt = set()
     while not os.path.exists(f"{PLACE}/over"):
         for number in range(12):
@@ -102,7 +103,7 @@ with Server(f"{PLACE}/engine.sock", Handler) as server:
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Where another user can reach what it may; pytest's own folders are closed to others."""
+    """A folder that other users can enter; pytest's own folders are closed to them."""
     with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -110,7 +111,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def packed() -> Iterator[Path]:
-    """The agent as one file that every user can read."""
+    """The packed agent, in a file that every user can read."""
     with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         pack(Path(folder) / "agent.pyz")
@@ -138,9 +139,9 @@ def a_job(place: Path, *entries: dict[str, Any], policy: dict[str, Any] | None =
     )
 
 
-def an_engine_of_the_job(place: Path, words: list[str]) -> tuple[dict[str, Any], ...]:
-    """Steps of a job that serve an engine and use it; the engine writes into all outputs that it can open."""
-    line = json.dumps({"name": "environment", "value": {"exec": words}})
+def write_engine_of_the_job(place: Path, command: list[str]) -> tuple[dict[str, Any], ...]:
+    """Write steps that serve a fake engine and use it. The engine writes into all output files that it can open."""
+    line = json.dumps({"name": "environment", "value": {"exec": command}})
     (place / "work").mkdir()
     (place / "work/engine.py").write_text(ENGINE)
     (place / "work/line").write_text(line)
@@ -150,35 +151,31 @@ def an_engine_of_the_job(place: Path, words: list[str]) -> tuple[dict[str, Any],
     }
     wait = {"name": "wait", "script": "until [ -S engine.sock ]; do sleep 0.05; done"}
     inputs = {"image": "any", "engine": f"unix://{place}/work/engine.sock", "pull_policy": ["never"]}
-    package = place / "work/mine"
-    package.mkdir()
     entry = {"name": "box", "step": "builtin://container", "inputs": inputs, "run": [{"name": "in", "script": "true"}]}
     over = {"name": "over", "script": "touch over", "if": "always()"}
-    (package / "func.yml").write_text(
-        f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'run': [wait, entry, over]})}"
-    )
+    write_step(place / "work/mine", {"run": [wait, entry, over]})
     return ({"name": "both", "parallel": [serve, {"name": "mine", "step": "./mine"}]},)
 
 
-@pytest.mark.parametrize("is_sandboxed", HELD)
+@pytest.mark.parametrize("is_sandboxed", ISOLATION)
 async def test_an_engine_that_a_job_names_gives_no_rights(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
-    """The job's engine puts words of its own into the outputs of the step that opened a container at it."""
-    words = ["sh", "-c", f"id -u >{place}/work/who"]
-    steps = an_engine_of_the_job(place, words)
+    """The job's engine writes a command into the outputs of the step that opened a container at it."""
+    command = ["sh", "-c", f"id -u >{place}/work/who"]
+    steps = write_engine_of_the_job(place, command)
     seen = await run_job(agent, a_job(place, *steps, sandbox=is_sandboxed))
-    who = place / "work/who"
-    assert not who.exists() or who.read_text() == f"{UID}\n", "a step of the job ran with the agent's rights"
+    uid_file = place / "work/who"
+    assert not uid_file.exists() or uid_file.read_text() == f"{UID}\n", "a step of the job ran with the agent's rights"
     event = seen.result_of("/both/mine/box")
     assert event["error_kind"] == "policy", seen.log.decode()
     assert "engine" in event["error"]
 
 
-@pytest.mark.parametrize("is_sandboxed", HELD)
-async def test_what_a_job_opens_at_an_allowed_engine_runs_as_the_job(
+@pytest.mark.parametrize("is_sandboxed", ISOLATION)
+async def test_commands_at_an_allowed_engine_run_as_the_jobs_user(
     agent: AgentProcess, place: Path, is_sandboxed: bool
 ) -> None:
-    words = ["sh", "-c", f"id -u >{place}/work/who; cat {place}/data/jobs/*/request >{place}/work/seen"]
-    steps = an_engine_of_the_job(place, words)
+    command = ["sh", "-c", f"id -u >{place}/work/who; cat {place}/data/jobs/*/request >{place}/work/seen"]
+    steps = write_engine_of_the_job(place, command)
     seen = await run_job(agent, a_job(place, *steps, sandbox=is_sandboxed, policy={"engines": ["unix://**"]}))
     assert set((place / "work/callers").read_text().split()) == {str(UID)}, seen.log.decode()
     if (place / "work/who").exists():  # the job was faster than the agent
@@ -187,47 +184,46 @@ async def test_what_a_job_opens_at_an_allowed_engine_runs_as_the_job(
     assert seen.result_of("/both/mine/box/in")["policy"]["enforced"] == ["steps"]
 
 
-def an_environment_of_the_job(place: Path, enter: str, *inner: dict[str, Any], close: str = "true") -> dict[str, Any]:
-    """A step of the job that makes an environment; `enter` is the text of the program by which inner steps are run."""
+def write_environment_of_the_job(
+    place: Path, enter: str, *inner: dict[str, Any], close: str = "true"
+) -> dict[str, Any]:
+    """Write a step of the job that opens an environment. `enter`: the program that runs the inner steps."""
     package = place / "work/mine"
-    package.mkdir(parents=True)
-    (package / "enter").write_text(enter)
-    told = json.dumps({"name": "environment", "value": {"exec": ["sh", f"{package}/enter"]}})
     environment = {
-        "open": {"command": ["sh", "-c", f"echo '{told}' >>$REMUDA_OUTPUTS"]},
+        "open": {"command": open_command({"exec": ["sh", f"{package}/enter"]})},
         "close": {"command": ["sh", "-c", close]},
     }
-    text = f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps({'environment': environment})}"
-    (package / "func.yml").write_text(text)
+    write_step(package, {"environment": environment})
+    (package / "enter").write_text(enter)
     return {"name": "mine", "step": "./mine", "run": list(inner)}
 
 
-async def shell(client: AgentClient, *command: str, terminal: bool = False) -> bytes:
-    """What a command prints that somebody runs in the job."""
-    async with open_shell(client, "1", ShellCommand(command=command, terminal=terminal)) as opened:
-        shown = b""
-        async for event in opened:
+async def run_shell(client: AgentClient, *command: str, terminal: bool = False) -> bytes:
+    """Run a command in a shell of the job. Returns its output."""
+    async with open_shell(client, "1", ShellCommand(command=command, terminal=terminal)) as shell:
+        output = b""
+        async for event in shell:
             match event:
                 case ShellData(data, _):
-                    shown += data
+                    output += data
                 case ShellExit():
-                    return shown
-    raise AssertionError(shown)
+                    return output
+    raise AssertionError(output)
 
 
-@pytest.mark.parametrize("is_sandboxed", HELD)
+@pytest.mark.parametrize("is_sandboxed", ISOLATION)
 @pytest.mark.parametrize("is_held", [False, True], ids=["running", "on_hold"])
 async def test_a_shell_runs_as_the_jobs_user_whatever_the_job_has_opened(
     agent: AgentProcess, place: Path, is_sandboxed: bool, is_held: bool
 ) -> None:
     (place / "secret").write_text("s3cret")
     (place / "secret").chmod(0o600)
-    waits = "true" if is_held else "touch begun; until [ -e go ]; do sleep 0.1; done"
+    wait = "true" if is_held else "touch begun; until [ -e go ]; do sleep 0.1; done"
     enter = f"""
         case "$1" in *shell-*) id -u; cat {place}/secret; test -e {place}/secret || echo hidden; exit 0;; esac
-        {waits}; exit {3 if is_held else 0}
+        {wait}; exit {3 if is_held else 0}
     """
-    entry = an_environment_of_the_job(
+    entry = write_environment_of_the_job(
         place, enter, {"name": "in", "script": "true"}, close=f"id -u >{place}/work/closed"
     )
     job = a_job(place, entry, sandbox=is_sandboxed, hold_failed_seconds=600 if is_held else 0)
@@ -238,10 +234,10 @@ async def test_a_shell_runs_as_the_jobs_user_whatever_the_job_has_opened(
         else:
             await until((place / "work/begun").exists)
         for terminal in (False, True):
-            shown = await shell(client, "true", terminal=terminal)
-            assert shown.split()[0] == str(UID).encode(), shown
-            assert b"s3cret" not in shown
-            assert (b"hidden" in shown) == is_sandboxed
+            output = await run_shell(client, "true", terminal=terminal)
+            assert output.split()[0] == str(UID).encode(), output
+            assert b"s3cret" not in output
+            assert (b"hidden" in output) == is_sandboxed
         (place / "work/go").touch()
         if not is_held:
             assert (await follow(client, "1")).check().status == "success"
@@ -249,8 +245,8 @@ async def test_a_shell_runs_as_the_jobs_user_whatever_the_job_has_opened(
     assert (place / "work/closed").read_text() == f"{UID}\n"
 
 
-async def test_the_job_reaches_no_file_of_a_step_with_more_rights(agent: AgentProcess, place: Path) -> None:
-    """A step of the job begins while one of the platform runs, and tries to change what that reads and writes."""
+async def test_the_job_cannot_change_files_of_a_privileged_step(agent: AgentProcess, place: Path) -> None:
+    """A step of the job starts while a step of the platform runs, and tries to change that step's files."""
     spoil = f"""
         own=$(basename $REMUDA_OUTPUTS .outputs) exchange=$(dirname $REMUDA_OUTPUTS)
         for step in step-0 step-1 step-2 step-3 step-4; do
@@ -266,12 +262,12 @@ async def test_the_job_reaches_no_file_of_a_step_with_more_rights(agent: AgentPr
     (place / "work").mkdir()
     (place / "work").chmod(0o777)
     inputs = {"image": "any", "engine": f"unix://{place}/engine.sock", "pull_policy": ["never"]}
-    ours = {"name": "ours", "step": "builtin://service", "inputs": inputs, "origin": "compiled"}
+    platform_step = {"name": "ours", "step": "builtin://service", "inputs": inputs, "origin": "compiled"}
     wait = {"name": "wait", "script": "until [ -e connected ]; do sleep 0.05; done"}
     definition = {"run": [wait, {"name": "spoil", "script": spoil}]}
     (place / "work/late").mkdir()
     (place / "work/late/func.yml").write_text(f"{{}}\n---\n{json.dumps(definition)}")
-    late = {"name": "late", "step": "./late"}
+    job_step = {"name": "late", "step": "./late"}
 
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (place / "work/connected").touch()
@@ -280,50 +276,52 @@ async def test_the_job_reaches_no_file_of_a_step_with_more_rights(agent: AgentPr
 
     server = await asyncio.start_unix_server(answer, place / "engine.sock")
     async with server:
-        seen = await run_job(agent, a_job(place, {"name": "both", "parallel": [ours, late]}))
+        seen = await run_job(agent, a_job(place, {"name": "both", "parallel": [platform_step, job_step]}))
     assert seen.statuses["late"] == "success", seen.log.decode()
     assert not (place / "work/changed").exists(), (place / "work/changed").read_text()
 
 
-@pytest.mark.parametrize("is_sandboxed", HELD)
-async def test_a_job_leads_the_agent_to_no_other_agent(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
-    """The words would be started by the agent itself when the step is over, and for a shell."""
-    entry = an_environment_of_the_job(place, "", {"name": "in", "script": "true"})
+@pytest.mark.parametrize("is_sandboxed", ISOLATION)
+async def test_a_step_of_the_job_cannot_name_another_agent(
+    agent: AgentProcess, place: Path, is_sandboxed: bool
+) -> None:
+    """The agent itself would run the command when the step is over, and for a shell."""
+    entry = write_environment_of_the_job(place, "", {"name": "in", "script": "true"})
     definition = place / "work/mine/func.yml"
     definition.write_text(definition.read_text().replace('\\"exec\\"', '\\"agent\\"'))
     (place / "work/mine/enter").write_text(f"id -u >>{place}/work/who\n")
     seen = await run_job(agent, a_job(place, entry, sandbox=is_sandboxed))
     assert seen.check().status == "failure"
-    assert "another agent's" in seen.result_of("/mine")["error"]
+    assert "has its own agent, and a step of the job cannot open" in seen.result_of("/mine")["error"]
     assert not (place / "work/who").exists()
 
 
-INTERCEPTED = "words of the job"
+JOB_OUTPUT = "printed by a program of the job"
 
 
-@pytest.mark.parametrize("is_sandboxed", HELD)
+@pytest.mark.parametrize("is_sandboxed", ISOLATION)
 @pytest.mark.parametrize("around", ["before", "after"])
 async def test_an_inserted_step_does_not_run_in_an_environment_of_the_job(
     agent: AgentProcess, place: Path, is_sandboxed: bool, around: str
 ) -> None:
     insert = [{"name": "scan", "script": "echo scanned; id -u", around: "builtin:script"}]
-    entry = an_environment_of_the_job(place, f"echo {INTERCEPTED!r}", {"name": "in", "script": "true"})
+    entry = write_environment_of_the_job(place, f"echo {JOB_OUTPUT!r}", {"name": "in", "script": "true"})
     seen = await run_job(agent, a_job(place, entry, sandbox=is_sandboxed, policy={"insert": insert}))
     assert seen.check().status == "success", seen.log.decode()
-    assert seen.lines.count(INTERCEPTED.encode()) == 1, "the step itself, and no other"
+    assert seen.lines.count(JOB_OUTPUT.encode()) == 1, "a step other than the job's ran in the job's environment"
     assert seen.lines[-2:] == [b"scanned", str(UID).encode()] or seen.lines[:2] == [b"scanned", str(UID).encode()]
     assert "environment" not in seen.result_of("/mine/scan")
 
 
-@pytest.mark.parametrize("is_sandboxed", HELD)
-async def test_an_inserted_step_has_nothing_that_the_job_set_up(
+@pytest.mark.parametrize("is_sandboxed", ISOLATION)
+async def test_an_inserted_step_uses_no_settings_of_the_job(
     agent: AgentProcess, place: Path, is_sandboxed: bool
 ) -> None:
-    """A home, settings of git in it, in variables and in the repository, exports, a script that could be changed."""
+    """The job sets a home, git settings in home, variables and repository, exports, and tries to change the script."""
     evil = f"{place}/work/evil"
     export = " ".join(f"{name}={evil}" for name in ("PATH", "XDG_CONFIG_HOME", "SCANNER", "HOME", "LESSOPEN"))
-    bend = f"""
-        printf '#!/bin/sh\\necho "{INTERCEPTED}"\\n' >evil; chmod +x evil
+    change_settings = f"""
+        printf '#!/bin/sh\\necho "{JOB_OUTPUT}"\\n' >evil; chmod +x evil
         git config --global alias.look '!{evil}'; git config --global core.fsmonitor {evil}
         git init -q .; git config core.fsmonitor {evil}; git config alias.look '!{evil}'; git config core.pager {evil}
         for pair in {export}; do
@@ -340,22 +338,22 @@ async def test_an_inserted_step_has_nothing_that_the_job_set_up(
         echo done scanning
     """
     policy = {"insert": [{"name": "scan", "script": scan, "after": "job"}]}
-    job = a_job(place, {"name": "bend", "script": bend}, sandbox=is_sandboxed, policy=policy)
+    job = a_job(place, {"name": "change", "script": change_settings}, sandbox=is_sandboxed, policy=policy)
     seen = await run_job(agent, job)
     assert seen.check().status == "success", seen.log.decode()
-    assert INTERCEPTED.encode() not in seen.log, seen.log.decode()
+    assert JOB_OUTPUT.encode() not in seen.log, seen.log.decode()
     assert {b"scanner none home 0 700", b"global 0", b"not looked", b"no status", b"done scanning"} <= set(seen.lines)
     assert b"script changed" not in seen.lines
     assert not list((place / "data/jobs").glob("*/*/*.home"))
 
 
-@pytest.mark.parametrize("is_sandboxed", HELD)
-async def test_what_runs_beside_an_inserted_step_changes_no_file_that_it_reads(
+@pytest.mark.parametrize("is_sandboxed", ISOLATION)
+async def test_a_parallel_step_cannot_change_files_of_an_inserted_step(
     agent: AgentProcess, place: Path, is_sandboxed: bool
 ) -> None:
-    """A step of the job that runs at the same time. Without a sandbox both have one user, so home and outputs are open
-    to it; script, inputs and file variables are not."""
-    beside = f"""
+    """Without a sandbox both steps have the same user, so home and outputs are open to the job's step; script, inputs
+    and file variables are not."""
+    parallel_script = f"""
         until [ -e begun ]; do sleep 0.02; done
         for folder in $(dirname $REMUDA_OUTPUTS) $(dirname $REMUDA_OUTPUTS)/../inserted; do
             for step in 0 1 2 3 4 5 6 7 8 9; do
@@ -376,7 +374,7 @@ async def test_what_runs_beside_an_inserted_step_changes_no_file_that_it_reads(
     (place / "work/outer").mkdir()
     inner = {"run": [{"name": "it", "step": "../checked"}]}
     (place / "work/outer/func.yml").write_text(f"{{}}\n---\n{json.dumps(inner)}")
-    steps = [{"name": "beside", "script": beside}, {"name": "outer", "step": "./outer"}]
+    steps = [{"name": "parallel", "script": parallel_script}, {"name": "outer", "step": "./outer"}]
     file = {"FILE": "${{ vars.FILE }}"}
     policy = {"insert": [{"name": "scan", "script": scan, "env": file, "before": "local:**/checked/**"}]}
     job = a_job(
@@ -394,27 +392,27 @@ async def test_what_runs_beside_an_inserted_step_changes_no_file_that_it_reads(
     assert not list((place / "data/jobs").glob("*/inserted/*"))
 
 
-@pytest.mark.parametrize("is_sandboxed", HELD)
-async def test_the_servers_certificates_of_an_inserted_step_are_not_the_jobs(
+@pytest.mark.parametrize("is_sandboxed", ISOLATION)
+async def test_an_inserted_step_gets_the_servers_certificates_not_the_jobs(
     agent: AgentProcess, place: Path, is_sandboxed: bool
 ) -> None:
     read = 'echo "reads $(cat $CI_SERVER_TLS_CA_FILE)"; echo forged >>$CI_SERVER_TLS_CA_FILE || echo not changed'
     policy = {"insert": [{"name": "scan", "script": read, "after": "job"}]}
-    own = JobVariable(key="CI_SERVER_TLS_CA_FILE", value="forged", file=True)
-    entry = {"name": "bend", "script": "echo the job: $(cat $CI_SERVER_TLS_CA_FILE)"}
-    job = a_job(place, entry, sandbox=is_sandboxed, policy=policy, server_ca="the server's", variables=[own])
+    job_variable = JobVariable(key="CI_SERVER_TLS_CA_FILE", value="forged", file=True)
+    entry = {"name": "read", "script": "echo the job: $(cat $CI_SERVER_TLS_CA_FILE)"}
+    job = a_job(place, entry, sandbox=is_sandboxed, policy=policy, server_ca="the server's", variables=[job_variable])
     seen = await run_job(agent, job)
     assert seen.check().status == "success", seen.log.decode()
     assert {b"the job: forged", b"reads the server's", b"not changed"} <= set(seen.lines), seen.log.decode()
 
 
 @pytest.mark.parametrize("inserted", ["script", "package"])
-async def test_nothing_that_the_job_left_runs_beside_a_step_after_it(
+async def test_no_process_of_the_job_runs_during_an_inserted_step_after_it(
     agent: AgentProcess, place: Path, inserted: str
 ) -> None:
-    """It has the user of the inserted step, and could trace that. Until then steps of the job use it, also where
-    something was inserted between them."""
-    leave = f"""
+    """A process that the job left has the user of the inserted step and could trace it. Before that, steps of the job
+    may use the process, even if a step was inserted between them."""
+    leave_process = f"""
         setsid {PYTHON} -c '
         import os, signal, time
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -424,24 +422,24 @@ async def test_nothing_that_the_job_left_runs_beside_a_step_after_it(
         ' </dev/null >/dev/null 2>&1 &
         until [ -s left ]; do sleep 0.02; done
     """.replace("\n        ", "\n")
-    look = f"if kill -0 $(cat {place}/work/left) 2>/dev/null; then echo it runs; else echo it is gone; fi"
-    (place / "package").mkdir()
-    parallel = [{"name": "one", "script": look}, {"name": "two", "script": f"sleep 0.1; {look}"}]
-    definition = {"run": [{"name": "both", "parallel": parallel}]}
-    (place / "package/func.yml").write_text(f"{json.dumps({'spec': {'remuda': 1}})}\n---\n{json.dumps(definition)}")
-    after = {"script": look} if inserted == "script" else {"step": str(place / "package")}
-    between = {"name": "between", "script": look, "before": f"local:{place}/work/use/**"}
+    check_process = f"if kill -0 $(cat {place}/work/left) 2>/dev/null; then echo it runs; else echo it is gone; fi"
+    parallel = [{"name": "one", "script": check_process}, {"name": "two", "script": f"sleep 0.1; {check_process}"}]
+    write_step(place / "package", {"run": [{"name": "both", "parallel": parallel}]})
+    after = {"script": check_process} if inserted == "script" else {"step": str(place / "package")}
+    between = {"name": "between", "script": check_process, "before": f"local:{place}/work/use/**"}
     policy = {"insert": [between, {"name": "scan", "after": "job"} | after]}
     (place / "work/use").mkdir(parents=True)
-    (place / "work/use/func.yml").write_text(f"{{}}\n---\n{json.dumps({'exec': {'command': ['sh', '-c', look]}})}")
-    steps = [{"name": "leave", "script": leave}, {"name": "use", "step": "./use"}]
+    (place / "work/use/func.yml").write_text(
+        f"{{}}\n---\n{json.dumps({'exec': {'command': ['sh', '-c', check_process]}})}"
+    )
+    steps = [{"name": "leave", "script": leave_process}, {"name": "use", "step": "./use"}]
     seen = await run_job(agent, a_job(place, *steps, policy=policy))
     assert seen.check().status == "success", seen.log.decode()
     assert seen.lines[:2] == [b"it runs"] * 2, seen.log.decode()
     assert seen.log.count(b"it is gone") == (1 if inserted == "script" else 2), seen.log.decode()
 
 
-async def test_a_deny_of_a_path_is_not_passed_by_a_link(agent: AgentProcess, place: Path) -> None:
+async def test_a_link_does_not_bypass_a_denied_path(agent: AgentProcess, place: Path) -> None:
     (place / "work/denied/step").mkdir(parents=True)
     (place / "work/denied/step/func.yml").write_text("{}\n---\nexec: {command: [echo, ran]}\n")
     (place / "work/linked").symlink_to("denied/step")
@@ -449,9 +447,12 @@ async def test_a_deny_of_a_path_is_not_passed_by_a_link(agent: AgentProcess, pla
     (place / "work/filed/func.yml").symlink_to("../denied/step/func.yml")
     (place / "work/outer").symlink_to("denied")
     policy = {"rules": [{"deny": f"local:{place}/work/denied/**"}]}
-    ways = ["./denied/step", "./linked", "./filed", "./outer/step"]
-    entries = [{"name": f"s{at}", "step": way, "continue_on_error": True} for at, way in enumerate(ways)]
+    references = ["./denied/step", "./linked", "./filed", "./outer/step"]
+    entries = [
+        {"name": f"s{number}", "step": reference, "continue_on_error": True}
+        for number, reference in enumerate(references)
+    ]
     seen = await run_job(agent, a_job(place, *entries, policy=policy))
     assert seen.statuses == dict.fromkeys(("s0", "s1", "s2", "s3"), "failure"), seen.log.decode()
-    assert {seen.result_of(f"/s{at}")["error_kind"] for at in range(4)} == {"policy"}
+    assert {seen.result_of(f"/s{number}")["error_kind"] for number in range(4)} == {"policy"}
     assert b"ran" not in seen.lines

@@ -1,4 +1,4 @@
-"""What a sandboxed job can and cannot do to the machine it runs on."""
+"""Sandboxed jobs: which folders, processes and sockets of the machine they can reach."""
 
 import asyncio
 import json
@@ -34,9 +34,9 @@ def a_job(tmp_path: Path, script: str, **more: object) -> JobStart:
     return JobStart(**values)  # type: ignore[arg-type]
 
 
-async def outcome(tmp_path: Path, job: JobStart, **started: object) -> Seen:
+async def run_with_agent(tmp_path: Path, job: JobStart, **start_options: object) -> Seen:
     async with AgentProcess(tmp_path / "data") as agent:
-        await agent.start(**started)  # type: ignore[arg-type]
+        await agent.start(**start_options)  # type: ignore[arg-type]
         return await run_job(agent, job)
 
 
@@ -54,7 +54,7 @@ async def test_a_job_writes_to_its_own_folders_only(tmp_path: Path) -> None:
         echo temporary > /tmp/remuda-made
         ls {tmp_path} {tmp_path}/builds
     """
-    seen = await outcome(tmp_path, a_job(tmp_path, script, writable=(str(cache),)))
+    seen = await run_with_agent(tmp_path, a_job(tmp_path, script, writable=(str(cache),)))
     assert seen.check().status == "success", seen.log
     assert (tmp_path / "builds/one/made").read_text() == (cache / "made").read_text() == "mine\n"
     assert not Path("/tmp/remuda-made").exists()
@@ -62,16 +62,18 @@ async def test_a_job_writes_to_its_own_folders_only(tmp_path: Path) -> None:
     assert b"of another job" not in seen.log
 
 
-async def test_a_folder_that_is_to_stay_is_made_and_nothing_beside_it_is_seen(tmp_path: Path) -> None:
-    others, own = tmp_path / "cache/group/other", tmp_path / "cache/group/project"
-    others.mkdir(parents=True)
-    (others / "all.zip").write_text("of another project")
-    script = (
-        f"! cat {others}/all.zip || exit 3; ! echo x 2>/dev/null >{others}/all.zip || exit 4; echo mine >{own}/all.zip"
-    )
-    seen = await outcome(tmp_path, a_job(tmp_path, script, writable=(str(own),)))
+async def test_a_writable_folder_is_created_and_its_neighbours_are_hidden(tmp_path: Path) -> None:
+    neighbour, own = tmp_path / "cache/group/other", tmp_path / "cache/group/project"
+    neighbour.mkdir(parents=True)
+    (neighbour / "all.zip").write_text("of another project")
+    script = f"""
+        ! cat {neighbour}/all.zip || exit 3
+        ! echo x 2>/dev/null >{neighbour}/all.zip || exit 4
+        echo mine >{own}/all.zip
+    """
+    seen = await run_with_agent(tmp_path, a_job(tmp_path, script, writable=(str(own),)))
     assert seen.check().status == "success", seen.log
-    assert ((own / "all.zip").read_text(), (others / "all.zip").read_text()) == ("mine\n", "of another project")
+    assert ((own / "all.zip").read_text(), (neighbour / "all.zip").read_text()) == ("mine\n", "of another project")
 
 
 async def test_a_job_sees_neither_the_agents_data_nor_other_processes(tmp_path: Path) -> None:
@@ -84,19 +86,19 @@ async def test_a_job_sees_neither_the_agents_data_nor_other_processes(tmp_path: 
         ! ls {Path.home()}/. || exit 7
         echo "home $HOME"; [ -w "$HOME" ] || exit 8
     """
-    seen = await outcome(tmp_path, a_job(tmp_path, script))
+    seen = await run_with_agent(tmp_path, a_job(tmp_path, script))
     assert seen.check().status == "success", seen.log
-    found = [line for line in seen.lines if line.startswith(b"found ")]
+    paths = [line for line in seen.lines if line.startswith(b"found ")]
     folder = next((tmp_path / "data/jobs").iterdir(), None)
-    assert folder is None  # the job is closed, and its folder gone
-    assert all(b"/exchange" in line or line.count(b"/jobs/") <= 1 for line in found)
-    assert not [line for line in found if line.endswith((b"/events", b"/request", b"/log"))]
+    assert folder is None  # the job is closed and its folder removed
+    assert all(b"/exchange" in line or line.count(b"/jobs/") <= 1 for line in paths)
+    assert not [line for line in paths if line.endswith((b"/events", b"/request", b"/log"))]
 
 
-async def test_a_job_kept_from_the_platforms_folders_sees_no_socket_outside(
+async def test_a_hidden_agent_folder_also_hides_a_socket_outside_of_it(
     tmp_path: Path,
 ) -> None:
-    """Where the agent's folder has too long a path for a socket, that lies in a folder for temporary files."""
+    """If the path of the agent's folder is too long for a socket, the socket is in a folder for temporary files."""
     data = tmp_path / ("long-" * 20) / "data"
     data.parent.mkdir()
     async with AgentProcess(data) as agent:
@@ -114,20 +116,20 @@ async def test_outputs_git_and_exit_codes_work(tmp_path: Path) -> None:
         git init -q . && git status --short && echo hello >/dev/stderr
         exit 7
     """
-    seen = await outcome(tmp_path, a_job(tmp_path, script))
+    seen = await run_with_agent(tmp_path, a_job(tmp_path, script))
     assert seen.check().exit_code == 7
     assert b"hello" in seen.lines
 
 
-async def test_our_own_programs_run_there_too(tmp_path: Path) -> None:
+async def test_standard_steps_run_in_a_sandbox(tmp_path: Path) -> None:
     call = {"name": "sources", "step": "builtin://checkout", "inputs": {"strategy": "none"}}
     job = a_job(tmp_path, "true", steps=steps_text(call))
-    seen = await outcome(tmp_path, job)
+    seen = await run_with_agent(tmp_path, job)
     assert seen.check().status == "success", seen.log
     assert b"Skipping Git repository setup" in seen.lines
 
 
-async def test_caches_work_there_whose_folder_is_a_mount(tmp_path: Path) -> None:
+async def test_caches_work_with_a_mounted_cache_folder(tmp_path: Path) -> None:
     folder = tmp_path / "cache/group/project"
     inputs = {"folder": str(folder), "root": str(tmp_path / "cache"), "key": "main"}
     calls: list[dict[str, Any]] = [
@@ -137,7 +139,7 @@ async def test_caches_work_there_whose_folder_is_a_mount(tmp_path: Path) -> None
         {"name": "restore", "step": "builtin://cache_restore", "inputs": inputs},
         {"name": "look", "script": "cat deps/a"},
     ]
-    seen = await outcome(tmp_path, a_job(tmp_path, "", steps=steps_text(*calls), writable=(str(folder),)))
+    seen = await run_with_agent(tmp_path, a_job(tmp_path, "", steps=steps_text(*calls), writable=(str(folder),)))
     assert seen.check().status == "success", seen.log.decode()
     assert (folder / "main.zip").is_file()
 
@@ -169,7 +171,7 @@ async def test_another_user_can_be_sandboxed(tmp_path: Path) -> None:
     assert b"210077" in seen.lines
 
 
-async def test_where_no_sandbox_can_be_made_the_job_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_is_refused_if_no_sandbox_can_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "_usable", set())
     enforcement = PolicyEnforcement(
         policy=Policy(),
@@ -181,14 +183,16 @@ async def test_where_no_sandbox_can_be_made_the_job_is_refused(tmp_path: Path, m
     )
     with monkeypatch.context() as missing:
         missing.setattr(hidden_folders, "SEARCH", (str(tmp_path),))
-        with pytest.raises(AgentError, match=r"sandbox, which cannot be made .* .bwrap. is not installed"):
+        with pytest.raises(
+            AgentError, match=r"sandbox, but this machine cannot create one: .* .bwrap. is not installed"
+        ):
             enforcement.prepare()
-    enforcement.prepare()  # it is installed by now
+    enforcement.prepare()  # bwrap is found again
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sandbox.problem(210077, 210077) is not None, reason="needs root")
-async def test_code_that_the_jobs_user_cannot_read_is_a_system_failure_that_says_what_to_do() -> None:
-    """The job's own scripts run; what needs Remuda's Python in the sandbox does not."""
+async def test_code_that_the_jobs_user_cannot_read_is_a_system_failure_with_advice() -> None:
+    """Scripts of the job run; a standard step needs Remuda's Python in the sandbox and does not."""
     with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as name:
         place = Path(name)
         place.chmod(0o755)
@@ -223,12 +227,12 @@ __attribute__((constructor)) static void note(void) {{
     if ((file = fopen("{work}/loaded", "a"))) fclose(file);
 }}
 """
-"""A library that notes where it can see a file outside of the sandbox."""
+"""A library that writes a file if it can see the outside of the sandbox."""
 
 
 @pytest.fixture
-def shared_place() -> Iterator[Path]:
-    """Where another user can reach what it may."""
+def public_folder() -> Iterator[Path]:
+    """A folder that other users can enter."""
     with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -236,21 +240,21 @@ def shared_place() -> Iterator[Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("gcc") is None, reason="needs root and a compiler")
 @pytest.mark.parametrize("mode", ["sandbox", "run_as", "limits", "hidden"])
-async def test_no_variable_of_a_job_loads_anything_outside_of_the_sandbox(shared_place: Path, mode: str) -> None:
-    """What makes the sandbox runs outside of it: the job's variables are for what runs inside."""
-    work, outside = shared_place / "builds/one", shared_place / "hidden/outside"
+async def test_no_variable_of_a_job_loads_a_library_outside_of_the_sandbox(public_folder: Path, mode: str) -> None:
+    """The program that creates the sandbox runs outside of it: the job's variables are only for programs inside."""
+    work, outside = public_folder / "builds/one", public_folder / "hidden/outside"
     for folder in (work, outside.parent):
         folder.mkdir(parents=True)
     outside.write_text("")
     (work / "evil.c").write_text(ESCAPE.format(outside=outside, work=work))
-    compiling = ["gcc", "-shared", "-fPIC", "-o", str(work / "evil.so"), str(work / "evil.c")]
-    await asyncio.to_thread(subprocess.check_call, compiling)
+    compile_command = ["gcc", "-shared", "-fPIC", "-o", str(work / "evil.so"), str(work / "evil.c")]
+    await asyncio.to_thread(subprocess.check_call, compile_command)
     limits = {"version": 1, "layers": [{"author": "r", "document": {"limits": {"pids": 100}}}]}
     more: Any = {
         "sandbox": {},
         "run_as": {"run_as": "210077"},
         "limits": {"policy": json.dumps(limits)},
-        "hidden": {"hidden": (str(shared_place / "data"), str(outside.parent))},
+        "hidden": {"hidden": (str(public_folder / "data"), str(outside.parent))},
     }[mode]
     variables = [
         JobVariable(key="LD_PRELOAD", value=str(work / "evil.so")),
@@ -263,7 +267,7 @@ async def test_no_variable_of_a_job_loads_anything_outside_of_the_sandbox(shared
     script = (
         'test -f loaded; printf "%s|%s" "$PLAIN" "$PATH" >seen; ls -l /proc/self/fd | grep -q "9 ->" && exit 3; true'
     )
-    seen = await outcome(shared_place, a_job(shared_place, script, variables=variables, **more))
+    seen = await run_with_agent(public_folder, a_job(public_folder, script, variables=variables, **more))
     assert not (work / "escaped").exists(), (work / "escaped").read_text()
     assert seen.check().status == "success", seen.log.decode()
     assert (work / "seen").read_text() == f"a b\n$c '\"\\|{work}:/usr/bin:/bin"
@@ -271,7 +275,7 @@ async def test_no_variable_of_a_job_loads_anything_outside_of_the_sandbox(shared
 
 @pytest.mark.parametrize("is_sandboxed", [True, False])
 async def test_no_variable_with_a_nul_character_reaches_a_step(tmp_path: Path, is_sandboxed: bool) -> None:
-    """Variables are options of bubblewrap, with NUL between them: one with NUL in it could add options."""
+    """Variables become options of bubblewrap with NUL between them: a value with NUL could add options."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("of another job")
@@ -281,7 +285,7 @@ async def test_no_variable_with_a_nul_character_reaches_a_step(tmp_path: Path, i
         {"name": "one", "script": f"printf '{line}\\n' >>\"$REMUDA_OUTPUTS\""},
         {"name": "two", "env": {"BAD": "${{ steps.one.outputs.bad }}"}, "script": "cat /remuda-outside/secret"},
     )
-    seen = await outcome(tmp_path, a_job(tmp_path, "", steps=steps, sandbox=is_sandboxed))
+    seen = await run_with_agent(tmp_path, a_job(tmp_path, "", steps=steps, sandbox=is_sandboxed))
     assert b"of another job" not in seen.log
     end = seen.check()
     assert (end.status, end.reason) == ("failure", "script_failure"), end

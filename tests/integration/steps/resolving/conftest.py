@@ -1,4 +1,4 @@
-"""Real servers for packages of steps, and a resolver with a cache of its own."""
+"""Real servers for step packages, and a resolver with its own cache."""
 
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from tests.support.servers.http_server import PlainHandler, serving_http
-from tests.support.servers.step_server import StepServer, serving
+from tests.support.servers.http_server import PlainHandler, run_http_server
+from tests.support.servers.step_server import StepServer, run_step_server
 from tests.support.step_packages import (
     Project,
     StepRegistry,
@@ -39,51 +39,51 @@ def resolver(cache: Path) -> Resolver:
 
 @pytest.fixture
 def resolve(resolver: Resolver, tmp_path: Path) -> Callable[..., Coroutine[None, None, Resolved]]:
-    """A job's own call of a step."""
+    """Resolve a step reference as a call in the job's own steps."""
 
-    async def call(written: Any, **options: Any) -> Resolved:
-        given = {"base": tmp_path, "root": None, "env": {}} | options
-        return await resolver.resolve(parse_reference(written, "test"), **given)
+    async def call(reference: Any, **options: Any) -> Resolved:
+        arguments = {"base": tmp_path, "root": None, "env": {}} | options
+        return await resolver.resolve(parse_reference(reference, "test"), **arguments)
 
     return call
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[StepServer]:
-    with serving(tmp_path / "served") as state:
+    with run_step_server(tmp_path / "served") as state:
         yield state
 
 
 @pytest.fixture
 def project(server: StepServer, tmp_path: Path) -> Project:
-    """A repository with one step, steps/hello, on main."""
-    made = Project.new(server, tmp_path / "work")
-    made.commit(files={"steps/hello/func.yml": FUNC})
-    return made
+    """A repository with the step steps/hello on main."""
+    new_project = Project.new(server, tmp_path / "work")
+    new_project.commit(files={"steps/hello/func.yml": FUNC})
+    return new_project
 
 
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[StepRegistry]:
     if not has_registry():
         pytest.skip("docker-registry is not installed: make packages")
-    with step_registry(tmp_path / "registry") as made:
-        yield made
+    with step_registry(tmp_path / "registry") as running_registry:
+        yield running_registry
 
 
 @pytest.fixture(params=["basic", "token"])
 def closed_registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StepRegistry]:
-    """One that wants to know who asks; the test may push to tools/hello."""
+    """A registry that needs credentials; the test may push to tools/hello."""
     if not has_registry():
         pytest.skip("docker-registry is not installed: make packages")
     folder = tmp_path / "registry"
-    kind = basic_registry(folder) if request.param == "basic" else token_registry(folder, repository="tools/hello")
-    with kind as made:
-        yield made
+    registry = basic_registry(folder) if request.param == "basic" else token_registry(folder, repository="tools/hello")
+    with registry as running_registry:
+        yield running_registry
 
 
 @pytest.fixture
 def untrusted_server(tmp_path: Path) -> Iterator[str]:
-    """host:port that speaks TLS with a certificate of nobody."""
+    """host:port of a TLS server whose certificate no CA has signed."""
     key, certificate = a_certificate("127.0.0.1")
     file = tmp_path / "untrusted.pem"
     private = key.private_bytes(
@@ -95,11 +95,11 @@ def untrusted_server(tmp_path: Path) -> Iterator[str]:
 
     class Quiet(ThreadingHTTPServer):
         def handle_error(self, request: Any, client_address: Any) -> None:
-            """Clients hang up."""
+            """Print nothing: clients close their connections during the handshake."""
 
         def server_activate(self) -> None:
             super().server_activate()
             self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
-    with serving_http(PlainHandler, Quiet) as server:
+    with run_http_server(PlainHandler, Quiet) as server:
         yield f"127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""Steps in git repositories, over real HTTP."""
+"""Steps in git repositories over real HTTP: versions, cache, credentials, and errors."""
 
 import asyncio
 import os
@@ -22,13 +22,13 @@ Resolve = Callable[..., Coroutine[None, None, Resolved]]
 FUNC = "spec: {}\n---\nexec:\n  command: [echo, hello]\n"
 
 
-def entries(cache: Path) -> list[str]:
+def list_cache_entries(cache: Path) -> list[str]:
     return sorted(path.name for path in (cache / "packages").iterdir())
 
 
 @pytest.fixture
 def git_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What git is called with, one call a line."""
+    """A file with the arguments of every call of git, one call per line."""
     folder, log = tmp_path / "bin", tmp_path / "git.log"
     folder.mkdir()
     log.touch()
@@ -40,36 +40,36 @@ def git_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def test_a_step_of_a_repository(project: Project, resolve: Resolve) -> None:
     commit = project.head
-    found = await resolve(f"{project.address}/-/hello@main")
-    assert found.reference == f"{project.plain}@{commit} steps/hello/func.yml"
-    assert (found.kind, found.commit, found.version, found.file) == (ReferenceKind.GIT, commit, None, "func.yml")
-    assert found.text == FUNC
-    assert found.root is not None
-    assert found.folder == found.root / "steps/hello"
-    assert found.digest.startswith("sha256:")
-    assert not os.access(found.folder, os.W_OK) or os.getuid() == 0
-    assert stat.S_IMODE(found.folder.stat().st_mode) == 0o555
+    step = await resolve(f"{project.address}/-/hello@main")
+    assert step.reference == f"{project.plain}@{commit} steps/hello/func.yml"
+    assert (step.kind, step.commit, step.version, step.file) == (ReferenceKind.GIT, commit, None, "func.yml")
+    assert step.text == FUNC
+    assert step.root is not None
+    assert step.folder == step.root / "steps/hello"
+    assert step.digest.startswith("sha256:")
+    assert not os.access(step.folder, os.W_OK) or os.getuid() == 0
+    assert stat.S_IMODE(step.folder.stat().st_mode) == 0o555
 
 
-async def test_every_kind_of_version(project: Project, resolve: Resolve) -> None:
+async def test_tags_branches_and_commits_resolve(project: Project, resolve: Resolve) -> None:
     head = project.head
     git(project.work, "tag", "v1")
     git(project.work, "tag", "-a", "-m", "x", "v2")
     project.push("v1", "v2", "HEAD:feature/one")
-    found = {
+    resolved = {
         version: await resolve(f"{project.address}/-/hello@{version}")
         for version in ("v1", "v2", "main", "feature/one", head, head[:8])
     }
-    assert {one.commit for one in found.values()} == {head}
-    assert {version: one.version for version, one in found.items() if one.version} == {"v1": "v1", "v2": "v2"}
+    assert {step.commit for step in resolved.values()} == {head}
+    assert {version: step.version for version, step in resolved.items() if step.version} == {"v1": "v1", "v2": "v2"}
     for version in (head[:7], "nope", "deadbeef" if not head.startswith("deadbeef") else "beefdead"):
-        with pytest.raises(ResolveError, match=f"@{version} is not there") as error:
+        with pytest.raises(ResolveError, match=f"@{version} not found") as error:
             await resolve(f"{project.address}/-/hello@{version}")
         assert not error.value.temporary
 
 
 async def test_a_name_of_a_tag_and_a_branch_is_refused(project: Project, resolve: Resolve) -> None:
-    """Whoever may push a tag does not take the place of a protected branch."""
+    """A pushed tag must not take the place of a protected branch with the same name."""
     head = project.head
     git(project.work, "tag", "v1")
     evil = project.commit("refs/heads/side", files={"steps/hello/func.yml": FUNC.replace("hello", "evil")})
@@ -78,11 +78,11 @@ async def test_a_name_of_a_tag_and_a_branch_is_refused(project: Project, resolve
         with pytest.raises(ResolveError, match=f"write refs/tags/{name} or refs/heads/{name}") as error:
             await resolve(f"{project.address}/-/hello@{name}")
         assert not error.value.temporary
-    found = [
+    steps = [
         await resolve(f"{project.address}/-/hello@refs/{name}")
         for name in ("heads/main", "tags/main", "tags/v1", "heads/v1")
     ]
-    assert [(one.commit, one.version) for one in found] == [(head, None), (evil, "main"), (head, "v1"), (evil, None)]
+    assert [(step.commit, step.version) for step in steps] == [(head, None), (evil, "main"), (head, "v1"), (evil, None)]
 
 
 async def test_branch_with_slash_works(project: Project, resolve: Resolve) -> None:
@@ -97,16 +97,16 @@ async def test_moved_branch_is_noticed(project: Project, resolve: Resolve) -> No
     second = await resolve(f"{project.address}/-/hello@main")
     assert (second.commit, second.text) == (commit, text)
     assert second.digest != first.digest
-    assert (first.folder / "func.yml").read_text() == FUNC, "the old commit's files stay as they are"
+    assert (first.folder / "func.yml").read_text() == FUNC, "the files of the old commit have changed"
 
 
 async def test_same_commit_is_one_cache_entry(project: Project, resolve: Resolve, cache: Path) -> None:
     git(project.work, "tag", "-a", "-m", "x", "v1")
     project.push("v1")
     head = project.head
-    found = [await resolve(f"{project.address}/-/hello@{version}") for version in ("main", "v1", head, head[:9])]
-    assert len({one.folder for one in found}) == 1
-    assert len(entries(cache)) == 1
+    steps = [await resolve(f"{project.address}/-/hello@{version}") for version in ("main", "v1", head, head[:9])]
+    assert len({step.folder for step in steps}) == 1
+    assert len(list_cache_entries(cache)) == 1
 
 
 @pytest.mark.parametrize("version_2", [False, True])
@@ -119,14 +119,14 @@ async def test_commit_that_is_no_tip_resolves(
     for number, version in enumerate((old, old[:8])):
         fresh = Resolver(tmp_path / f"cache-{number}")
         reference = parse_reference(f"{project.address}/-/hello@{version}", "test")
-        found = await fresh.resolve(reference, base=tmp_path, root=None, env={})
-        assert (found.commit, found.text) == (old, FUNC)
+        step = await fresh.resolve(reference, base=tmp_path, root=None, env={})
+        assert (step.commit, step.text) == (old, FUNC)
 
 
 async def test_credentials_are_not_stored_in_the_cache(
     project: Project, resolve: Resolve, cache: Path, git_log: Path
 ) -> None:
-    found = await resolve(f"{project.address}/-/hello@main")
+    step = await resolve(f"{project.address}/-/hello@main")
     for folder, _, files in os.walk(cache):
         for name in files:
             assert TOKEN.encode() not in Path(folder, name).read_bytes()
@@ -134,9 +134,9 @@ async def test_credentials_are_not_stored_in_the_cache(
     assert "fetch" in calls
     assert "ls-remote" in calls
     assert TOKEN not in calls
-    assert TOKEN not in repr(found)
+    assert TOKEN not in repr(step)
     wrong = project.address.replace(TOKEN, "wrong-secret")
-    with pytest.raises(ResolveError, match="does not take these credentials") as error:
+    with pytest.raises(ResolveError, match="does not accept these credentials") as error:
         await resolve(f"{wrong}/-/hello@main")
     assert "wrong-secret" not in str(error.value)
     with pytest.raises(ResolveError, match="asks for credentials"):
@@ -147,9 +147,9 @@ async def test_host_without_dot_and_path_ending_v1_work(server: StepServer, tmp_
     project = Project.new(server, tmp_path / "work", "group/tools/v1")
     commit = project.commit(files={"steps/func.yml": FUNC})
     address = project.address.replace("127.0.0.1", "localhost")
-    found = await resolve(f"{address}@main")
-    assert found.commit == commit
-    assert found.reference == f"http://localhost:{project.server.port}/group/tools/v1@{commit} steps/func.yml"
+    step = await resolve(f"{address}@main")
+    assert step.commit == commit
+    assert step.reference == f"http://localhost:{project.server.port}/group/tools/v1@{commit} steps/func.yml"
 
 
 async def test_git_dir_cannot_leave_the_repository(project: Project, resolve: Resolve, tmp_path: Path) -> None:
@@ -160,16 +160,16 @@ async def test_git_dir_cannot_leave_the_repository(project: Project, resolve: Re
     project.commit()
     with pytest.raises(ResolveError, match="leads out of the package"):
         await resolve(f"{project.address}/-/away@main")
-    found = await resolve(f"{project.address}/-/inner@main")
-    assert found.text == FUNC
-    caller = {"base": found.folder, "root": found.root}
+    step = await resolve(f"{project.address}/-/inner@main")
+    assert step.text == FUNC
+    caller = {"base": step.folder, "root": step.root}
     assert (await resolve("../hello", **caller)).text == FUNC
     for path in ("../../../outside", str(tmp_path / "outside"), "../../../../../../../etc", "../away"):
         with pytest.raises(ResolveError, match="leads out of the package"):
             await resolve(path, **caller)
 
 
-async def test_a_local_step_of_a_package_is_of_that_package(project: Project, resolve: Resolve) -> None:
+async def test_a_local_step_of_a_package_belongs_to_that_package(project: Project, resolve: Resolve) -> None:
     commit = project.commit(files={"steps/hello/sub/step.yml": FUNC})
     outer = await resolve(f"{project.address}/-/hello@main")
     inner = await resolve("./sub", base=outer.folder, root=outer.root)
@@ -181,7 +181,7 @@ async def test_a_local_step_of_a_package_is_of_that_package(project: Project, re
 async def test_dynamic_path_is_relative_to_the_caller(project: Project, resolve: Resolve) -> None:
     project.commit(files={"steps/hello/sub/func.yml": FUNC})
     outer = await resolve(f"{project.address}/-/hello@main")
-    # What an expression came to is parsed like what was written.
+    # The value of an expression is parsed like a written reference.
     inner = await resolve("./sub", base=outer.folder, root=outer.root)
     assert inner.folder == outer.folder / "sub"
 
@@ -196,21 +196,23 @@ async def test_missing_ca_certificates_are_named(untrusted_server: str, resolve:
         )
 
 
-async def test_a_missing_git_is_named(project: Project, resolve: Resolve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_if_git_is_not_installed(
+    project: Project, resolve: Resolve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(TemporaryResolveError, match="git is not installed on this machine"):
         await resolve(f"{project.address}/-/hello@main")
 
 
 async def test_offline_run_from_cache(project: Project, resolve: Resolve) -> None:
-    seen = await resolve(f"{project.address}/-/hello@main")
-    assert seen.commit is not None
+    first = await resolve(f"{project.address}/-/hello@main")
+    assert first.commit is not None
     project.server.git_answers = [-1] * 20
-    again = await resolve(f"{project.address}/-/hello@main")
-    assert (again.commit, again.digest) == (seen.commit, seen.digest)
-    assert "cannot be reached" in again.remark
-    for version in (seen.commit, seen.commit[:8]):
-        if version == seen.commit:
+    second = await resolve(f"{project.address}/-/hello@main")
+    assert (second.commit, second.digest) == (first.commit, first.digest)
+    assert "cannot be reached" in second.remark
+    for version in (first.commit, first.commit[:8]):
+        if version == first.commit:
             assert (await resolve(f"{project.address}/-/hello@{version}")).remark == ""
         else:
             project.server.git_answers = []
@@ -220,28 +222,28 @@ async def test_offline_run_from_cache(project: Project, resolve: Resolve) -> Non
 
 
 async def test_a_commit_in_the_cache_needs_no_server(project: Project, resolve: Resolve, git_log: Path) -> None:
-    seen = await resolve(f"{project.address}/-/hello@main")
+    first = await resolve(f"{project.address}/-/hello@main")
     before = git_log.read_text()
-    again = await resolve({"git": {"url": project.plain, "rev": seen.commit, "dir": "steps/hello"}})
-    assert again.folder == seen.folder
+    second = await resolve({"git": {"url": project.plain, "rev": first.commit, "dir": "steps/hello"}})
+    assert second.folder == first.folder
     assert git_log.read_text() == before
 
 
-async def test_what_is_pinned_leads_there_again(
+async def test_a_pinned_reference_resolves_again(
     project: Project, resolve: Resolve, cache: Path, tmp_path: Path
 ) -> None:
-    seen = await resolve(f"{project.address}/-/hello@main")
+    first = await resolve(f"{project.address}/-/hello@main")
     project.server.git_answers = [-1] * 20
-    later = await Resolver(cache).resolve(seen.pinned, base=tmp_path, root=None, env={})
-    assert (later.reference, later.digest, later.folder) == (seen.reference, seen.digest, seen.folder)
+    second = await Resolver(cache).resolve(first.pinned, base=tmp_path, root=None, env={})
+    assert (second.reference, second.digest, second.folder) == (first.reference, first.digest, first.folder)
 
 
-async def test_failures_that_pass_are_tried_again(project: Project, resolve: Resolve) -> None:
+async def test_temporary_failures_are_retried(project: Project, resolve: Resolve) -> None:
     project.server.git_answers = [503, -1]
     assert (await resolve(f"{project.address}/-/hello@main")).text == FUNC
 
 
-async def test_a_server_that_stays_away(project: Project, tmp_path: Path) -> None:
+async def test_error_for_a_server_that_stays_unavailable(project: Project, tmp_path: Path) -> None:
     project.server.git_answers = [503] * 50
     reference = parse_reference(f"{project.address}/-/hello@main", "test")
     with pytest.raises(TemporaryResolveError, match="cannot be reached") as error:
@@ -258,13 +260,13 @@ async def test_modes_and_links_are_kept_submodules_are_not(project: Project, res
     git(project.work, "update-index", "--add", "--cacheinfo", f"160000,{head},module")
     git(project.work, "commit", "-q", "-m", "module")
     project.push("HEAD:refs/heads/main")
-    found = await resolve(f"{project.address}/-/hello@main")
-    assert found.root is not None
-    assert stat.S_IMODE((found.folder / "run.sh").stat().st_mode) == 0o755
-    assert stat.S_IMODE((found.folder / "func.yml").stat().st_mode) == 0o644
-    assert os.readlink(found.folder / "link") == "run.sh"
-    assert not (found.root / "module").exists()
-    assert (found.root / "a.txt").read_bytes() == b"a\nb\n"
+    step = await resolve(f"{project.address}/-/hello@main")
+    assert step.root is not None
+    assert stat.S_IMODE((step.folder / "run.sh").stat().st_mode) == 0o755
+    assert stat.S_IMODE((step.folder / "func.yml").stat().st_mode) == 0o644
+    assert os.readlink(step.folder / "link") == "run.sh"
+    assert not (step.root / "module").exists()
+    assert (step.root / "a.txt").read_bytes() == b"a\nb\n"
 
 
 async def test_sha256_repositories(server: StepServer, tmp_path: Path, resolve: Resolve) -> None:
@@ -276,36 +278,36 @@ async def test_sha256_repositories(server: StepServer, tmp_path: Path, resolve: 
         assert (await resolve(f"{project.address}@{version}")).commit == commit
 
 
-async def test_the_same_is_fetched_once_at_a_time(project: Project, resolve: Resolve, git_log: Path) -> None:
+async def test_concurrent_resolutions_fetch_once(project: Project, resolve: Resolve, git_log: Path) -> None:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(resolve(f"{project.address}/-/hello@main")) for _ in range(5)]
     assert len({task.result().folder for task in tasks}) == 1
     assert sum(" fetch " in f" {line} " for line in git_log.read_text().splitlines()) == 1
 
 
-async def test_two_processes_at_the_same_time(project: Project, cache: Path, tmp_path: Path) -> None:
-    """As good as: they share nothing but the folder."""
+async def test_concurrent_resolvers_share_the_cache(project: Project, cache: Path, tmp_path: Path) -> None:
+    """The resolvers share only the folder, as those of different processes do."""
     reference = parse_reference(f"{project.address}/-/hello@main", "test")
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(Resolver(cache).resolve(reference, base=tmp_path, root=None, env={})) for _ in range(3)
         ]
     assert len({task.result().folder for task in tasks}) == 1
-    assert len(entries(cache)) == 1
+    assert len(list_cache_entries(cache)) == 1
     assert not list((cache / "new").iterdir())
 
 
 @pytest.mark.parametrize("file", ["steps/hello/func.yml", "steps/hello/data", "new"])
 async def test_a_package_that_was_tampered_with_is_not_used(project: Project, resolve: Resolve, file: str) -> None:
     project.commit(files={"steps/hello/data": "good"})
-    seen = await resolve(f"{project.address}/-/hello@main")
-    assert seen.root is not None
-    (seen.root / file).parent.chmod(0o755)
-    (seen.root / file).write_text("evil")
-    again = await resolve(f"{project.address}/-/hello@main")
-    assert (again.text, again.digest) == (FUNC, seen.digest)
-    assert (again.folder / "data").read_text() == "good"
-    assert not (again.folder / "new").exists()
+    first = await resolve(f"{project.address}/-/hello@main")
+    assert first.root is not None
+    (first.root / file).parent.chmod(0o755)
+    (first.root / file).write_text("evil")
+    second = await resolve(f"{project.address}/-/hello@main")
+    assert (second.text, second.digest) == (FUNC, first.digest)
+    assert (second.folder / "data").read_text() == "good"
+    assert not (second.folder / "new").exists()
 
 
 async def test_a_cancelled_resolution_leaves_nothing(
@@ -320,7 +322,7 @@ async def test_a_cancelled_resolution_leaves_nothing(
         patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
         async with asyncio.TaskGroup() as group:
             task = group.create_task(resolver.resolve(reference, base=tmp_path, root=None, env={}))
-            while not (tmp_path / "started").exists():  # noqa: ASYNC110 - nobody tells
+            while not (tmp_path / "started").exists():  # noqa: ASYNC110 - a file gives no event
                 await asyncio.sleep(0.01)
             task.cancel()
     assert task.cancelled()
@@ -330,10 +332,10 @@ async def test_a_cancelled_resolution_leaves_nothing(
     assert not list((cache / "new").iterdir())
 
 
-async def test_a_step_that_is_not_there(project: Project, resolve: Resolve) -> None:
-    with pytest.raises(ResolveError, match=r"folder steps/helo of it does not exist; did you mean hello\?"):
+async def test_errors_for_missing_steps(project: Project, resolve: Resolve) -> None:
+    with pytest.raises(ResolveError, match=r"folder steps/helo of the package does not exist; did you mean hello\?"):
         await resolve(f"{project.address}/-/helo@main")
-    with pytest.raises(ResolveError, match=r"has no other.yml; there is func.yml"):
+    with pytest.raises(ResolveError, match=r"has no other.yml; it has func.yml"):
         await resolve(f"{project.address}/-/hello/other.yml@main")
     project.commit(files={"steps/empty/README": "x"})
     with pytest.raises(ResolveError, match=r"has neither func.yml nor step.yml"):

@@ -1,4 +1,4 @@
-"""Certificates that a job in a container names: no path and no file of the job is opened with the agent's rights."""
+"""CA files that a job in a container names: the agent opens no path and no file of the job with its own rights."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -12,21 +12,23 @@ from remuda.testing.agent_process import AgentProcess, run_job, steps_text
 from remuda.wire.agent_client import JobStart, JobVariable
 
 BOX = {"name": "box", "step": "builtin://container", "inputs": {"image": "none"}, "origin": "compiled", "if": "false"}
-REPLACED = 'rm -f "$CI_SERVER_TLS_CA_FILE"; ln -s "$PWD/no" "$CI_SERVER_TLS_CA_FILE"'
+REPLACE_FILE = 'rm -f "$CI_SERVER_TLS_CA_FILE"; ln -s "$PWD/no" "$CI_SERVER_TLS_CA_FILE"'
 
 
 @pytest.mark.parametrize("is_file", [True, False])
 async def test_no_file_that_the_job_names_is_opened(
     agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, is_file: bool
 ) -> None:
-    """A file that is not there is an error where it is opened; so nobody has to be made to wait for a pipe."""
-    own = a_certificate("elsewhere.example")[1].public_bytes(Encoding.PEM).decode()
-    variable = JobVariable(key="CI_SERVER_TLS_CA_FILE", value=own if is_file else str(tmp_path / "no"), file=is_file)
+    """The file does not exist, so opening it would be an error in the log."""
+    certificate = a_certificate("elsewhere.example")[1].public_bytes(Encoding.PEM).decode()
+    variable = JobVariable(
+        key="CI_SERVER_TLS_CA_FILE", value=certificate if is_file else str(tmp_path / "no"), file=is_file
+    )
     secret = FakeVault(port=1).secret()
     secret["vault"]["server"]["url"] = "https://127.0.0.1:1"
     inputs = {"secrets": {"A": secret}, "logins": {"A": {"jwt": JWT}}}
     steps = steps_text(
-        {"name": "replace", "script": REPLACED if is_file else "true", "origin": "compiled"},
+        {"name": "replace", "script": REPLACE_FILE if is_file else "true", "origin": "compiled"},
         {"name": "secrets", "step": "builtin://secrets", "inputs": inputs, "origin": "compiled"},
         BOX | {"run": [{"name": "own", "script": "true"}]},
     )

@@ -1,4 +1,4 @@
-"""Caches in an object storage, over real HTTP: the storage knows only signed addresses, as a manager makes them."""
+"""Caches in an object storage over real HTTP. The storage accepts only signed URLs, which the manager creates."""
 
 import json
 import os
@@ -21,10 +21,10 @@ RunStep = Callable[..., Awaitable[Seen]]
 NOW = 1_700_000_000.0
 
 
-def addressed(
+def cache_inputs(
     storage: ObjectServer, key: str = "main", *fallback: str, limit: int = 0, secret: str = "SK"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Inputs of the steps that restore and save, with the addresses that the manager signs."""
+    """Inputs of the steps cache_restore and cache_save, with URLs that the manager signs."""
     s3 = msgspec.structs.replace(storage.config, secret_key=secret)
     cache = CacheConfig(type="s3", s3=s3, largest_bytes=limit)
     runner = RunnerConfig(url="http://cell.test", token="glrt-abcdefghijkl", cache=cache)
@@ -44,77 +44,77 @@ def deps(tmp_path: Path) -> Path:
     return folder
 
 
-def outputs(seen: Seen) -> dict[str, Any]:
-    found: dict[str, Any] = seen.results[-1]["outputs"]
-    assert found.pop("seconds") >= 0
-    return found
+def read_outputs(seen: Seen) -> dict[str, Any]:
+    outputs: dict[str, Any] = seen.results[-1]["outputs"]
+    assert outputs.pop("seconds") >= 0
+    return outputs
 
 
 async def test_a_miss_a_hit_and_a_fallback_are_visible_in_the_result(
     run_step: RunStep, storage: ObjectServer, deps: Path, tmp_path: Path
 ) -> None:
-    restore, save = addressed(storage, "main")
+    restore, save = cache_inputs(storage, "main")
     seen = await run_step("cache_restore", restore, "1")
     assert seen.check().status == "success"
-    assert outputs(seen) == {"hit": False, "key": "", "fallback": False, "files": 0, "bytes": 0}
+    assert read_outputs(seen) == {"hit": False, "key": "", "fallback": False, "files": 0, "bytes": 0}
     seen = await run_step("cache_save", save, "2")
     size = len(storage.objects["main"])
-    assert outputs(seen) == {"saved": True, "key": "main", "files": 2, "bytes": size}
+    assert read_outputs(seen) == {"saved": True, "key": "main", "files": 2, "bytes": size}
     seen = await run_step("cache_restore", restore, "3", work_dir=str(tmp_path / "three"))
-    assert outputs(seen) == {"hit": True, "key": "main", "fallback": False, "files": 2, "bytes": size}
+    assert read_outputs(seen) == {"hit": True, "key": "main", "fallback": False, "files": 2, "bytes": size}
     assert (tmp_path / "three/deps/tool").read_bytes() == (deps / "tool").read_bytes()
-    restore, _ = addressed(storage, "topic", "none", "main")
+    restore, _ = cache_inputs(storage, "topic", "none", "main")
     seen = await run_step("cache_restore", restore, "4", work_dir=str(tmp_path / "four"))
-    assert outputs(seen) == {"hit": True, "key": "main", "fallback": True, "files": 2, "bytes": size}
-    # What is signed is a secret: neither log nor results show it.
-    shown = b"".join(seen.lines) + json.dumps(seen.results).encode()
-    assert b"X-Amz-Signature" not in shown
-    assert b"X-Amz-Credential" not in shown
+    assert read_outputs(seen) == {"hit": True, "key": "main", "fallback": True, "files": 2, "bytes": size}
+    # Signed URLs are secrets: neither the log nor the results contain them.
+    log_and_results = b"".join(seen.lines) + json.dumps(seen.results).encode()
+    assert b"X-Amz-Signature" not in log_and_results
+    assert b"X-Amz-Credential" not in log_and_results
 
 
-async def test_nothing_is_sent_where_nothing_has_changed(run_step: RunStep, storage: ObjectServer, deps: Path) -> None:
-    _, save = addressed(storage)
+async def test_an_unchanged_cache_is_not_uploaded(run_step: RunStep, storage: ObjectServer, deps: Path) -> None:
+    _, save = cache_inputs(storage)
     await run_step("cache_save", save, "1")
     seen = await run_step("cache_save", save, "2")
-    assert outputs(seen)["saved"] is False
+    assert read_outputs(seen)["saved"] is False
     assert any(b"The files have not changed" in line for line in seen.lines)
     (deps / "tool").write_text("new")
-    assert outputs(await run_step("cache_save", save, "3"))["saved"] is True
+    assert read_outputs(await run_step("cache_save", save, "3"))["saved"] is True
     assert storage.requests == ["GET main", "PUT main", "GET main", "GET main", "PUT main"]
 
 
-async def test_a_storage_that_is_away_or_breaks_off_is_asked_again(
+async def test_requests_to_an_unavailable_storage_are_retried(
     run_step: RunStep, storage: ObjectServer, deps: Path, tmp_path: Path
 ) -> None:
-    restore, save = addressed(storage)
+    restore, save = cache_inputs(storage)
     storage.answers = [404, 503, 500]
-    assert outputs(await run_step("cache_save", save, "1"))["saved"] is True
+    assert read_outputs(await run_step("cache_save", save, "1"))["saved"] is True
     storage.answers = [-1, 503]
     seen = await run_step("cache_restore", restore, "2", work_dir=str(tmp_path / "two"))
-    assert outputs(seen)["hit"] is True
+    assert read_outputs(seen)["hit"] is True
     assert (tmp_path / "two/deps/tool").read_bytes() == (deps / "tool").read_bytes()
 
 
 async def test_a_refusal_is_a_warning(run_step: RunStep, storage: ObjectServer, deps: Path) -> None:
-    restore, save = addressed(storage, secret="another")
+    restore, save = cache_inputs(storage, secret="another")
     seen = await run_step("cache_save", save, "1")
     assert seen.check().status == "success"
-    assert outputs(seen)["saved"] is False
+    assert read_outputs(seen)["saved"] is False
     assert any(b"the server answered 403 Forbidden: AccessDenied" in line for line in seen.lines), seen.lines
     seen = await run_step("cache_restore", restore, "2")
     assert seen.check().status == "success"
-    assert outputs(seen)["hit"] is False
+    assert read_outputs(seen)["hit"] is False
 
 
 async def test_a_damaged_object_is_not_used_and_one_too_large_not_sent(
     run_step: RunStep, storage: ObjectServer, deps: Path
 ) -> None:
-    restore, save = addressed(storage, limit=1000)
+    restore, save = cache_inputs(storage, limit=1000)
     seen = await run_step("cache_save", save, "1")
     assert any(b"this runner uploads at most 1000" in line for line in seen.lines)
     assert "PUT main" not in storage.requests
     storage.objects["main"] = b"PK" + os.urandom(5000)
     seen = await run_step("cache_restore", restore, "2")
-    assert outputs(seen)["hit"] is False
+    assert read_outputs(seen)["hit"] is False
     assert any(b"It is not used" in line for line in seen.lines)
     assert "main" in storage.objects

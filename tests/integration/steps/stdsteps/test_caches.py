@@ -1,4 +1,4 @@
-"""Caches as steps of real jobs: what one job saves, the next one has."""
+"""Caches of real jobs in a folder: the next job restores what a job has saved."""
 
 import json
 import os
@@ -17,10 +17,10 @@ from remuda.wire.agent_client import JobStart
 RunStep = Callable[..., Awaitable[Seen]]
 
 
-def outputs(seen: Seen) -> dict[str, Any]:
-    found: dict[str, Any] = seen.results[-1]["outputs"]
-    assert found.pop("seconds", 0) >= 0
-    return found
+def read_outputs(seen: Seen) -> dict[str, Any]:
+    outputs: dict[str, Any] = seen.results[-1]["outputs"]
+    assert outputs.pop("seconds", 0) >= 0
+    return outputs
 
 
 @pytest.fixture
@@ -43,16 +43,16 @@ async def test_one_job_saves_and_the_next_restores(run_step: RunStep, folder: Pa
     seen = await save(run_step, folder, "1")
     assert seen.check().status == "success", seen.lines
     size = (folder / file_name("main")).stat().st_size
-    assert outputs(seen) == {"saved": True, "key": "main", "files": 4, "bytes": size}
+    assert read_outputs(seen) == {"saved": True, "key": "main", "files": 4, "bytes": size}
     seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"}, "2", work_dir=str(other))
-    assert outputs(seen) == {"hit": True, "key": "main", "fallback": False, "files": 4, "bytes": size}
+    assert read_outputs(seen) == {"hit": True, "key": "main", "fallback": False, "files": 4, "bytes": size}
     assert any(line.startswith(b"Restored cache main: 4 files") for line in seen.lines)
     tool = (other / "deps/bin/tool").stat()
     assert (tool.st_mode & 0o777, tool.st_mtime) == (0o755, 1_600_000_001)
     assert os.readlink(other / "deps/link") == "bin/tool"
     inputs = {"folder": str(folder), "key": "main", "paths": ["deps"]}
     seen = await run_step("cache_save", inputs, "3", work_dir=str(other))
-    assert outputs(seen)["saved"] is False
+    assert read_outputs(seen)["saved"] is False
     assert any(b"The files have not changed" in line for line in seen.lines)
 
 
@@ -67,31 +67,31 @@ async def test_a_link_that_a_job_left_in_the_cache_folder_is_not_followed(
     (caches / name).parent.mkdir(parents=True)
     (caches / name).symlink_to(elsewhere)
     before = sorted(elsewhere.rglob("*"))
-    wanted = {"folder": str(folder), "root": str(caches), "key": "main"}
-    seen = await run_step("cache_restore", wanted, "1")
-    assert (seen.check().status, outputs(seen)["hit"]) == ("success", False), seen.lines
+    inputs = {"folder": str(folder), "root": str(caches), "key": "main"}
+    seen = await run_step("cache_restore", inputs, "1")
+    assert (seen.check().status, read_outputs(seen)["hit"]) == ("success", False), seen.lines
     seen = await save(run_step, folder, "2", root=str(caches))
-    assert (seen.check().status, outputs(seen)["saved"]) == ("success", True), seen.lines
+    assert (seen.check().status, read_outputs(seen)["saved"]) == ("success", True), seen.lines
     assert sorted(elsewhere.rglob("*")) == before
     assert not (caches / name).is_symlink()
-    seen = await run_step("cache_restore", wanted, "3", work_dir=str(tmp_path / "other"))
-    assert outputs(seen)["hit"] is True, seen.lines
+    seen = await run_step("cache_restore", inputs, "3", work_dir=str(tmp_path / "other"))
+    assert read_outputs(seen)["hit"] is True, seen.lines
 
 
 async def test_the_cache_folder_itself_may_be_behind_a_link(run_step: RunStep, tmp_path: Path) -> None:
-    """The operator may have put it on another disk."""
+    """The operator may have put the cache folder on another disk."""
     (tmp_path / "work/deps").mkdir(parents=True)
     (tmp_path / "disk").mkdir()
     (tmp_path / "caches").symlink_to("disk")
     seen = await save(run_step, tmp_path / "caches/group/project", "1", root=str(tmp_path / "caches"))
-    assert outputs(seen)["saved"] is True, seen.lines
+    assert read_outputs(seen)["saved"] is True, seen.lines
     assert (tmp_path / "disk/group/project" / file_name("main")).is_file()
     seen = await save(run_step, tmp_path / "elsewhere", "2", root=str(tmp_path / "caches"))
-    assert (outputs(seen)["saved"], (tmp_path / "elsewhere").exists()) == (False, False)
+    assert (read_outputs(seen)["saved"], (tmp_path / "elsewhere").exists()) == (False, False)
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-async def test_what_is_no_plain_file_is_no_cache(run_step: RunStep, folder: Path, tmp_path: Path, kind: str) -> None:
+async def test_a_cache_must_be_a_plain_file(run_step: RunStep, folder: Path, tmp_path: Path, kind: str) -> None:
     (tmp_path / "work/deps").mkdir(parents=True)
     await save(run_step, folder, "1")
     archive, aside = folder / file_name("main"), tmp_path / "aside"
@@ -99,8 +99,8 @@ async def test_what_is_no_plain_file_is_no_cache(run_step: RunStep, folder: Path
     os.utime(aside, (1_600_000_001, 1_600_000_001))
     archive.symlink_to(aside) if kind == "link" else os.mkfifo(archive)
     seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"}, "2")
-    assert (seen.check().status, outputs(seen)["hit"]) == ("success", False), seen.lines
-    assert outputs(await save(run_step, folder, "3"))["saved"] is True
+    assert (seen.check().status, read_outputs(seen)["hit"]) == ("success", False), seen.lines
+    assert read_outputs(await save(run_step, folder, "3"))["saved"] is True
     assert (archive.is_symlink(), archive.is_file()) == (False, True)
     assert aside.stat().st_mtime == 1_600_000_001
 
@@ -113,7 +113,7 @@ async def test_fallback_keys_are_tried_in_order(run_step: RunStep, folder: Path,
     other = tmp_path / "other"
     inputs = {"folder": str(folder), "key": "../new", "fallback_keys": ["none", "old", "older"]}
     seen = await run_step("cache_restore", inputs, "2", work_dir=str(other))
-    assert (outputs(seen)["hit"], outputs(seen)["key"], outputs(seen)["fallback"]) == (True, "old", True)
+    assert (read_outputs(seen)["hit"], read_outputs(seen)["key"], read_outputs(seen)["fallback"]) == (True, "old", True)
     assert (other / "deps/which").read_text() == "oldoldold"
     assert [line.partition(b":")[0] for line in seen.lines] == [
         b"Checking cache for ../new...",
@@ -126,13 +126,13 @@ async def test_fallback_keys_are_tried_in_order(run_step: RunStep, folder: Path,
 async def test_a_miss_and_a_damaged_cache_are_no_failure(run_step: RunStep, folder: Path, tmp_path: Path) -> None:
     seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"})
     assert seen.check().status == "success"
-    assert outputs(seen) == {"hit": False, "key": "", "fallback": False, "files": 0, "bytes": 0}
+    assert read_outputs(seen) == {"hit": False, "key": "", "fallback": False, "files": 0, "bytes": 0}
     assert seen.lines[-1] == b"No cache for main; the job continues without a cache"
     folder.mkdir(parents=True)
     (folder / file_name("main")).write_bytes(b"PK" + os.urandom(1000))
     seen = await run_step("cache_restore", {"folder": str(folder), "key": "main"}, "2")
     assert seen.check().status == "success"
-    assert outputs(seen)["hit"] is False
+    assert read_outputs(seen)["hit"] is False
     assert any(b"WARNING: the archive is damaged" in line for line in seen.lines)
     assert not (folder / file_name("main")).exists()
 
@@ -143,17 +143,17 @@ async def test_a_save_that_cannot_be_written_is_a_warning(run_step: RunStep, fol
     folder.write_text("a file where the folder should be")
     seen = await save(run_step, folder, "1")
     assert seen.check().status == "success"
-    assert outputs(seen)["saved"] is False
+    assert read_outputs(seen)["saved"] is False
     assert any(b"WARNING: the cache is not saved: " in line for line in seen.lines)
 
 
 def test_a_full_disk_is_a_warning_and_the_old_cache_stays(folder: Path, tmp_path: Path) -> None:
-    """A limit on the size of files stands for the disk that takes no more."""
+    """A limit on the size of files has the effect of a full disk."""
     (tmp_path / "deps").mkdir()
     (tmp_path / "inputs").write_text(json.dumps({"folder": str(folder), "key": "main", "paths": ["deps"]}))
 
     def save_limited() -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-c", 'ulimit -f 100; exec "$0" -m remuda.stdsteps cache_save', sys.executable],
             cwd=tmp_path,
             env=os.environ | {"REMUDA_INPUTS": str(tmp_path / "inputs")},
@@ -161,7 +161,7 @@ def test_a_full_disk_is_a_warning_and_the_old_cache_stays(folder: Path, tmp_path
             check=True,
             text=True,
         )
-        return done.stdout
+        return process.stdout
 
     (tmp_path / "deps/data").write_text("small")
     assert "Saved 2 files" in save_limited()
@@ -199,4 +199,4 @@ async def test_outputs_are_masked_like_the_log(run_step: RunStep, folder: Path) 
     seen = await run_step("cache_restore", inputs, masks=["secret-word"])
     assert seen.lines[0] == b"Checking cache for with-[MASKED]..."
     seen = await run_step("cache_save", inputs | {"paths": ["none"]}, "2", masks=["secret-word"])
-    assert outputs(seen)["key"] == "with-[MASKED]"
+    assert read_outputs(seen)["key"] == "with-[MASKED]"

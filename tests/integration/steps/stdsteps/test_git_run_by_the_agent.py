@@ -1,6 +1,6 @@
-"""git where the agent runs it for a job that is kept in a container: nothing that the job says has it start a program.
+"""Git that the agent runs for a job in a container: no variable and no file of the job makes git start a program.
 
-The job has no such rights on the machine itself; its variables and its working directory are what it has to try with.
+The job has no rights on the machine itself; it can only use its variables and its working directory.
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.git_client import git
-from tests.support.servers.step_server import TOKEN, StepServer, a_repository, serving
+from tests.support.servers.step_server import TOKEN, StepServer, create_repository, run_step_server
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart
@@ -20,7 +20,7 @@ RunStep = Callable[..., Awaitable[Seen]]
 
 @pytest.fixture
 def evil(tmp_path: Path) -> Path:
-    """A program of the job that nobody may start."""
+    """A program of the job that nobody must start."""
     program = tmp_path / "evil"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\nexit 1\n")
     program.chmod(0o755)
@@ -51,15 +51,15 @@ def checkout_inputs(server: StepServer, sha: str, **values: Any) -> dict[str, An
 async def test_flags_of_a_fetch_start_no_program(
     run_step: RunStep, server: StepServer, commits: list[str], evil: Path, tmp_path: Path, flags: str
 ) -> None:
-    words = flags.format(evil=evil, source=tmp_path / "source").split()
-    seen = await run_step("checkout", checkout_inputs(server, commits[2], fetch_flags=words))
+    fetch_flags = flags.format(evil=evil, source=tmp_path / "source").split()
+    seen = await run_step("checkout", checkout_inputs(server, commits[2], fetch_flags=fetch_flags))
     assert not (tmp_path / "started").exists()
     assert seen.check().status == "failure"
     assert any(b"GIT_FETCH_EXTRA_FLAGS" in line for line in seen.lines), seen.log.decode()
 
 
 @pytest.mark.parametrize(
-    "words",
+    "fetch_flags",
     [
         ["--prune", "--no-tags"],
         ["-j", "4", "--quiet"],
@@ -69,9 +69,9 @@ async def test_flags_of_a_fetch_start_no_program(
     ],
 )
 async def test_flags_of_a_fetch_are_used(
-    run_step: RunStep, server: StepServer, commits: list[str], words: list[str]
+    run_step: RunStep, server: StepServer, commits: list[str], fetch_flags: list[str]
 ) -> None:
-    seen = await run_step("checkout", checkout_inputs(server, commits[2], fetch_flags=words, depth=0))
+    seen = await run_step("checkout", checkout_inputs(server, commits[2], fetch_flags=fetch_flags, depth=0))
     assert seen.check().status == "success", seen.log.decode()
 
 
@@ -79,7 +79,7 @@ async def test_variables_of_a_job_choose_no_configuration(
     agent: AgentProcess, a_job: Callable[..., JobStart], server: StepServer, evil: Path, tmp_path: Path
 ) -> None:
     files = {".gitattributes": "* filter=evil\n", "file": "text\n"}
-    [sha] = a_repository(server.root / "group/project.git", tmp_path / "source", files)
+    [sha] = create_repository(server.root / "group/project.git", tmp_path / "source", files)
     (tmp_path / "home/git").mkdir(parents=True)
     config = f'[filter "evil"]\n\tsmudge = {evil}\n[core]\n\tfsmonitor = {evil}\n\tsshCommand = {evil}\n'
     for path in (tmp_path / "home/git/config", tmp_path / "home/.gitconfig"):
@@ -94,7 +94,7 @@ async def test_variables_of_a_job_choose_no_configuration(
     assert not (tmp_path / "started").exists()
 
 
-async def test_a_repository_around_the_working_directory_is_not_used(
+async def test_a_repository_around_the_work_dir_is_not_used(
     run_step: RunStep, server: StepServer, commits: list[str], evil: Path, tmp_path: Path
 ) -> None:
     outer, work = tmp_path / "builds", tmp_path / "builds/a:b/work"
@@ -111,18 +111,18 @@ async def test_a_repository_around_the_working_directory_is_not_used(
     assert (work / "file").read_text() == "version 2\n"
 
 
-def with_submodule(tmp_path: Path, bare: Path, url: str, sha: str) -> str:
-    """A commit whose only submodule, `inner`, comes from there."""
+def commit_submodule(tmp_path: Path, bare: Path, url: str, sha: str) -> str:
+    """Commit the submodule `inner` with this URL. Returns the hash of the commit."""
     text = f'[submodule "inner"]\n\tpath = inner\n\turl = {url}\n'
-    a_repository(bare, tmp_path / "outer", {".gitmodules": text})
+    create_repository(bare, tmp_path / "outer", {".gitmodules": text})
     git(tmp_path / "outer", "update-index", "--add", "--cacheinfo", f"160000,{sha},inner")
     git(tmp_path / "outer", "commit", "-q", "-m", "submodule")
     git(tmp_path / "outer", "push", "-q", str(bare), "main")
     return git(tmp_path / "outer", "rev-parse", "HEAD")
 
 
-async def check_out(tmp_path: Path, a_job: Callable[..., JobStart], inputs: dict[str, Any], **env: str) -> Seen:
-    """With an agent of its own, in whose environment `env` is."""
+async def run_checkout(tmp_path: Path, a_job: Callable[..., JobStart], inputs: dict[str, Any], **env: str) -> Seen:
+    """Run a checkout with a separate agent. `env`: more variables of the agent."""
     step = {"name": "it", "step": "builtin://checkout", "inputs": inputs, "origin": "compiled"}
     async with AgentProcess(tmp_path / "other-data") as agent:
         await agent.start(env=env)
@@ -131,22 +131,22 @@ async def check_out(tmp_path: Path, a_job: Callable[..., JobStart], inputs: dict
 
 @pytest.mark.parametrize("isolated", [True, False])
 @pytest.mark.parametrize("login", ["netrc", "config"])
-async def test_submodules_are_not_fetched_with_logins_of_the_agents_user(
+async def test_submodules_use_no_logins_of_the_agents_user(
     a_job: Callable[..., JobStart], server: StepServer, tmp_path: Path, login: str, isolated: bool
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    with serving(tmp_path / "elsewhere") as other:
-        [private] = a_repository(other.root / "group/private.git", tmp_path / "private", {"secret": "text\n"})
+    with run_step_server(tmp_path / "elsewhere") as other:
+        [private] = create_repository(other.root / "group/private.git", tmp_path / "private", {"secret": "text\n"})
         address = f"{other.url}/group/private.git"
         if login == "netrc":
             (home / ".netrc").write_text(f"machine 127.0.0.1 login gitlab-ci-token password {TOKEN}\n")
         else:
-            there = other.url.replace("//", f"//gitlab-ci-token:{TOKEN}@")
-            (home / ".gitconfig").write_text(f'[url "{there}/"]\n\tinsteadOf = {other.url}/\n')
-        sha = with_submodule(tmp_path, server.root / "group/project.git", address, private)
+            url_with_login = other.url.replace("//", f"//gitlab-ci-token:{TOKEN}@")
+            (home / ".gitconfig").write_text(f'[url "{url_with_login}/"]\n\tinsteadOf = {other.url}/\n')
+        sha = commit_submodule(tmp_path, server.root / "group/project.git", address, private)
         inputs = checkout_inputs(server, sha, submodules="normal", isolated=isolated)
-        seen = await check_out(tmp_path, a_job, inputs, HOME=str(home))
+        seen = await run_checkout(tmp_path, a_job, inputs, HOME=str(home))
     assert (tmp_path / "work/.gitmodules").exists()
     assert (tmp_path / "work/inner/secret").exists() is not isolated, seen.log.decode()
     assert seen.check().status == ("failure" if isolated else "success")
@@ -157,27 +157,27 @@ async def test_submodules_do_not_come_from_this_machine(
     a_job: Callable[..., JobStart], tmp_path: Path, isolated: bool
 ) -> None:
     repositories, home = tmp_path / "repositories", tmp_path / "home"
-    [private] = a_repository(repositories / "private.git", tmp_path / "private", {"secret": "text\n"})
-    sha = with_submodule(tmp_path, repositories / "project.git", "../private.git", private)
+    [private] = create_repository(repositories / "private.git", tmp_path / "private", {"secret": "text\n"})
+    sha = commit_submodule(tmp_path, repositories / "project.git", "../private.git", private)
     home.mkdir()
     refspecs = ["+refs/heads/main:refs/remotes/origin/main"]
     source: dict[str, Any] = {"repo_url": (repositories / "project.git").as_uri(), "sha": sha, "refspecs": refspecs}
     inputs = source | {"submodules": "recursive", "isolated": isolated}
-    seen = await check_out(tmp_path, a_job, inputs, HOME=str(home))
+    seen = await run_checkout(tmp_path, a_job, inputs, HOME=str(home))
     assert (tmp_path / "work/.gitmodules").exists()
     assert (tmp_path / "work/inner/secret").exists() is not isolated, seen.log.decode()
     assert (b"transport 'file' not allowed" in seen.log) is isolated, seen.log.decode()
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-async def test_submodules_are_not_fetched_with_keys_of_the_agents_user(
+async def test_submodules_use_no_keys_of_the_agents_user(
     a_job: Callable[..., JobStart], server: StepServer, evil: Path, tmp_path: Path, isolated: bool
 ) -> None:
     (tmp_path / "bin").mkdir()
     evil.rename(tmp_path / "bin/ssh")
-    sha = with_submodule(tmp_path, server.root / "group/project.git", "git@ssh.example:a/private.git", "a" * 40)
+    sha = commit_submodule(tmp_path, server.root / "group/project.git", "git@ssh.example:a/private.git", "a" * 40)
     inputs = checkout_inputs(server, sha, submodules="normal", isolated=isolated)
-    seen = await check_out(tmp_path, a_job, inputs, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
+    seen = await run_checkout(tmp_path, a_job, inputs, PATH=f"{tmp_path}/bin:{os.environ['PATH']}")
     assert seen.check().status == "failure"
     assert (tmp_path / "started").exists() is not isolated
     assert (b"transport 'ssh' not allowed" in seen.log) is isolated, seen.log.decode()

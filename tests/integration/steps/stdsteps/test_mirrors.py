@@ -1,4 +1,4 @@
-"""Checkouts that share a copy of the repository on their machine, against a real git server."""
+"""Checkouts that share a mirror of the repository on their machine, against a real git server."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from tests.support.servers.step_server import BASIC, TOKEN, StepServer
 from remuda.testing.agent_process import Seen
 
 RunStep = Callable[..., Coroutine[Any, Any, Seen]]
-ROOM = 10**9
+LARGE_LIMIT = 10**9
 
 
 @pytest.fixture
@@ -21,66 +21,70 @@ def mirrors(tmp_path: Path) -> Path:
     return tmp_path / "cache/.git-mirrors"
 
 
-def inputs(server: StepServer, mirrors: Path, sha: str, **values: Any) -> dict[str, Any]:
+def checkout_inputs(server: StepServer, mirrors: Path, sha: str, **values: Any) -> dict[str, Any]:
     refspecs = ["+refs/heads/main:refs/remotes/origin/main"]
-    given = {"repo_url": server.repo_url, "sha": sha, "ref": "main", "refspecs": refspecs, "depth": 1}
-    return given | {"mirrors": str(mirrors), "mirrors_bytes": ROOM} | values
+    source = {"repo_url": server.repo_url, "sha": sha, "ref": "main", "refspecs": refspecs, "depth": 1}
+    return source | {"mirrors": str(mirrors), "mirrors_bytes": LARGE_LIMIT} | values
 
 
-def the_mirror(mirrors: Path) -> Path:
-    [found] = mirrors.glob("*.git")
-    return found
+def find_mirror(mirrors: Path) -> Path:
+    [mirror] = mirrors.glob("*.git")
+    return mirror
 
 
-async def test_history_crosses_the_network_once(
+async def test_history_is_downloaded_once(
     run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
 ) -> None:
     for number in range(3):
         work = tmp_path / f"work{number}"
-        seen = await run_step("checkout", inputs(server, mirrors, commits[2]), str(number), work_dir=str(work))
+        seen = await run_step("checkout", checkout_inputs(server, mirrors, commits[2]), str(number), work_dir=str(work))
         assert seen.check().status == "success", seen.lines
         assert (work / "file").read_text() == "version 2\n"
         assert git(work, "rev-list", "--count", "HEAD") == "1"
         assert git(work, "rev-parse", "refs/remotes/origin/main") == commits[2]
-        # It can do without the mirror.
+        # The checkout does not depend on the mirror.
         assert not (work / ".git/objects/info/alternates").exists()
     assert server.packs == 1
-    assert git(the_mirror(mirrors), "rev-list", "--count", "refs/heads/main") == "3"
+    assert git(find_mirror(mirrors), "rev-list", "--count", "refs/heads/main") == "3"
     for path in mirrors.rglob("*"):
         assert not (path.is_file() and any(text.encode() in path.read_bytes() for text in (TOKEN, BASIC))), path
 
 
-async def test_replaced_objects_count_for_nothing(
+async def test_git_replace_refs_are_ignored(
     run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
 ) -> None:
-    """An earlier job left them in the mirror and in the working directory."""
+    """An earlier job left replace refs in the mirror and in the working directory."""
     work = tmp_path / "work"
-    await run_step("checkout", inputs(server, mirrors, commits[2], depth=0), "1")
+    await run_step("checkout", checkout_inputs(server, mirrors, commits[2], depth=0), "1")
     for kind in ("", "^{tree}", ":file"):
-        for place in (work, the_mirror(mirrors)):
-            true, other = (git(place, "--no-replace-objects", "rev-parse", f"{commits[at]}{kind}") for at in (1, 0))
-            git(place, "update-ref", f"refs/replace/{true}", other)
-    for number, place in enumerate((work, tmp_path / "new")):
-        wanted = inputs(server, mirrors, commits[1], depth=0)
-        seen = await run_step("checkout", wanted, f"2{number}", work_dir=str(place))
+        for repository in (work, find_mirror(mirrors)):
+            original, replacement = (
+                git(repository, "--no-replace-objects", "rev-parse", f"{commits[index]}{kind}") for index in (1, 0)
+            )
+            git(repository, "update-ref", f"refs/replace/{original}", replacement)
+    for number, repository in enumerate((work, tmp_path / "new")):
+        inputs = checkout_inputs(server, mirrors, commits[1], depth=0)
+        seen = await run_step("checkout", inputs, f"2{number}", work_dir=str(repository))
         assert seen.check().status == "success", seen.lines
-        assert (place / "file").read_text() == "version 1\n"
-        assert git(place, "--no-replace-objects", "rev-parse", "HEAD") == commits[1]
+        assert (repository / "file").read_text() == "version 1\n"
+        assert git(repository, "--no-replace-objects", "rev-parse", "HEAD") == commits[1]
 
 
 async def test_new_commits_and_commits_off_the_branch_are_found(
     run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
 ) -> None:
-    await run_step("checkout", inputs(server, mirrors, commits[2]), "1")
+    await run_step("checkout", checkout_inputs(server, mirrors, commits[2]), "1")
     source = tmp_path / "source"
     (source / "file").write_text("newer\n")
     git(source, "commit", "-q", "-a", "-m", "newer")
     git(source, "push", "-q", str(server.root / "group/project.git"), "main")
     newest = git(source, "rev-parse", "HEAD")
-    seen = await run_step("checkout", inputs(server, mirrors, newest), "2")
+    seen = await run_step("checkout", checkout_inputs(server, mirrors, newest), "2")
     assert seen.check().status == "success", seen.lines
     assert (tmp_path / "work/file").read_text() == "newer\n"
-    seen = await run_step("checkout", inputs(server, mirrors, commits[0], depth=0), "3", work_dir=str(tmp_path / "old"))
+    seen = await run_step(
+        "checkout", checkout_inputs(server, mirrors, commits[0], depth=0), "3", work_dir=str(tmp_path / "old")
+    )
     assert seen.check().status == "success", seen.lines
     assert git(tmp_path / "old", "rev-parse", "HEAD") == commits[0]
 
@@ -92,7 +96,10 @@ async def test_many_checkouts_at_once(
         running = [
             group.create_task(
                 run_step(
-                    "checkout", inputs(server, mirrors, commits[2]), str(number), work_dir=str(tmp_path / f"w{number}")
+                    "checkout",
+                    checkout_inputs(server, mirrors, commits[2]),
+                    str(number),
+                    work_dir=str(tmp_path / f"w{number}"),
                 )
             )
             for number in range(6)
@@ -103,13 +110,15 @@ async def test_many_checkouts_at_once(
     assert server.packs == 1
 
 
-async def test_nobody_gets_from_a_mirror_what_the_server_refuses(
+async def test_a_mirror_serves_nothing_that_the_server_refuses(
     run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
 ) -> None:
-    await run_step("checkout", inputs(server, mirrors, commits[2]), "1")
+    await run_step("checkout", checkout_inputs(server, mirrors, commits[2]), "1")
     stranger = server.repo_url.replace(TOKEN, "glcbt-wrong")
     other = tmp_path / "other"
-    seen = await run_step("checkout", inputs(server, mirrors, commits[2], repo_url=stranger), "2", work_dir=str(other))
+    seen = await run_step(
+        "checkout", checkout_inputs(server, mirrors, commits[2], repo_url=stranger), "2", work_dir=str(other)
+    )
     assert seen.check().status == "failure"
     assert not (other / "file").exists()
 
@@ -117,8 +126,8 @@ async def test_nobody_gets_from_a_mirror_what_the_server_refuses(
 async def test_a_mirror_that_a_job_has_spoilt_is_replaced(
     run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
 ) -> None:
-    await run_step("checkout", inputs(server, mirrors, commits[2]), "1")
-    mirror, ran = the_mirror(mirrors), tmp_path / "ran"
+    await run_step("checkout", checkout_inputs(server, mirrors, commits[2]), "1")
+    mirror, ran = find_mirror(mirrors), tmp_path / "ran"
     hook = mirror / "hooks/reference-transaction"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\ntouch {ran}\n")
@@ -130,19 +139,19 @@ async def test_a_mirror_that_a_job_has_spoilt_is_replaced(
         path.write_bytes(os.urandom(path.stat().st_size))
     for number in ("2", "3"):
         work = tmp_path / number
-        seen = await run_step("checkout", inputs(server, mirrors, commits[2]), number, work_dir=str(work))
+        seen = await run_step("checkout", checkout_inputs(server, mirrors, commits[2]), number, work_dir=str(work))
         assert seen.check().status == "success", seen.lines
         assert (work / "file").read_text() == "version 2\n"
     assert not ran.exists()
 
 
-async def test_a_repository_without_room_gets_no_mirror(
+async def test_a_repository_over_the_size_limit_gets_no_mirror(
     run_step: RunStep, server: StepServer, commits: list[str], mirrors: Path, tmp_path: Path
 ) -> None:
     for number in range(2):
         work = tmp_path / f"w{number}"
-        given = inputs(server, mirrors, commits[2], mirrors_bytes=10)
-        seen = await run_step("checkout", given, str(number), work_dir=str(work))
+        inputs = checkout_inputs(server, mirrors, commits[2], mirrors_bytes=10)
+        seen = await run_step("checkout", inputs, str(number), work_dir=str(work))
         assert seen.check().status == "success", seen.lines
         assert any(b"too large for a mirror" in line for line in seen.lines) == (number == 0)
     assert not list(mirrors.glob("*.git"))
@@ -156,7 +165,7 @@ async def test_links_in_a_repository_are_not_written_through(
     (tmp_path / "work/.git/refs").mkdir(parents=True)
     (tmp_path / "work/.git/HEAD").write_text("ref: refs/heads/none\n")
     (tmp_path / "work/.git/objects").symlink_to(elsewhere)
-    seen = await run_step("checkout", inputs(server, mirrors, commits[2]) | {"mirrors": ""})
+    seen = await run_step("checkout", checkout_inputs(server, mirrors, commits[2]) | {"mirrors": ""})
     assert seen.check().status == "success", seen.lines
     assert not [path for path in elsewhere.rglob("*") if path.is_file()]
 
@@ -168,7 +177,7 @@ async def test_a_link_in_the_place_of_the_mirrors_is_not_followed(
     elsewhere.mkdir()
     mirrors.parent.mkdir()
     mirrors.symlink_to(elsewhere)
-    seen = await run_step("checkout", inputs(server, mirrors, commits[2]))
+    seen = await run_step("checkout", checkout_inputs(server, mirrors, commits[2]))
     assert seen.check().status == "success", seen.lines
     assert not list(elsewhere.iterdir())
-    assert the_mirror(mirrors).is_dir()
+    assert find_mirror(mirrors).is_dir()

@@ -1,4 +1,4 @@
-"""Archives and reports of one job, sent to a real cell."""
+"""Uploads of archives and reports of a job to a real cell."""
 
 import gzip
 import io
@@ -17,14 +17,14 @@ RunStep = Callable[..., Awaitable[Seen]]
 
 @pytest.fixture
 def job(cell: ServedCell) -> dict[str, Any]:
-    """A job that a runner has taken."""
+    """A job that is assigned to a runner."""
     cell.new_project("app", "test: {script: [make test]}")
     return cell.new_runner().take()
 
 
 @pytest.fixture
 def blobs(tmp_path: Path) -> Callable[[str], bytes]:
-    """What the cell stored of a type."""
+    """Read the blob of this type that the cell has stored."""
 
     def read(kind: str) -> bytes:
         [path] = (tmp_path / "cell/blobs").rglob(f"{kind}-*")
@@ -33,7 +33,7 @@ def blobs(tmp_path: Path) -> Callable[[str], bytes]:
     return read
 
 
-async def test_every_format_arrives_as_the_server_wants_it(
+async def test_every_artifact_format_is_stored(
     run_step: RunStep, cell: ServedCell, job: dict[str, Any], blobs: Callable[[str], bytes], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
@@ -50,12 +50,12 @@ async def test_every_format_arrives_as_the_server_wants_it(
     ]
     server = {"api_url": f"{cell.url}/api/v4", "job_id": job["id"], "token": job["token"]}
     for number, entry in enumerate(entries):
-        for again in range(2):  # as a runner does whose answer was lost
-            seen = await run_step("artifacts_upload", server | entry, f"{number}-{again}")
+        for repeat in range(2):  # as a runner does if the response was lost
+            seen = await run_step("artifacts_upload", server | entry, f"{number}-{repeat}")
             assert seen.check().status == "success", seen.lines
     assert seen.results[-1]["outputs"] == {"files": 1, "bytes": 2}
     view = cell.api("GET", f"/projects/1/jobs/{job['id']}").json()
-    stored = {one["file_type"]: (one["file_format"], one["filename"]) for one in view["artifacts"]}
+    stored = {artifact["file_type"]: (artifact["file_format"], artifact["filename"]) for artifact in view["artifacts"]}
     assert stored == {
         "archive": ("zip", "all.zip"),
         "junit": ("gzip", "junit.xml.gz"),
@@ -73,7 +73,7 @@ async def test_every_format_arrives_as_the_server_wants_it(
     assert blobs("codequality") == b"[]"
 
 
-async def test_reports_that_are_not_there(
+async def test_missing_reports_are_a_warning(
     run_step: RunStep, cell: ServedCell, job: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "work/folder").mkdir(parents=True)

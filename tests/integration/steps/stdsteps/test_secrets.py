@@ -1,4 +1,4 @@
-"""Secrets as steps of real jobs, from a small Vault that speaks real HTTP."""
+"""Secrets in real jobs, from a fake Vault over real HTTP, from files and from variables."""
 
 import json
 import re
@@ -35,16 +35,16 @@ async def test_a_value_is_a_variable_of_later_steps_and_shows_nowhere(run: Any, 
     seen = await run({"PASSWORD": vault.secret(), "PORT": vault.secret("port")}, script)
     assert seen.check().status == "success", seen.lines
     assert b"it is [MASKED]" in seen.lines
-    shown = b"\n".join(seen.lines) + json.dumps(seen.results).encode()
+    log_and_results = b"\n".join(seen.lines) + json.dumps(seen.results).encode()
     for secret in (PASSWORD, JWT, TOKEN):
-        assert secret.encode() not in shown
-    told = seen.result_of("/resolve_secrets")
-    assert told["outputs"] == {
+        assert secret.encode() not in log_and_results
+    result = seen.result_of("/resolve_secrets")
+    assert result["outputs"] == {
         "names": ["PASSWORD", "PORT"],
         "sources": {"PASSWORD": "vault", "PORT": "vault"},
         "files": [],
     }
-    assert told["exports"] == {"PASSWORD": "[MASKED]", "PORT": "[MASKED]"}
+    assert result["exports"] == {"PASSWORD": "[MASKED]", "PORT": "[MASKED]"}
     assert vault.requests == [
         "POST /v1/auth/gitlab/login",
         "GET /v1/ops/data/db",
@@ -54,16 +54,16 @@ async def test_a_value_is_a_variable_of_later_steps_and_shows_nowhere(run: Any, 
 
 
 async def test_a_file_holds_the_value_and_goes_with_the_job(run: Any, vault: FakeVault, tmp_path: Path) -> None:
-    script = 'stat -c %a "$KEY"; cat "$KEY"; cp "$KEY" copy; echo "$KEY" >where'
+    script = 'stat -c %a "$KEY"; cat "$KEY"; cp "$KEY" copy; echo "$KEY" >path'
     seen = await run({"KEY": vault.secret("key", file=True), "OLD": vault.secret(engine="kv-v1", file=None)}, script)
     assert seen.check().status == "success", seen.lines
     assert (tmp_path / "work/copy").read_text() == "first line\nsecond line\n}"
     assert b"600" in seen.lines
     assert seen.lines.count(b"[MASKED]") == 2
     assert seen.result_of("/resolve_secrets")["outputs"]["files"] == ["KEY", "OLD"]
-    where = Path((tmp_path / "work/where").read_text().strip())
-    assert where.name == "KEY"
-    assert where.parent.parent.name == "exchange"
+    file = Path((tmp_path / "work/path").read_text().strip())
+    assert file.name == "KEY"
+    assert file.parent.parent.name == "exchange"
 
 
 async def test_files_and_other_variables_are_sources_too(run: Any, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_files_and_other_variables_are_sources_too(run: Any, tmp_path: Pat
         ([307], {}, "secret A: .*failed 3 times: the server answered 307"),
     ],
 )
-async def test_a_secret_that_cannot_be_had_fails_the_job(
+async def test_a_secret_that_cannot_be_read_fails_the_job(
     run: Any, vault: FakeVault, answers: list[int], secret: dict[str, Any], text: str
 ) -> None:
     vault.answers = answers * 3 if answers == [307] else answers
@@ -100,16 +100,16 @@ async def test_a_secret_that_cannot_be_had_fails_the_job(
 
 
 @pytest.mark.parametrize("rest", ["/containers/x/kill?a=", "/a#"])
-async def test_the_address_of_a_vault_chooses_no_other_path(run: Any, vault: FakeVault, rest: str) -> None:
+async def test_the_url_of_a_vault_cannot_change_the_path(run: Any, vault: FakeVault, rest: str) -> None:
     secret = vault.secret()
     secret["vault"]["server"]["url"] += rest
     seen = await run({"A": secret})
     assert seen.check().status == "failure"
-    assert any(b"is not an HTTP URL of a server" in line for line in seen.lines), seen.lines
+    assert any(b"is not an http or https URL of a server" in line for line in seen.lines), seen.lines
     assert not vault.requests
 
 
-async def test_a_vault_that_stumbles_is_asked_again(run: Any, vault: FakeVault) -> None:
+async def test_requests_to_a_failing_vault_are_retried(run: Any, vault: FakeVault) -> None:
     vault.answers = [503, 500, 0, 502]
     seen = await run({"A": vault.secret()}, f'test "$A" = {PASSWORD}')
     assert seen.check().status == "success", seen.lines

@@ -1,4 +1,4 @@
-"""Checkout and artifacts as steps of real jobs, against a real git and a real HTTP server."""
+"""Checkout and artifact steps of real jobs, against a real git server and a real HTTP server."""
 
 import asyncio
 import io
@@ -39,7 +39,7 @@ async def test_checkout_fetches_again_and_keeps_no_credentials(
     assert (work / "file").read_text() == "version 2\n"
     (work / "rubbish").touch()
     (work / ".git/index.lock").touch()
-    # An older commit than the shallow history reaches.
+    # This commit is older than the shallow history.
     seen = await run_step("checkout", checkout_inputs(server, commits[0]), "2")
     assert seen.check().status == "success", seen.log
     assert (work / "file").read_text() == "version 0\n"
@@ -52,18 +52,18 @@ async def test_checkout_fetches_again_and_keeps_no_credentials(
         assert not (path.is_file() and any(secret in path.read_bytes() for secret in secrets)), path
 
 
-async def test_what_one_job_of_a_pipeline_has_fetched_serves_the_next(
+async def test_a_commit_that_an_earlier_job_fetched_is_not_fetched_again(
     run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
     await run_step("checkout", checkout_inputs(server, commits[2]))
     (work / "file").write_text("changed by a job")
-    again = await run_step("checkout", checkout_inputs(server, commits[2], repo_url=server.repo_url), "2")
-    assert again.check().status == "success", again.log
-    assert b"Skipping Git fetch: an earlier job of this pipeline has fetched the commit" in again.lines
+    second = await run_step("checkout", checkout_inputs(server, commits[2], repo_url=server.repo_url), "2")
+    assert second.check().status == "success", second.log
+    assert b"Skipping Git fetch: an earlier job of this pipeline has fetched the commit" in second.lines
     assert (work / "file").read_text() == "version 2\n"
 
-    # Whatever differs is fetched: more history, another commit, a repository that a job has emptied.
+    # A fetch follows if more history is needed or a job has removed objects.
     deeper = await run_step("checkout", checkout_inputs(server, commits[2], depth=0), "3")
     assert b"Fetching changes..." in deeper.lines
     assert git(work, "rev-list", "--count", "HEAD") == "3"
@@ -93,7 +93,7 @@ async def test_checkout_strategies(run_step: RunStep, server: StepServer, commit
     [
         ({"sha": "0" * 40}, "script_failure", b"is not in the repository"),
         ({"sha": "main"}, "script_failure", b"8 or more hex digits"),
-        ({"refspecs": ["+refs/heads/gone:refs/remotes/origin/gone"]}, "script_failure", b"the server refused"),
+        ({"refspecs": ["+refs/heads/gone:refs/remotes/origin/gone"]}, "script_failure", b"git fetch failed: "),
         ({"repo_url": "http://127.0.0.1:1/x.git"}, "runner_system_failure", b"cannot be reached"),
         (
             {"strategie": "fetch"},
@@ -126,7 +126,7 @@ async def test_wrong_token_is_not_tried_again(run_step: RunStep, server: StepSer
 async def test_a_checkout_waits_for_a_server_that_is_away(
     run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
 ) -> None:
-    # The last two befall the search for a commit that the branch does not lead to any more.
+    # The last two failures happen in the search for the commit, which is no longer the tip of the branch.
     server.git_answers = [-1, 503, 0, -1, 0, 0, 502]
     seen = await run_step("checkout", checkout_inputs(server, commits[0]))
     assert seen.check().status == "success", seen.lines
@@ -159,7 +159,7 @@ def upload_inputs(server: StepServer, **values: Any) -> dict[str, Any]:
     return {"api_url": server.api_url, "job_id": 5, "token": TOKEN, "paths": ["out/"]} | values
 
 
-async def test_artifacts_go_up_and_come_down(
+async def test_artifacts_are_uploaded_and_downloaded(
     run_step: RunStep, agent: AgentProcess, a_job: Build, server: StepServer, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
@@ -188,26 +188,26 @@ async def test_artifacts_go_up_and_come_down(
     ]
     server.archives["/api/v4/jobs/5/artifacts"] = archive
     server.answers = [502]
-    other = a_job("3", work_dir=str(tmp_path / "other"), steps=download_steps(server))
-    seen = await run_job(agent, other)
+    download_job = a_job("3", work_dir=str(tmp_path / "other"), steps=download_steps(server))
+    seen = await run_job(agent, download_job)
     assert seen.check().status == "success", seen.lines
     assert server.requests[-2:] == [
         "GET /api/v4/jobs/5/artifacts?direct_download=true",
         "GET /api/v4/jobs/5/artifacts",
     ]
-    told = seen.results[-1]["outputs"]
-    assert (told["jobs"], told["bytes"]) == (1, len(server.archives["/api/v4/jobs/5/artifacts"]))
-    made = tmp_path / "other/out"
-    assert stat.S_IMODE((made / "run").stat().st_mode) == 0o755
-    assert (made / "link").read_bytes() == (work / "out/deep/data").read_bytes()
-    assert os.readlink(made / "link") == "deep/data"
-    assert not (made / "deep/skipped.tmp").exists()
+    outputs = seen.results[-1]["outputs"]
+    assert (outputs["jobs"], outputs["bytes"]) == (1, len(server.archives["/api/v4/jobs/5/artifacts"]))
+    downloaded = tmp_path / "other/out"
+    assert stat.S_IMODE((downloaded / "run").stat().st_mode) == 0o755
+    assert (downloaded / "link").read_bytes() == (work / "out/deep/data").read_bytes()
+    assert os.readlink(downloaded / "link") == "deep/data"
+    assert not (downloaded / "deep/skipped.tmp").exists()
     assert TOKEN.encode() not in seen.log
 
 
 def download_steps(server: StepServer) -> str:
-    one = {"id": 5, "name": "build", "token": TOKEN, "filename": "built.zip"}
-    inputs = {"api_url": server.api_url, "dependencies": [one]}
+    dependency = {"id": 5, "name": "build", "token": TOKEN, "filename": "built.zip"}
+    inputs = {"api_url": server.api_url, "dependencies": [dependency]}
     return steps_text({"name": "it", "step": "builtin://artifacts_download", "inputs": inputs})
 
 
@@ -244,7 +244,7 @@ async def test_nothing_to_upload_is_a_warning(run_step: RunStep, server: StepSer
         ),
     ],
 )
-async def test_upload_answers(
+async def test_responses_to_an_upload(
     run_step: RunStep,
     server: StepServer,
     tmp_path: Path,
@@ -270,21 +270,23 @@ async def test_missing_artifacts_are_not_tried_again(agent: AgentProcess, a_job:
     assert any(b"answered 404" in line for line in seen.lines)
 
 
-def standard(name: str, strategy: str) -> dict[str, Any]:
+def checkout_step(name: str, strategy: str) -> dict[str, Any]:
     return {"name": name, "step": "builtin://checkout", "inputs": {"strategy": strategy}, "origin": "compiled"}
 
 
-def children_of(pid: int) -> list[int]:
+def list_children(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("point", ["agent.step_prepared", "agent.step_spawned", "agent.step_exited"])
-async def test_steps_with_one_leader_survive_the_death_of_the_agent(
+async def test_steps_of_one_fork_server_survive_an_agent_kill(
     a_job: Build, tmp_path: Path, point: str, times: int
 ) -> None:
     script = {"name": "script", "script": "echo run >>runs"}
-    steps = steps_text(standard("one", "empty"), standard("two", "none"), script, standard("three", "none"))
+    steps = steps_text(
+        checkout_step("one", "empty"), checkout_step("two", "none"), script, checkout_step("three", "none")
+    )
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start(kill_point=point, env={"REMUDA_KILL_AFTER": str(times)})
         seen = await through_deaths(agent, a_job(steps=steps), kill_point=point)
@@ -303,16 +305,16 @@ async def test_a_worker_that_is_killed_while_it_waits_is_replaced(
 ) -> None:
     work = tmp_path / "work"
     script = {"name": "script", "script": "touch ready; while [ ! -e go ]; do sleep 0.01; done"}
-    steps = steps_text(standard("one", "none"), script, standard("two", "none"))
+    steps = steps_text(checkout_step("one", "none"), script, checkout_step("two", "none"))
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(run_job(agent, a_job(steps=steps)))
         await until((work / "ready").exists)
-        # The fork server has one worker that waits, as soon as it has been forked; other children are shims.
+        # The fork server has one waiting worker as soon as it has forked it; its other children are shims.
         await until(lambda: len(find_workers(agent.pid)) == 1)
         [worker] = find_workers(agent.pid)
         os.kill(worker, signal.SIGSTOP)
         (work / "go").touch()
-        # It dies before it has taken the next step, whether or not that was given to it.
+        # The worker is killed before it runs the next step, whether or not it has got it.
         await until(lambda: len(list((agent.data / "jobs").glob("*/step-*.raw"))) > 0 or running.done())
         os.kill(worker, signal.SIGKILL)
     seen = running.result()
@@ -321,10 +323,10 @@ async def test_a_worker_that_is_killed_while_it_waits_is_replaced(
 
 
 def find_workers(agent: int) -> list[int]:
-    return [worker for child in children_of(agent) for worker in children_of(child) if is_standby(worker)]
+    return [worker for child in list_children(agent) for worker in list_children(child) if is_waiting_worker(worker)]
 
 
-def is_standby(pid: int) -> bool:
+def is_waiting_worker(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip() == NAME
     except (FileNotFoundError, ProcessLookupError):

@@ -1,3 +1,5 @@
+"""Reading single files from zip archives in blob storage, with limits and damaged archives."""
+
 import contextlib
 import io
 import stat
@@ -15,9 +17,9 @@ from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 
 
-def pack(files: dict[str, bytes], way: int = zipfile.ZIP_DEFLATED) -> bytes:
+def pack(files: dict[str, bytes], compression: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", way) as archive:
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return buffer.getvalue()
@@ -32,17 +34,17 @@ async def store_blob(content: bytes) -> MemoryBlobs:
     return blobs
 
 
-@pytest.mark.parametrize("way", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
-async def test_a_file_comes_out_in_pieces(way: int) -> None:
+@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+async def test_a_file_is_read_in_pieces(compression: int) -> None:
     content = bytes(range(256)) * 4000
-    blobs = await store_blob(pack({"out/big": content, "out/other": b"x"}, way))
+    blobs = await store_blob(pack({"out/big": content, "out/other": b"x"}, compression))
     entry = await find_entry(blobs, "a", "out/big")
     pieces = [piece async for piece in read_entry(blobs, entry)]
     assert (entry.size, b"".join(pieces)) == (len(content), content)
     assert max(len(piece) for piece in pieces) <= 256 * 1024
 
 
-async def test_what_is_not_there() -> None:
+async def test_missing_files_folders_and_links_are_not_found() -> None:
     folder = zipfile.ZipInfo("folder/")
     link = zipfile.ZipInfo("link")
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -58,13 +60,13 @@ async def test_what_is_not_there() -> None:
         await find_entry(blobs, "other", "x")
 
 
-async def test_what_cannot_be_read() -> None:
+async def test_invalid_archives() -> None:
     for content in (b"", b"no zip at all", pack({"f": b"x" * 100})[:-1], pack({"f": b"x"}, zipfile.ZIP_BZIP2)):
         with pytest.raises(InvalidError):
             await find_entry(await store_blob(content), "a", "f")
 
 
-async def test_a_directory_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_too_large_directory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zip_directory, "DIRECTORY_LIMIT_BYTES", 70_000)
     blobs = await store_blob(pack({f"file{number}": b"" for number in range(2000)}))
     with pytest.raises(InvalidError, match="directory is larger than 70000 bytes"):
@@ -89,7 +91,7 @@ async def test_too_many_entries_are_refused_and_counted() -> None:
     st.binary(max_size=100),
     st.binary(max_size=100),
 )
-async def test_an_archive_is_read_as_python_reads_it(
+async def test_an_archive_is_read_as_zipfile_reads_it(
     files: list[tuple[str, bytes]], before: bytes, comment: bytes
 ) -> None:
     buffer = io.BytesIO()
@@ -113,7 +115,7 @@ async def test_an_archive_is_read_as_python_reads_it(
         assert entry_content == content
 
 
-async def test_sizes_of_eight_bytes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_zip64_sizes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 10)
     monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)
     blobs = await store_blob(pack({"a": b"x" * 100, "b": b"y" * 1000}))
@@ -121,7 +123,7 @@ async def test_sizes_of_eight_bytes_are_read(monkeypatch: pytest.MonkeyPatch) ->
     assert await read_small_entry(blobs, "a", "b", limit_bytes=1000) == b"y" * 1000
 
 
-async def test_an_entry_that_is_larger_than_it_says_is_cut_off() -> None:
+async def test_an_entry_that_is_larger_than_declared_is_refused() -> None:
     archive = bytearray(pack({"f": bytes(10_000_000)}))
     directory = archive.rindex(b"PK\1\2")
     archive[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
@@ -130,7 +132,7 @@ async def test_an_entry_that_is_larger_than_it_says_is_cut_off() -> None:
         await read_small_entry(blobs, "a", "f", limit_bytes=1000)
 
 
-async def test_a_small_file_at_once() -> None:
+async def test_a_small_file_is_read_as_a_whole() -> None:
     blobs = await store_blob(pack({"f": b"x" * 100}))
     assert await read_small_entry(blobs, "a", "f", limit_bytes=100) == b"x" * 100
     with pytest.raises(TooLargeError):
@@ -142,8 +144,8 @@ _ARCHIVE = pack({"f": b"content" * 20, "g": b"more"})
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, len(_ARCHIVE) - 1), st.integers(0, 255))
-async def test_a_damaged_archive_never_brings_it_down(at: int, value: int) -> None:
-    blobs = await store_blob(_ARCHIVE[:at] + bytes([value]) + _ARCHIVE[at + 1 :])
+async def test_a_damaged_archive_gives_an_error_or_the_right_content(offset: int, value: int) -> None:
+    blobs = await store_blob(_ARCHIVE[:offset] + bytes([value]) + _ARCHIVE[offset + 1 :])
     try:
         entry = await find_entry(blobs, "a", "f")
         content = b"".join([piece async for piece in read_entry(blobs, entry)])

@@ -1,4 +1,4 @@
-"""The budget of those who parse uploads, and what is kept of their work."""
+"""The memory budget of upload parsers, and the cache of their results."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from remuda.cell.blobs.upload_parsers import IN_MEMORY_BYTES, Parsers, Results
 from remuda.lib.clock import settle
 
 
-async def test_the_budget_is_given_in_order_and_never_exceeded() -> None:
+async def test_the_budget_is_reserved_in_order_and_never_exceeded() -> None:
     parsers = Parsers(memory_bytes=10)
     log: list[str] = []
     ends = {name: asyncio.Event() for name in "abcd"}
@@ -41,7 +41,7 @@ async def test_the_budget_is_given_in_order_and_never_exceeded() -> None:
     parsers.close()
 
 
-async def test_who_is_cancelled_leaves_its_place_and_its_share() -> None:
+async def test_a_cancelled_task_frees_its_place_and_its_share() -> None:
     parsers = Parsers(memory_bytes=10)
 
     async def hold() -> None:
@@ -57,7 +57,7 @@ async def test_who_is_cancelled_leaves_its_place_and_its_share() -> None:
     await settle()
     fourth = asyncio.ensure_future(hold())
     await settle()
-    # Cancelled at the moment at which its turn came.
+    # The fourth task is cancelled at the moment when it gets its share.
     third.cancel()
     await settle(1)
     fourth.cancel()
@@ -67,41 +67,41 @@ async def test_who_is_cancelled_leaves_its_place_and_its_share() -> None:
     parsers.close()
 
 
-async def test_a_result_is_made_once_for_all_who_ask() -> None:
+async def test_a_result_is_computed_once_for_concurrent_callers() -> None:
     results = Results[str](limit_bytes=10, weigh=len)
-    made: list[str] = []
+    calls: list[str] = []
 
-    async def make() -> str:
-        made.append("x")
+    async def compute() -> str:
+        calls.append("x")
         await asyncio.sleep(0)
         return "xxxxxx"
 
-    assert await asyncio.gather(*(results.find("key", make) for _ in range(8))) == ["xxxxxx"] * 8
-    assert len(made) == 1
-    await results.find("other", make)
-    await results.find("key", make)
-    assert len(made) == 3
+    assert await asyncio.gather(*(results.find("key", compute) for _ in range(8))) == ["xxxxxx"] * 8
+    assert len(calls) == 1
+    await results.find("other", compute)
+    await results.find("key", compute)
+    assert len(calls) == 3
 
 
-async def test_a_result_that_fails_is_made_again() -> None:
+async def test_a_failed_result_is_computed_again() -> None:
     results = Results[str](limit_bytes=10, weigh=len)
 
     async def fail() -> str:
         raise ValueError
 
-    async def make() -> str:
+    async def compute() -> str:
         return "x"
 
     with pytest.raises(ValueError):
         await results.find("key", fail)
-    assert await results.find("key", make) == "x"
+    assert await results.find("key", compute) == "x"
 
 
-async def test_a_kept_answer_is_read_by_many() -> None:
+async def test_a_cached_response_can_be_read_several_times() -> None:
     parsers = Parsers(memory_bytes=1)
-    answer = await parsers.keep(b"abc" * 100_000)
+    response = await parsers.keep(b"abc" * 100_000)
     for _ in range(2):
-        assert b"".join([piece async for piece in answer.pieces()]) == b"abc" * 100_000
+        assert b"".join([piece async for piece in response.pieces()]) == b"abc" * 100_000
     parsers.close()
 
 
@@ -115,7 +115,7 @@ def count_open(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("size", [10, IN_MEMORY_BYTES + 1])
-async def test_many_small_answers_leave_few_files_open(tmp_path: Path, size: int) -> None:
+async def test_many_responses_keep_few_files_open(tmp_path: Path, size: int) -> None:
     parsers = Parsers(memory_bytes=1, folder=tmp_path)
     for number in range(1000):
         await parsers.answers.find(number, partial(parsers.keep, b"x" * size))
@@ -123,11 +123,11 @@ async def test_many_small_answers_leave_few_files_open(tmp_path: Path, size: int
     parsers.close()
 
 
-async def test_only_a_large_answer_needs_a_file(tmp_path: Path) -> None:
+async def test_only_a_large_response_needs_a_file(tmp_path: Path) -> None:
     parsers = Parsers(memory_bytes=1, folder=tmp_path)
-    answers = [await parsers.keep(content) for content in (b"", b"abc")]
+    responses = [await parsers.keep(content) for content in (b"", b"abc")]
     assert count_open(tmp_path) == 0
     large = await parsers.keep(b"x" * (IN_MEMORY_BYTES + 1))
     assert (large.size, count_open(tmp_path)) == (IN_MEMORY_BYTES + 1, 1)
-    assert [b"".join([piece async for piece in answer.pieces()]) for answer in answers] == [b"", b"abc"]
+    assert [b"".join([piece async for piece in response.pieces()]) for response in responses] == [b"", b"abc"]
     parsers.close()

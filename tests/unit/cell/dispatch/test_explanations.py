@@ -1,4 +1,4 @@
-"""Reasons, found in a cell at work."""
+"""Explanations of waiting jobs and the count of demand, in a memory cell."""
 
 from collections.abc import Collection, Sequence
 
@@ -15,7 +15,7 @@ from remuda.testing.builders import a_spec
 from remuda.testing.memory_cell import MemoryCell
 
 
-async def be_seen(cell: MemoryCell) -> None:
+async def note_manager_contact(cell: MemoryCell) -> None:
     await cell.store.runners.put_manager(
         RunnerManager(runner_id=cell.runner.id, system_id="s_abcdefabcdef", contacted_at=cell.clock.now())
     )
@@ -23,7 +23,7 @@ async def be_seen(cell: MemoryCell) -> None:
 
 async def test_a_job_that_waits_for_a_runner(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("one"), a_spec("two"), a_spec("three"), a_spec("gpu", tags=("gpu",)))
-    await be_seen(cell)
+    await note_manager_contact(cell)
     for _ in range(2):
         await cell.clock.advance(30)
         await cell.start()
@@ -52,7 +52,7 @@ async def test_a_job_that_waits_for_a_resource_group(cell: MemoryCell) -> None:
     assert explanation.waits_for[0].job.id == (await cell.newest(first, "deploy")).id
 
 
-async def test_trigger_jobs_and_what_they_start(cell: MemoryCell) -> None:
+async def test_trigger_jobs_and_the_jobs_of_their_child(cell: MemoryCell) -> None:
     cell.files["acme/shop"] = {"child.yml": "inner:\n  script: x\n"}
     family = await cell.push_file("go:\n  trigger:\n    include: child.yml\n    strategy: depend\n")
     async with cell.run_timeouts():
@@ -66,38 +66,38 @@ async def test_trigger_jobs_and_what_they_start(cell: MemoryCell) -> None:
         assert inner.upstream.id == go.id
 
 
-async def test_there_is_no_such_job(cell: MemoryCell) -> None:
+async def test_a_missing_job_is_not_found(cell: MemoryCell) -> None:
     with pytest.raises(NotFoundError):
         await cell.dispatch.explanations.explain_job(99)
 
 
-async def test_a_count_that_takes_long_is_made_less_often(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_count_is_cached_longer(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
     read, reads = cell.store.jobs.list_coming_jobs, 0
 
-    async def slow(states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
+    async def read_slowly(states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
         nonlocal reads
         reads += 1
         await cell.clock.advance(3)
         return await read(states, held_since=held_since)
 
-    monkeypatch.setattr(cell.store.jobs, "list_coming_jobs", slow)
+    monkeypatch.setattr(cell.store.jobs, "list_coming_jobs", read_slowly)
     for seconds in (0, 20, 9, 1):
         await cell.clock.advance(seconds)
         await cell.dispatch.explanations.count_demand()
-    assert reads == 2, "the second time after ten times as long as it took"
+    assert reads == 2, "a count is cached for ten times its duration"
 
 
-async def test_demand_follows_what_happens(cell: MemoryCell) -> None:
-    await be_seen(cell)
+async def test_demand_follows_the_state_of_jobs(cell: MemoryCell) -> None:
+    await note_manager_contact(cell)
     await cell.push(a_spec("one"), a_spec("two"), a_spec("later", stage="deploy", stage_index=2))
     [key] = (await cell.dispatch.explanations.count_demand()).keys
     assert (key.running, key.ready, key.created.next) == (0, 2, 1)
     await cell.start()
-    assert (await cell.dispatch.explanations.count_demand()).keys == (key,), "a moment ago is good enough"
+    assert (await cell.dispatch.explanations.count_demand()).keys == (key,), "the count is cached for some seconds"
     await cell.clock.advance(10)
-    counted = await cell.dispatch.explanations.count_demand()
-    [key] = counted.keys
-    assert counted.by_runner == {cell.runner.id: (key,)}
+    demand = await cell.dispatch.explanations.count_demand()
+    [key] = demand.keys
+    assert demand.by_runner == {cell.runner.id: (key,)}
     [share] = key.shares
     assert (key.running, key.ready) == (share.running, share.ready) == (1, 1)
     await cell.run_next()
@@ -106,8 +106,8 @@ async def test_demand_follows_what_happens(cell: MemoryCell) -> None:
     assert (key.running, key.ready, key.created.next) == (1, 0, 1)
 
 
-async def test_what_was_left_to_a_person_long_ago_is_no_demand(cell: MemoryCell) -> None:
-    await be_seen(cell)
+async def test_old_manual_jobs_are_no_demand(cell: MemoryCell) -> None:
+    await note_manager_contact(cell)
     gate = a_spec("gate", when=When.MANUAL, allow_failure=False)
     await cell.push(gate, a_spec("deploy", stage="deploy", stage_index=2))
     [key] = (await cell.dispatch.explanations.count_demand()).keys
@@ -116,7 +116,7 @@ async def test_what_was_left_to_a_person_long_ago_is_no_demand(cell: MemoryCell)
     assert (await cell.dispatch.explanations.count_demand()).keys == ()
 
 
-async def test_a_paused_runner_will_take_other_jobs_first_when_it_is_resumed(cell: MemoryCell) -> None:
+async def test_the_queue_position_counts_a_paused_runner(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("plain"), a_spec("gpu", tags=("gpu",)))
     await cell.store.runners.change_runner(cell.runner.id, lambda row: replace(row, paused=True, tags=("gpu",)))
     explanation = await cell.dispatch.explanations.explain_job((await cell.newest(family, "gpu")).id)

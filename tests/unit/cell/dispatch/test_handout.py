@@ -1,3 +1,5 @@
+"""Hand-out of jobs to runners: order, several processes, long polls, and the fast path for cached runners."""
+
 import asyncio
 import random
 from collections.abc import Collection
@@ -20,7 +22,7 @@ from remuda.testing.memory_cell import FEATURES, MemoryCell
 from remuda.wire.runner_api import RequestJob, RunnerInfo
 
 
-class TestHandingOut:
+class TestHandOut:
     async def test_a_job_is_leased_then_runs_then_ends(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("build"))
         assert await cell.statuses(family) == {"build": "pending", "pipeline": "pending"}
@@ -45,7 +47,7 @@ class TestHandingOut:
         times = (finished_job.pending_at, finished_job.leased_at, finished_job.started_at, finished_job.finished_at)
         assert times == tuple(finished_job.created_at + seconds for seconds in (0, 5, 6, 16))
 
-    async def test_a_runner_gets_only_what_fits(self, cell: MemoryCell) -> None:
+    async def test_a_runner_gets_only_jobs_that_fit(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("mac", tags=("mac",)), a_spec("plain"))
         job, _ = await cell.take()
         assert job.name == "plain"
@@ -89,7 +91,7 @@ class TestHandingOut:
         assert sorted(job_ids) == sorted(job.id for job in family.jobs)
         assert (await cell.statuses(family))["pipeline"] == "success"
 
-    async def test_a_store_that_fails_keeps_the_job_in_the_queue(
+    async def test_a_store_error_keeps_the_job_in_the_queue(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await cell.push(a_spec())
@@ -106,7 +108,7 @@ class TestHandingOut:
                 await cell.poll()
         assert isinstance(await cell.poll(), Assignment)
 
-    async def test_a_store_that_fails_while_the_payload_is_made_releases_the_job(
+    async def test_a_store_error_while_the_payload_is_built_releases_the_job(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await cell.push(a_spec())
@@ -122,7 +124,7 @@ class TestHandingOut:
         assert isinstance(handout, Assignment)
         assert handout.job.epoch == 2
 
-    async def test_a_job_whose_payload_can_never_be_made_fails_and_holds_up_no_other(self, cell: MemoryCell) -> None:
+    async def test_a_job_whose_payload_cannot_be_built_fails_and_delays_no_other(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("odd", cache=({"paths": ["no key"]},)), a_spec("plain"))
         odd_ids = {(await cell.newest(family, "odd")).id}
         names = []
@@ -134,30 +136,30 @@ class TestHandingOut:
         assert names == ["plain"]
         odd = await cell.newest(family, "odd")
         assert (odd.state, odd.failure_reason) == (JobState.FAILED, "scheduler_failure")
-        assert (len(odd_ids), odd.tries, odd.started_at) == (3, 1, None), "tried again twice, which counts for nobody"
+        assert (len(odd_ids), odd.tries, odd.started_at) == (3, 1, None), "two repeated attempts that do not count"
 
 
 class TestSeveralProcesses:
     @pytest.fixture(autouse=True)
-    def shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def share_store(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(CellSettings, "is_shared", property(lambda _: True))
 
-    async def test_the_oldest_goes_first_where_few_wait(self, cell: MemoryCell) -> None:
+    async def test_the_oldest_job_is_first_if_few_wait(self, cell: MemoryCell) -> None:
         await cell.push(*(a_spec(f"job{number}") for number in range(ALIKE - 1)))
         assert [(await cell.take())[0].name for _ in range(3)] == ["job0", "job1", "job2"]
 
-    async def test_two_that_do_not_hear_of_each_other_seldom_choose_the_same(
+    async def test_two_processes_without_notifications_rarely_choose_the_same_job(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         random.seed(7)
         await cell.push(*(a_spec(f"job{number}") for number in range(200)))
         other_cell, change, outcomes = await cell.reopen(), cell.store.jobs.change_job, []
 
-        async def counted(*args: Any, **options: Any) -> Job | None:
+        async def record_outcome(*args: Any, **options: Any) -> Job | None:
             outcomes.append(await change(*args, **options))
             return outcomes[-1]
 
-        monkeypatch.setattr(cell.store.jobs, "change_job", counted)
+        monkeypatch.setattr(cell.store.jobs, "change_job", record_outcome)
         jobs = []
         for number in range(24):
             job, _ = await (cell, other_cell)[number % 2].take(request_id=f"request {number}")
@@ -169,7 +171,7 @@ class TestSeveralProcesses:
 
 class TestOrder:
     async def test_projects_take_turns(self, cell: MemoryCell) -> None:
-        """A project with many jobs does not keep one with few from its turn, also after a restart."""
+        """A project with many jobs does not delay a project with few jobs, even after a restart."""
         await cell.push(*(a_spec(f"many{number}") for number in range(1, 7)))
         other_project = replace(cell, project=await cell.store.projects.add_project(a_project(path="acme/other")))
         await other_project.push(*(a_spec(f"few{number}") for number in range(1, 4)))
@@ -178,7 +180,7 @@ class TestOrder:
         order += [(await restarted.take())[0].name for _ in range(6)]
         assert order == ["many1", "few1", "many2", "few2", "many3", "few3", "many4", "many5", "many6"]
 
-    async def test_an_end_gives_its_project_a_turn_back(self, cell: MemoryCell) -> None:
+    async def test_a_finished_job_gives_its_project_a_turn_back(self, cell: MemoryCell) -> None:
         await cell.push(*(a_spec(f"many{number}") for number in range(1, 4)))
         _, token = await cell.take()
         other_project = replace(cell, project=await cell.store.projects.add_project(a_project(path="acme/other")))
@@ -213,7 +215,7 @@ class TestLongPolls:
         assert isinstance(answer, NoJob)
         assert answer.cursor.startswith("c1-")
 
-    async def test_the_cursor_changes_when_something_is_enqueued(self, cell: MemoryCell) -> None:
+    async def test_the_cursor_changes_when_a_job_is_enqueued(self, cell: MemoryCell) -> None:
         before = await cell.poll()
         assert await cell.poll() == before
         await cell.push(a_spec(tags=("mac",)))
@@ -231,11 +233,11 @@ class TestLongPolls:
             assert held.done()
         assert isinstance(held.result(), Assignment)
 
-    async def test_a_manager_that_does_not_say_that_it_can_wait_is_answered_at_once(self, cell: MemoryCell) -> None:
+    async def test_a_poll_without_hold_seconds_is_answered_at_once(self, cell: MemoryCell) -> None:
         async with asyncio.timeout(30):
             assert isinstance(await cell.poll(hold=True, hold_seconds=None), NoJob)
 
-    async def test_a_poll_is_held_for_no_longer_than_its_manager_says(self, cell: MemoryCell) -> None:
+    async def test_a_poll_is_held_for_at_most_its_hold_seconds(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
             held = group.create_task(cell.poll(hold=True, hold_seconds=7))
             await cell.clock.advance(6)
@@ -243,19 +245,19 @@ class TestLongPolls:
             await cell.clock.advance(1)
             assert isinstance(await held, NoJob)
 
-    async def test_a_held_poll_never_gets_what_was_made_for_the_job_as_it_was(self, cell: MemoryCell) -> None:
+    async def test_a_held_poll_never_gets_a_payload_of_an_earlier_epoch(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
             held = group.create_task(cell.poll(hold=True))
             await settle()
             family = await cell.push(a_spec())
-            # As if another process had leased and released it before the poll came to it.
+            # As if another process had leased and released the job before the poll saw it.
             await cell.store.jobs.change_job(family.jobs[0].id, lambda job: structs.replace(job, epoch=job.epoch + 1))
         handout = held.result()
         assert isinstance(handout, Assignment)
         assert handout.job.epoch == 2
         assert await cell.put(handout.payload.token, "running") == (200, "running")
 
-    async def test_a_job_that_cannot_be_given_to_a_held_poll_ends(self, cell: MemoryCell) -> None:
+    async def test_a_job_whose_payload_cannot_be_built_for_a_held_poll_fails(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
             held = group.create_task(cell.poll(hold=True))
             await settle()
@@ -264,7 +266,7 @@ class TestLongPolls:
         odd = await cell.job(family.jobs[0].id)
         assert (odd.state, odd.failure_reason) == (JobState.FAILED, "scheduler_failure")
 
-    async def test_a_job_waits_again_when_the_store_fails_a_held_poll(
+    async def test_a_store_error_of_a_held_poll_returns_the_job_to_the_queue(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def fail(*_: object, **__: object) -> None:
@@ -311,43 +313,43 @@ class TestLongPolls:
         await cell.push(a_spec())
         assert isinstance(await cell.poll(hold=True), NoJob)
 
-    async def test_a_client_that_left_does_not_get_the_job(self, cell: MemoryCell) -> None:
+    async def test_a_disconnected_client_does_not_get_the_job(self, cell: MemoryCell) -> None:
         gone = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            leaver = group.create_task(cell.poll(hold=True, gone=gone))
-            stayer = group.create_task(cell.poll(hold=True))
+            disconnected = group.create_task(cell.poll(hold=True, gone=gone))
+            connected = group.create_task(cell.poll(hold=True))
             await settle()
             gone.set()
             await cell.push(a_spec())
             await settle()
-            assert isinstance(leaver.result(), NoJob)
-            assert isinstance(stayer.result(), Assignment)
+            assert isinstance(disconnected.result(), NoJob)
+            assert isinstance(connected.result(), Assignment)
 
-    async def test_a_poll_that_cannot_look_when_woken_passes_the_job_on(
+    async def test_a_woken_poll_with_a_store_error_passes_the_job_on(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lease, failures = cell.store.jobs.lease_job, [StoreError("away")]
+        lease, failures = cell.store.jobs.lease_job, [StoreError("unavailable")]
 
-        async def once(queued: Job, leased: Job, runner: Runner, settings: Collection[str]) -> PayloadParts | None:
+        async def fail_once(queued: Job, leased: Job, runner: Runner, settings: Collection[str]) -> PayloadParts | None:
             if failures:
                 raise failures.pop()
             return await lease(queued, leased, runner, settings)
 
-        async def unlucky() -> None:
+        async def poll_with_error() -> None:
             with pytest.raises(StoreError):
                 await cell.poll(hold=True)
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(unlucky())
+            group.create_task(poll_with_error())
             await settle()
             second = group.create_task(cell.poll(hold=True))
             await settle()
-            monkeypatch.setattr(cell.store.jobs, "lease_job", once)
+            monkeypatch.setattr(cell.store.jobs, "lease_job", fail_once)
             await cell.push(a_spec())
             await settle()
             assert isinstance(second.result(), Assignment)
 
-    async def test_a_poll_that_is_cancelled_when_woken_passes_the_job_on(self, cell: MemoryCell) -> None:
+    async def test_a_woken_poll_that_is_cancelled_passes_the_job_on(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(cell.poll(hold=True))
             await settle()
@@ -359,7 +361,7 @@ class TestLongPolls:
             assert first.cancelled()
             assert isinstance(second.result(), Assignment)
 
-    async def test_a_poll_woken_for_one_job_that_takes_another_leaves_nobody_waiting(self, cell: MemoryCell) -> None:
+    async def test_a_poll_that_takes_another_job_wakes_a_poll_for_the_first(self, cell: MemoryCell) -> None:
         both_tags = await cell.store.runners.add_runner(
             a_runner(token_hash="1" * 64, tags=("a", "b"), run_untagged=False)
         )
@@ -402,8 +404,8 @@ class TestLongPolls:
             cell.dispatch.memory.held_polls.stop()
 
 
-class TestTakingAtOnce:
-    """A runner that is known from an earlier request, which may be another by now."""
+class TestFastPath:
+    """The runner is cached from an earlier request, so its row in the store may have changed."""
 
     async def take(self, cell: MemoryCell, runner: Runner, request_id: str = "r1") -> Assignment | NoJob | None:
         request = RequestJob(system_id="s_1", info=RunnerInfo(features=FEATURES))
@@ -418,7 +420,7 @@ class TestTakingAtOnce:
         assert (handout.job.id, handout.job.state) == (family.jobs[0].id, JobState.LEASED)
         assert await cell.store.jobs.load_job(handout.job.id) == handout.job
 
-    async def test_a_runner_that_is_another_by_now_gets_none_and_the_job_waits_on(self, cell: MemoryCell) -> None:
+    async def test_a_changed_runner_gets_no_job_and_the_job_stays_queued(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         await cell.store.runners.change_runner(cell.runner.id, lambda row: structs.replace(row, paused=True))
         assert await self.take(cell, cell.runner) is None
@@ -429,24 +431,24 @@ class TestTakingAtOnce:
         await cell.store.runners.change_runner(cell.runner.id, lambda _: cell.runner)
         assert isinstance(await self.take(cell, cell.runner), Assignment)
 
-    async def test_a_call_that_has_a_job_gets_no_other(self, cell: MemoryCell) -> None:
+    async def test_a_request_id_that_has_a_job_gets_no_second_one(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
         assert isinstance(await self.take(cell, cell.runner), Assignment)
         assert await self.take(cell, cell.runner) is None
         assert isinstance(await self.take(cell, cell.runner, "r2"), Assignment)
 
-    async def test_nothing_is_known_where_nothing_waits(self, cell: MemoryCell) -> None:
+    async def test_no_result_without_a_waiting_job_or_with_a_paused_runner(self, cell: MemoryCell) -> None:
         assert await self.take(cell, cell.runner) is None
         await cell.push(a_spec())
         assert await self.take(cell, structs.replace(cell.runner, paused=True)) is None
 
-    async def test_a_held_poll_hears_of_a_job_that_was_not_handed_out(self, cell: MemoryCell) -> None:
+    async def test_a_job_that_was_not_handed_out_wakes_a_held_poll(self, cell: MemoryCell) -> None:
         gpu_runner = await cell.store.runners.add_runner(
             a_runner(token_hash="other", tags=("gpu",), run_untagged=False)
         )
         held = asyncio.ensure_future(cell.poll(runner=gpu_runner, hold=True))
         await settle()
-        gone = structs.replace(cell.runner, tags=("gpu",))
+        outdated = structs.replace(cell.runner, tags=("gpu",))
         await cell.push(a_spec(tags=("gpu",)))
-        assert await self.take(cell, gone) is None
+        assert await self.take(cell, outdated) is None
         assert isinstance(await held, Assignment)

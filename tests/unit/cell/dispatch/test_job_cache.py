@@ -1,3 +1,5 @@
+"""The cache of assigned jobs: expiry, invalidation, and whether a job's pipeline is running."""
+
 from msgspec.structs import replace
 
 from remuda.cell.dispatch import job_cache
@@ -9,7 +11,7 @@ from remuda.testing.builders import a_job
 ASSIGNED = a_job(state=JobState.LEASED, epoch=1)
 
 
-async def test_a_job_is_known_for_some_seconds() -> None:
+async def test_a_job_is_cached_for_some_seconds() -> None:
     clock = VirtualClock()
     cache = JobCache(clock)
     cache.note(ASSIGNED)
@@ -18,27 +20,27 @@ async def test_a_job_is_known_for_some_seconds() -> None:
     assert cache.get(ASSIGNED.id) is None
 
 
-def test_a_job_that_no_runner_has_is_not_known() -> None:
+def test_a_job_without_a_runner_is_not_cached() -> None:
     cache = JobCache(VirtualClock())
     cache.note(ASSIGNED)
     cache.note(replace(ASSIGNED, state=JobState.SUCCESS))
     assert cache.get(ASSIGNED.id) is None
 
 
-def test_that_its_pipeline_runs_is_known_of_one_hand_out() -> None:
+def test_the_running_pipeline_is_cached_per_hand_out() -> None:
     cache = JobCache(VirtualClock())
     cache.note(ASSIGNED)
     assert not cache.is_in_running(ASSIGNED)
     cache.note(ASSIGNED, in_running=True)
     cache.note(replace(ASSIGNED, state=JobState.RUNNING))
     assert cache.is_in_running(ASSIGNED)
-    again = replace(ASSIGNED, epoch=2)
-    assert not cache.is_in_running(again)
-    cache.note(again)
-    assert not cache.is_in_running(again)
+    handed_out_again = replace(ASSIGNED, epoch=2)
+    assert not cache.is_in_running(handed_out_again)
+    cache.note(handed_out_again)
+    assert not cache.is_in_running(handed_out_again)
 
 
-def test_a_pipeline_that_is_seen_to_run_does_so_for_jobs_that_runners_had_before() -> None:
+def test_a_running_pipeline_is_noted_for_jobs_assigned_before() -> None:
     cache = JobCache(VirtualClock())
     later = replace(ASSIGNED, id=JobId(ASSIGNED.id + 1))
     cache.note(ASSIGNED)
@@ -48,12 +50,12 @@ def test_a_pipeline_that_is_seen_to_run_does_so_for_jobs_that_runners_had_before
     assert cache.is_in_running(ASSIGNED)
     cache.note(replace(ASSIGNED, state=JobState.RUNNING))
     assert cache.is_in_running(ASSIGNED)
-    assert not cache.is_in_running(later), "the pipeline may have been over before it was handed out"
+    assert not cache.is_in_running(later), "the pipeline may have ended before this hand-out"
     cache.note(replace(ASSIGNED, epoch=2))
     assert not cache.is_in_running(replace(ASSIGNED, epoch=2))
 
 
-def test_what_others_changed_is_forgotten() -> None:
+def test_jobs_changed_by_other_processes_are_forgotten() -> None:
     cache = JobCache(VirtualClock())
     jobs = [replace(ASSIGNED, id=JobId(number)) for number in range(1, 4)]
     for job in jobs:
@@ -64,7 +66,7 @@ def test_what_others_changed_is_forgotten() -> None:
     assert [cache.get(job.id) for job in jobs] == [None, None, None]
 
 
-def test_so_many_are_known_at_most() -> None:
+def test_the_number_of_entries_is_limited() -> None:
     cache = JobCache(VirtualClock())
     for number in range(1, job_cache.MAX_ENTRIES + 2):
         cache.note(replace(ASSIGNED, id=JobId(number)))

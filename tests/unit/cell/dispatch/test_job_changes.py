@@ -1,3 +1,5 @@
+"""Job changes and what follows from them: resource groups, and a state machine over several pipelines."""
+
 import asyncio
 from collections import Counter
 from typing import Any
@@ -25,7 +27,7 @@ class TestResourceGroups:
             await cell.run_next()
         assert [(await cell.statuses(family))["pipeline"] for family in families] == ["success"] * 3
 
-    async def test_a_waiting_pipeline_says_so(self, cell: MemoryCell) -> None:
+    async def test_a_pipeline_that_waits_for_a_resource_has_that_status(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("deploy", resource_group="prod"))
         family = await cell.push(a_spec("build"), a_spec("deploy", stage_index=2, resource_group="prod"))
         job, token = await cell.take()
@@ -39,7 +41,7 @@ class TestResourceGroups:
         await cell.put(token, "failed", reason="script_failure")
         assert (await cell.statuses(family))["deploy"] == "pending"
 
-    async def test_of_another_project_or_name_are_others(self, cell: MemoryCell) -> None:
+    async def test_groups_of_another_name_or_project_are_independent(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("deploy", resource_group="prod"))
         other = await cell.push(a_spec("deploy", resource_group="test"))
         assert (await cell.statuses(other))["deploy"] == "pending"
@@ -47,7 +49,7 @@ class TestResourceGroups:
         elsewhere = await cell.push(a_spec("deploy", resource_group="prod"))
         assert (await cell.statuses(elsewhere))["deploy"] == "pending"
 
-    async def test_a_lease_that_ends_keeps_the_group(self, cell: MemoryCell) -> None:
+    async def test_an_expired_lease_keeps_the_group(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("deploy", resource_group="prod"))
         second = await cell.push(a_spec("deploy", resource_group="prod"))
         async with cell.run_timeouts():
@@ -55,7 +57,7 @@ class TestResourceGroups:
             await cell.clock.advance(61)
         assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
 
-    async def test_an_end_counts_even_if_the_group_cannot_be_passed_on(
+    async def test_a_job_ends_even_if_its_group_cannot_be_passed_on(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await cell.push(a_spec("deploy", resource_group="prod"))
@@ -95,13 +97,13 @@ SPECS = st.lists(
 
 
 class Pipelines(RuleBasedStateMachine):
-    """Several pipelines of a project side by side, with people, runners and time at work on them."""
+    """Several pipelines of a project in parallel, changed by users, runners and timeouts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.Runner()
         self.cell: MemoryCell = self.run(MemoryCell.open())
-        self.held: list[tuple[Job, str]] = []
+        self.assigned: list[tuple[Job, str]] = []
 
     def teardown(self) -> None:
         with self.loop:
@@ -115,21 +117,21 @@ class Pipelines(RuleBasedStateMachine):
 
     @rule(specs=SPECS)
     def push(self, specs: list[dict[str, Any]]) -> None:
-        self.run(self.cell.push(*(a_spec(f"job{n}", **given) for n, given in enumerate(specs))))
+        self.run(self.cell.push(*(a_spec(f"job{number}", **options) for number, options in enumerate(specs))))
 
     @precondition(lambda self: bool(self.cell.dispatch.memory.waiting_jobs))
     @rule(acknowledged=st.booleans())
     def hand_out(self, acknowledged: bool) -> None:
-        self.held.append(self.run(self.cell.start() if acknowledged else self.cell.take()))
+        self.assigned.append(self.run(self.cell.start() if acknowledged else self.cell.take()))
 
-    @precondition(lambda self: self.held)
+    @precondition(lambda self: self.assigned)
     @rule(data=st.data(), state=st.sampled_from(["success", "failed"]))
     def end(self, data: st.DataObject, state: str) -> None:
-        self._end(*self.held.pop(data.draw(st.integers(0, len(self.held) - 1))), state)
+        self._end(*self.assigned.pop(data.draw(st.integers(0, len(self.assigned) - 1))), state)
 
     def _end(self, job: Job, token: str, state: str) -> None:
-        now = self.run(self.cell.job(job.id))
-        if now.state in ASSIGNED and now.epoch == job.epoch:
+        current = self.run(self.cell.job(job.id))
+        if current.state in ASSIGNED and current.epoch == job.epoch:
             self.run(self.cell.put(token, state, reason="script_failure"))
 
     @precondition(lambda self: self.jobs())
@@ -145,8 +147,8 @@ class Pipelines(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs(JobState.SUCCESS, JobState.FAILED, JobState.CANCELED))
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        over = self.jobs(JobState.SUCCESS, JobState.FAILED, JobState.CANCELED)
-        self.run(self.cell.dispatch.user_commands.retry_job(data.draw(st.sampled_from(over)).id))
+        finished = self.jobs(JobState.SUCCESS, JobState.FAILED, JobState.CANCELED)
+        self.run(self.cell.dispatch.user_commands.retry_job(data.draw(st.sampled_from(finished)).id))
 
     @precondition(lambda self: self.jobs())
     @rule(data=st.data())
@@ -156,8 +158,8 @@ class Pipelines(RuleBasedStateMachine):
     @precondition(lambda self: self.jobs(JobState.MANUAL, JobState.SCHEDULED))
     @rule(data=st.data())
     def play(self, data: st.DataObject) -> None:
-        found = data.draw(st.sampled_from(self.jobs(JobState.MANUAL, JobState.SCHEDULED)))
-        self.run(self.cell.dispatch.user_commands.play_job(found.id))
+        job = data.draw(st.sampled_from(self.jobs(JobState.MANUAL, JobState.SCHEDULED)))
+        self.run(self.cell.dispatch.user_commands.play_job(job.id))
 
     @rule(seconds=st.sampled_from([10, 31]))
     def pass_time(self, seconds: int) -> None:
@@ -168,13 +170,13 @@ class Pipelines(RuleBasedStateMachine):
         self.run(watch())
 
     @invariant()
-    def a_group_has_one_job_at_most_and_nobody_waits_for_a_free_one(self) -> None:
+    def a_group_has_one_job_at_most_and_no_job_waits_for_a_free_group(self) -> None:
         occupied = Counter(job.resource_group for job in self.jobs(*OCCUPYING) if job.resource_group)
         assert all(count == 1 for count in occupied.values())
         assert {job.resource_group for job in self.jobs(JobState.WAITING_FOR_RESOURCE)} <= occupied.keys()
 
     @invariant()
-    def a_pipeline_is_over_when_none_of_its_jobs_is_under_way(self) -> None:
+    def a_pipeline_is_over_when_no_job_is_active(self) -> None:
         for job in self.jobs():
             pipeline = self.run(self.cell.store.pipelines.load_pipeline(job.pipeline_id))
             assert (pipeline.finished_at is not None) == (pipeline.status in OVER)
@@ -182,19 +184,19 @@ class Pipelines(RuleBasedStateMachine):
                 assert job.state in FINAL or (job.state is JobState.MANUAL and job.allow_failure)
 
     def finish_everything(self) -> None:
-        """Runners and time alone bring every pipeline to an end, or to where it waits for a person."""
+        """Without user commands every pipeline ends, or waits for a manual job."""
         for _ in range(500):
-            if self.held:
-                self._end(*self.held.pop(), "success")
+            if self.assigned:
+                self._end(*self.assigned.pop(), "success")
             elif len(self.cell.dispatch.memory.waiting_jobs):
-                self.held.append(self.run(self.cell.start()))
+                self.assigned.append(self.run(self.cell.start()))
             elif self.jobs(JobState.SCHEDULED):
                 self.pass_time(31)
             else:
                 break
-        left = {job.state for job in self.jobs()} - FINAL
-        assert left <= {JobState.MANUAL, JobState.CREATED}
-        assert JobState.CREATED not in left or JobState.MANUAL in left
+        open_states = {job.state for job in self.jobs()} - FINAL
+        assert open_states <= {JobState.MANUAL, JobState.CREATED}
+        assert JobState.CREATED not in open_states or JobState.MANUAL in open_states
 
 
 Pipelines.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -1,3 +1,5 @@
+"""Inputs of a payload: archives, project variables, the job's spec, and the signing key."""
+
 import pytest
 
 from remuda.cell.dispatch.handout import Assignment, NoJob
@@ -9,11 +11,11 @@ from remuda.testing.builders import a_spec, an_artifact
 from remuda.testing.memory_cell import MemoryCell
 
 
-async def test_a_job_gets_the_archives_of_the_newest_tries(cell: MemoryCell) -> None:
-    makes = Artifacts(paths=("dist/",))
+async def test_a_job_gets_the_archives_of_the_newest_attempts(cell: MemoryCell) -> None:
+    artifacts = Artifacts(paths=("dist/",))
     await cell.push(
-        a_spec("maker", artifacts=makes, retry_max=1),
-        a_spec("empty-handed", artifacts=makes),
+        a_spec("maker", artifacts=artifacts, retry_max=1),
+        a_spec("empty-handed", artifacts=artifacts),
         a_spec("taker", stage="deploy", stage_index=2),
     )
     first, token = await cell.start()
@@ -29,12 +31,12 @@ async def test_a_job_gets_the_archives_of_the_newest_tries(cell: MemoryCell) -> 
     handout = await cell.poll()
     assert isinstance(handout, Assignment)
     assert handout.payload.dependencies is not None
-    assert [(each.id, each.name, each.token) for each in handout.payload.dependencies] == [
+    assert [(dependency.id, dependency.name, dependency.token) for dependency in handout.payload.dependencies] == [
         (newest, "maker", handout.payload.token)
     ]
 
 
-async def test_a_job_gets_its_projects_variables(cell: MemoryCell) -> None:
+async def test_a_job_gets_the_variables_of_its_project(cell: MemoryCell) -> None:
     await cell.store.projects.put_variable(
         ProjectVariable(project_id=cell.project.id, key="WHO", value="me"), replace=False
     )
@@ -45,20 +47,20 @@ async def test_a_job_gets_its_projects_variables(cell: MemoryCell) -> None:
     assert handout.payload.git_info.repo_url.endswith("@ci.example:8443/root/acme/shop.git")
 
 
-async def test_a_job_that_lost_its_spec_fails(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_job_without_a_stored_spec_fails(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
     family = await cell.push(a_spec())
 
-    async def none(_: JobId) -> None:
+    async def find_nothing(_: JobId) -> None:
         return None
 
-    monkeypatch.setattr(cell.store.jobs, "load_spec", none)
+    monkeypatch.setattr(cell.store.jobs, "load_spec", find_nothing)
     assert isinstance(await cell.poll(), NoJob)
     job = await cell.job(family.jobs[0].id)
     assert (job.state, job.failure_reason) == (JobState.FAILED, "data_integrity_failure")
     assert "lacks its spec" in (job.failure_message or "")
 
 
-async def test_the_first_start_makes_a_key_and_later_ones_use_it(cell: MemoryCell) -> None:
+async def test_the_first_start_creates_a_key_and_later_ones_use_it(cell: MemoryCell) -> None:
     await cell.push(a_spec())
     await cell.take()
     before = dict(await cell.store.settings.load_signing_keys())

@@ -1,4 +1,4 @@
-"""A job's payload for people, and the policies that go out with it."""
+"""The payload that users see, with secrets masked, and the step policies that are sent with a job."""
 
 import msgspec
 import pytest
@@ -15,7 +15,7 @@ from remuda.testing.memory_cell import MemoryCell
 URL = "https://ci.example"
 
 
-async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
+async def test_the_view_equals_the_payload_with_secrets_masked(cell: MemoryCell) -> None:
     masked = ProjectVariable(project_id=cell.project.id, key="PASSWORD", value="hunter2-hunter2", masked=True)
     await cell.store.projects.put_variable(masked, replace=False)
     family = await cell.push(a_spec(script=("make",), id_tokens={"ID": {"aud": "x"}}))
@@ -31,18 +31,18 @@ async def test_as_a_runner_gets_it_but_for_secrets(cell: MemoryCell) -> None:
     values = {variable["key"]: variable["value"] for variable in view["variables"]}
     assert values["PASSWORD"] == values["ID"] == values["CI_JOB_TOKEN"] == "[MASKED]"
     assert values["CI_JOB_NAME"] == "build"
-    sent = msgspec.to_builtins(handout.payload)
-    assert {variable["key"] for variable in sent["variables"]} == set(values)
-    assert (await cell.job(job.id)) == job, "to look changes nothing"
+    payload = msgspec.to_builtins(handout.payload)
+    assert {variable["key"] for variable in payload["variables"]} == set(values)
+    assert (await cell.job(job.id)) == job, "building the view does not change the job"
 
 
-async def test_a_trigger_job_has_none(cell: MemoryCell) -> None:
+async def test_a_trigger_job_has_no_payload(cell: MemoryCell) -> None:
     family = await cell.push_file("go:\n  trigger: acme/lib\n")
     with pytest.raises(InvalidError, match="no payload"):
         await build_payload_view(cell.store, family.jobs[0], public_url=URL, now=NOW)
 
 
-async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
+async def test_policies_are_sent_with_the_job(cell: MemoryCell) -> None:
     await cell.push(a_spec("one"), a_spec("two"))
     handout = await cell.poll()
     assert isinstance(handout, Assignment)
@@ -62,7 +62,7 @@ async def test_policies_go_out_with_the_job(cell: MemoryCell) -> None:
     }
 
 
-async def test_secrets_are_those_that_are_masked(cell: MemoryCell) -> None:
+async def test_secrets_are_the_masked_variables(cell: MemoryCell) -> None:
     for key, value, masked in (("A", "alpha-alpha", True), ("B", "bravo-bravo", False)):
         variable = ProjectVariable(project_id=cell.project.id, key=key, value=value, masked=masked)
         await cell.store.projects.put_variable(variable, replace=False)

@@ -1,3 +1,5 @@
+"""Calls of runners for their jobs: tokens, starts, updates, traces and step results."""
+
 import asyncio
 from collections.abc import Callable
 
@@ -15,16 +17,16 @@ from remuda.wire.job_token import new_key
 
 
 class TestTokens:
-    async def test_a_token_opens_its_own_job_only(self, cell: MemoryCell) -> None:
+    async def test_a_token_is_valid_for_its_own_job_only(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
         first, token = await cell.take()
-        two, _ = await cell.take()
+        second, _ = await cell.take()
         assert (await cell.dispatch.runner_calls.authenticate(token, first.id)).id == first.id
         with pytest.raises(ForbiddenError):
-            await cell.dispatch.runner_calls.authenticate(token, two.id)
+            await cell.dispatch.runner_calls.authenticate(token, second.id)
 
     @pytest.mark.parametrize("token", ["", "glcbt-", "glcbt-a.b.c", "glrt-x", "🐎" * 2000])
-    async def test_nonsense_is_refused(self, cell: MemoryCell, token: str) -> None:
+    async def test_a_malformed_token_is_refused(self, cell: MemoryCell, token: str) -> None:
         assert await cell.refusal(token) is None
 
     async def test_a_token_of_another_cells_key_is_refused(self, cell: MemoryCell) -> None:
@@ -47,7 +49,7 @@ class TestTokens:
         await cell.dispatch.runner_calls.authenticate(token)
         await cell.clock.advance(2)
         assert await cell.refusal(token) is None
-        assert (await cell.job(job.id)).state is JobState.RUNNING, "only its runner, with state or log, speaks for it"
+        assert (await cell.job(job.id)).state is JobState.RUNNING, "only a call with state or log ends the job"
         for _ in range(2):
             with pytest.raises(ForbiddenError) as refused:
                 await cell.dispatch.runner_calls.authenticate(token, job.id, ended=True)
@@ -57,35 +59,35 @@ class TestTokens:
 
 
 class TestStarts:
-    async def test_jobs_of_a_new_pipeline_that_start_at_once_begin_it_once(
+    async def test_jobs_that_start_together_change_their_pipeline_once(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pipeline = (await cell.push(*map(a_spec, "abcd"))).pipeline
         tokens = [(await cell.take())[1] for _ in range(4)]
-        decided = 0
+        changes = 0
         change = cell.store.pipelines.change_family
 
-        async def slowly(pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-            nonlocal decided
-            decided += 1
+        async def change_slowly(pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+            nonlocal changes
+            changes += 1
             await asyncio.sleep(0)
-            if decided == 1:
+            if changes == 1:
                 raise StoreError("not now")
             return await change(pipeline_id, decide)
 
-        monkeypatch.setattr(cell.store.pipelines, "change_family", slowly)
+        monkeypatch.setattr(cell.store.pipelines, "change_family", change_slowly)
         async with asyncio.TaskGroup() as group:
-            first = group.create_task(_refused(cell, tokens[0]))
+            first = group.create_task(_start_with_store_error(cell, tokens[0]))
             others = [group.create_task(cell.put(token, "running")) for token in tokens[1:]]
-        assert first.result(), "who fails does so for itself"
+        assert first.result(), "the error of one start does not fail the others"
         assert [other.result() for other in others] == [(200, "running")] * 3
-        assert decided == 2
+        assert changes == 2
         stored_pipeline = await cell.store.pipelines.load_pipeline(pipeline.id)
         assert stored_pipeline is not None
         assert stored_pipeline.status == "running"
 
 
-async def _refused(cell: MemoryCell, token: str) -> bool:
+async def _start_with_store_error(cell: MemoryCell, token: str) -> bool:
     with pytest.raises(StoreError):
         await cell.put(token, "running")
     return True
@@ -100,12 +102,12 @@ class TestUpdates:
         assert await cell.put(token, "failed") == (403, "success")
         assert await cell.put(token, "running") == (403, "success")
 
-    async def test_two_equal_final_states_at_once_are_one(self, cell: MemoryCell) -> None:
+    async def test_two_concurrent_equal_final_states_count_once(self, cell: MemoryCell) -> None:
         await cell.push(a_spec(retry_max=2))
         _, token = await cell.start()
         async with asyncio.TaskGroup() as group:
-            both = [group.create_task(cell.put(token, "failed", reason="script_failure")) for _ in range(2)]
-        assert [put.result() for put in both] == [(200, "failed")] * 2
+            puts = [group.create_task(cell.put(token, "failed", reason="script_failure")) for _ in range(2)]
+        assert [put.result() for put in puts] == [(200, "failed")] * 2
         assert len(cell.dispatch.memory.waiting_jobs) == 1
 
     async def test_a_final_state_without_acknowledgement_counts(self, cell: MemoryCell) -> None:
@@ -122,13 +124,13 @@ class TestUpdates:
         _, token = await cell.start()
         assert await cell.put(token, state) == (400, "running")
 
-    async def test_an_unknown_reason_is_an_unknown_failure(self, cell: MemoryCell) -> None:
+    async def test_an_unknown_reason_is_stored_as_unknown_failure(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.put(token, "failed", reason="gremlins")
         assert (await cell.job(job.id)).failure_reason == "unknown_failure"
 
-    async def test_an_end_waits_for_the_rest_of_the_trace_but_not_for_ever(self, cell: MemoryCell) -> None:
+    async def test_an_end_waits_for_the_rest_of_the_trace_for_a_limited_time(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
         job, token = await cell.start()
         await cell.dispatch.runner_calls.append_trace(job, 0, b"four")
@@ -141,7 +143,7 @@ class TestUpdates:
         await cell.clock.advance(300)
         assert await cell.put(token, "success", bytesize=9) == (200, "success")
 
-    async def test_the_wait_for_a_trace_is_one_whichever_process_is_asked(self, cell: MemoryCell) -> None:
+    async def test_the_wait_for_a_trace_is_shared_by_all_processes(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"))
         _, token = await cell.start()
         assert await cell.put(token, "success", bytesize=9) == (202, "running")
@@ -149,18 +151,18 @@ class TestUpdates:
         other = await cell.reopen()
         assert await other.put(token, "success", bytesize=9) == (200, "success")
 
-    async def test_a_log_goes_on_when_the_end_was_not_stored(
+    async def test_a_log_can_be_appended_after_a_store_error_at_the_end(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.dispatch.runner_calls.append_trace(job, 0, b"four")
 
-        async def full(*_: object) -> None:
+        async def fail(*_: object) -> None:
             raise StoreError("the disk is full")
 
         with monkeypatch.context() as patched:
-            patched.setattr(cell.store.pipelines, "change_family", full)
+            patched.setattr(cell.store.pipelines, "change_family", fail)
             with pytest.raises(StoreError):
                 await cell.put(token, "success")
         assert not (await cell.dispatch.runner_calls.append_trace(job, 2, b"other")).taken
@@ -170,7 +172,7 @@ class TestUpdates:
         with pytest.raises(ForbiddenError):
             await cell.dispatch.runner_calls.append_trace(job, 9, b"too late")
 
-    async def test_the_end_has_the_traces_size_and_checksum(self, cell: MemoryCell) -> None:
+    async def test_the_end_stores_size_and_checksum_of_the_trace(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
@@ -190,25 +192,25 @@ class TestUpdates:
 
 
 class TestTracesAndResults:
-    async def test_bytes_that_follow_are_taken_others_not(self, cell: MemoryCell) -> None:
+    async def test_appends_must_continue_the_trace(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, _ = await cell.start()
         appends = [(0, b"hello"), (0, b"hello"), (3, b"lo world"), (20, b"gap"), (0, b"other")]
-        answers = [await cell.dispatch.runner_calls.append_trace(job, *append) for append in appends]
-        assert [(each.taken, each.size) for each in answers] == [
+        results = [await cell.dispatch.runner_calls.append_trace(job, *append) for append in appends]
+        assert [(result.taken, result.size) for result in results] == [
             (True, 5), (True, 5), (True, 11), (False, 11), (False, 11),
         ]  # fmt: skip
 
-    async def test_a_job_that_is_over_takes_only_what_it_has(self, cell: MemoryCell) -> None:
+    async def test_a_finished_job_accepts_only_bytes_that_it_has(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
         await cell.put(token, "success")
-        over = await cell.dispatch.runner_calls.authenticate(token, ended=True)
-        assert (await cell.dispatch.runner_calls.append_trace(over, 0, b"hello")).taken
+        finished_job = await cell.dispatch.runner_calls.authenticate(token, ended=True)
+        assert (await cell.dispatch.runner_calls.append_trace(finished_job, 0, b"hello")).taken
         for start, data in ((5, b" more"), (0, b"other")):
             with pytest.raises(ForbiddenError) as refusal:
-                await cell.dispatch.runner_calls.append_trace(over, start, data)
+                await cell.dispatch.runner_calls.append_trace(finished_job, start, data)
             assert refusal.value.job_status == "success"
 
     async def test_a_trace_beyond_the_limit_fails_the_job(self, cell: MemoryCell) -> None:
@@ -226,13 +228,13 @@ class TestTracesAndResults:
         await cell.push(a_spec())
         job, token = await cell.take()
 
-        def result(seq: int) -> StepResult:
+        def a_result(seq: int) -> StepResult:
             return StepResult(job_id=job.id, seq=seq, body=Raw(b"{}"))
 
-        assert await cell.dispatch.runner_calls.add_results(job, [result(1), result(2)]) == 3
+        assert await cell.dispatch.runner_calls.add_results(job, [a_result(1), a_result(2)]) == 3
         assert await cell.status(job.id) == "running"
-        assert await cell.dispatch.runner_calls.add_results(job, [result(2), result(3), result(5)]) == 4
+        assert await cell.dispatch.runner_calls.add_results(job, [a_result(2), a_result(3), a_result(5)]) == 4
         await cell.put(token, "success")
         job = await cell.dispatch.runner_calls.authenticate(token, ended=True)
         with pytest.raises(ForbiddenError):
-            await cell.dispatch.runner_calls.add_results(job, [result(4)])
+            await cell.dispatch.runner_calls.add_results(job, [a_result(4)])

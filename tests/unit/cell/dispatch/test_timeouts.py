@@ -1,3 +1,5 @@
+"""Timeouts in virtual time: leases, silent jobs, delayed jobs, restarts, and store failures."""
+
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
@@ -15,7 +17,7 @@ from remuda.testing.memory_cell import MemoryCell
 
 
 class TestLeases:
-    async def test_a_runner_that_never_speaks_loses_its_job(self, cell: MemoryCell) -> None:
+    async def test_a_runner_that_never_calls_loses_its_job(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         async with cell.run_timeouts():
             first, old_token = await cell.take()
@@ -27,18 +29,18 @@ class TestLeases:
         assert await cell.refusal(old_token) is None
         assert await cell.put(new_token, "success") == (200, "success")
 
-    async def test_an_odd_job_ends_neither_the_sweep_nor_the_cell(
+    async def test_an_error_with_one_job_does_not_stop_the_sweep(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         odd, _ = await cell.push(a_spec("odd")), await cell.push(a_spec("plain"))
         change_family = cell.store.pipelines.change_family
 
-        async def change(pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
+        async def fail_for_odd(pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
             if pipeline_id == odd.pipeline.id:
                 raise RuntimeError("odd")
             return await change_family(pipeline_id, decide)
 
-        monkeypatch.setattr(cell.store.pipelines, "change_family", change)
+        monkeypatch.setattr(cell.store.pipelines, "change_family", fail_for_odd)
         async with cell.run_timeouts():
             await cell.take()
             await cell.take()
@@ -67,7 +69,7 @@ class TestLeases:
             assert isinstance(await cell.poll(), NoJob)
             assert await cell.put(token, "success") == (200, "success")
 
-    async def test_a_client_that_vanished_releases_its_job_at_once(self, cell: MemoryCell) -> None:
+    async def test_a_disconnected_client_releases_its_job_at_once(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.take()
         await cell.dispatch.changes.release(job)
@@ -97,7 +99,7 @@ class TestLeases:
         assert await cell.refusal(token) == "failed"
         assert (await cell.statuses(family))["pipeline"] == "failed"
 
-    async def test_a_restart_forgives_silence_that_was_the_cells_own(self, cell: MemoryCell) -> None:
+    async def test_downtime_of_the_cell_does_not_count_as_silence(self, cell: MemoryCell) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
         running, _ = await cell.start()
         leased, _ = await cell.take()
@@ -113,19 +115,19 @@ class TestLeases:
             assert await cell.status(running.id) == "failed"
 
     @pytest.mark.parametrize("seconds", [90, 7200])
-    async def test_a_store_that_was_away_costs_nobody_a_job(
+    async def test_downtime_of_the_store_does_not_count_as_silence(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch, seconds: float
     ) -> None:
-        async def away(*_: object) -> None:
-            raise StoreError("away")
+        async def fail(*_: object) -> None:
+            raise StoreError("unavailable")
 
         await cell.push(a_spec("one"), a_spec("two"))
         async with cell.run_timeouts():
             running, _ = await cell.start()
             leased, _ = await cell.take()
             with monkeypatch.context() as patched:
-                patched.setattr(cell.store.jobs, "list_jobs_in", away)
-                patched.setattr(cell.store, "check_writable", away)
+                patched.setattr(cell.store.jobs, "list_jobs_in", fail)
+                patched.setattr(cell.store, "check_writable", fail)
                 await cell.clock.advance(seconds)
             await cell.clock.advance(55)
             assert await cell.status(leased.id) == "running"
@@ -136,9 +138,7 @@ class TestLeases:
             assert await cell.status(running.id) == "failed"
 
     @pytest.mark.parametrize("seconds", [80, 7200])
-    async def test_a_process_that_was_stopped_takes_nothing_back_at_once(
-        self, cell: MemoryCell, seconds: float
-    ) -> None:
+    async def test_a_suspended_process_does_not_end_leases_at_once(self, cell: MemoryCell, seconds: float) -> None:
         await cell.push(a_spec("one"), a_spec("two"))
         async with cell.run_timeouts():
             running, _ = await cell.start()
@@ -150,7 +150,7 @@ class TestLeases:
             assert await cell.status(leased.id) == "pending"
             assert await cell.status(running.id) == "running"
 
-    async def test_a_restart_finds_what_waits(self, cell: MemoryCell) -> None:
+    async def test_a_restart_finds_waiting_jobs(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         cursor = cell.dispatch.memory.cursor
         await cell.clock.advance(1)
@@ -159,14 +159,14 @@ class TestLeases:
         assert cell.dispatch.memory.cursor != cursor
         assert isinstance(await cell.poll(), Assignment)
 
-    async def test_a_sweep_finds_a_job_that_nobody_announced(self, cell: MemoryCell) -> None:
+    async def test_a_sweep_finds_a_job_that_was_not_announced(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
         cell.dispatch.memory.waiting_jobs.discard(family.jobs[0].id)
         async with cell.run_timeouts():
             await cell.clock.advance(61)
         assert isinstance(await cell.poll(), Assignment)
 
-    async def test_sweeps_outlive_a_store_that_fails(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_sweeps_continue_after_store_errors(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         await cell.push(a_spec())
         job, _ = await cell.take()
 
@@ -184,7 +184,7 @@ class TestLeases:
 class TestDelayed:
     spec = a_spec("later", when="delayed", start_in_seconds=600)
 
-    async def test_a_job_starts_at_its_very_second(self, cell: MemoryCell) -> None:
+    async def test_a_job_starts_exactly_at_its_time(self, cell: MemoryCell) -> None:
         async with cell.run_timeouts():
             await cell.clock.advance(17.5)
             family = await cell.push(self.spec)
@@ -203,7 +203,7 @@ class TestDelayed:
             await cell.clock.advance(1)
             assert (await cell.statuses(family))["soon"] == "pending"
 
-    async def test_a_job_whose_time_came_while_the_cell_was_away(self, cell: MemoryCell) -> None:
+    async def test_a_job_that_became_due_while_the_cell_was_down_starts(self, cell: MemoryCell) -> None:
         await cell.push(self.spec)
         await cell.clock.advance(600 + 3599)
         cell = await cell.reopen()
@@ -221,7 +221,7 @@ class TestDelayed:
             await cell.clock.advance(100)
             assert (await cell.take())[0].name == "other"
 
-    async def test_a_store_that_fails_does_not_lose_it(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_store_error_does_not_lose_the_job(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         async def fail(*_: object) -> None:
             raise StoreError("disk full")
 
@@ -234,12 +234,12 @@ class TestDelayed:
             assert isinstance(await cell.poll(), Assignment)
 
 
-async def test_a_sweep_passes_on_a_group_that_nobody_passed_on(cell: MemoryCell) -> None:
+async def test_a_sweep_passes_on_a_free_resource_group(cell: MemoryCell) -> None:
     first = await cell.push(a_spec("a", resource_group="prod"))
     second = await cell.push(a_spec("b", resource_group="prod"))
     await cell.store.pipelines.change_family(
         first.pipeline.id, lambda family: lifecycle.cancel_all(family, cell.clock.now())
-    )  # as by a process that died right after
+    )  # as a process that dies right after this change
     assert (await cell.statuses(second))["b"] == "waiting_for_resource"
     cell = await cell.reopen()
     async with cell.run_timeouts():
@@ -247,16 +247,16 @@ async def test_a_sweep_passes_on_a_group_that_nobody_passed_on(cell: MemoryCell)
     assert (await cell.statuses(second))["b"] == "pending"
 
 
-class TestMeanwhile:
-    """What happens between the store's answer to a sweep and what the sweep makes of it."""
+class TestConcurrentChanges:
+    """A job changes after a sweep has read the store and before the sweep uses the result."""
 
-    @pytest.mark.parametrize("reads", [ASSIGNED, frozenset({JobState.PENDING})])
+    @pytest.mark.parametrize("states_read", [ASSIGNED, frozenset({JobState.PENDING})])
     async def test_a_job_is_handed_out(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch, reads: frozenset[JobState]
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch, states_read: frozenset[JobState]
     ) -> None:
         family = await cell.push(a_spec("one"), a_spec("two"), a_spec("three"))
         await cell.take()
-        await self.sweep(cell, monkeypatch, reads, cell.take())
+        await self.sweep(cell, monkeypatch, states_read, cell.take())
         explanation = await cell.dispatch.explanations.explain_job((await cell.newest(family, "three")).id)
         assert explanation.queue is not None
         assert (explanation.queue.project_running, explanation.queue.competing) == (2, 1)
@@ -270,17 +270,17 @@ class TestMeanwhile:
         assert explanation.queue.project_running == 0
 
     async def sweep(
-        self, cell: MemoryCell, patch: pytest.MonkeyPatch, reads: frozenset[JobState], then: Awaitable[object]
+        self, cell: MemoryCell, patch: pytest.MonkeyPatch, states_read: frozenset[JobState], change: Awaitable[object]
     ) -> None:
-        read, pending = cell.store.jobs.list_jobs_in, [then]
+        read, pending = cell.store.jobs.list_jobs_in, [change]
 
-        async def reading(states: Collection[JobState]) -> Sequence[Job]:
+        async def read_then_change(states: Collection[JobState]) -> Sequence[Job]:
             jobs = await read(states)
-            if frozenset(states) == reads and pending:
+            if frozenset(states) == states_read and pending:
                 await pending.pop()
             return jobs
 
-        patch.setattr(cell.store.jobs, "list_jobs_in", reading)
+        patch.setattr(cell.store.jobs, "list_jobs_in", read_then_change)
         async with cell.run_timeouts():
             await settle()
         assert not pending

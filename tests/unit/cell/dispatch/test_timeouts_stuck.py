@@ -1,4 +1,4 @@
-"""Jobs that nobody takes, or that nobody ends, in virtual time."""
+"""Timeouts of jobs that no runner takes and of jobs that no runner ends, in virtual time."""
 
 import pytest
 
@@ -12,7 +12,7 @@ HOUR = 3600.0
 
 
 async def keep_in_touch(cell: MemoryCell, hours: int) -> None:
-    """Time passes while the runner's manager is heard of."""
+    """Advance the clock while the runner's manager contacts the cell every hour."""
     for _ in range(hours):
         manager = RunnerManager(runner_id=cell.runner.id, system_id="s_1", contacted_at=cell.clock.now())
         await cell.store.runners.put_manager(manager)
@@ -26,12 +26,12 @@ async def test_a_job_that_no_runner_fits_fails_after_an_hour(cell: MemoryCell) -
         await cell.clock.advance(61)
         job = await cell.newest(family, "odd")
         assert (job.state, job.failure_reason) == (JobState.FAILED, "stuck_pending_no_matching_runners")
-        assert job.failure_message == "no runner that could take it has been there for 1 hour"
+        assert job.failure_message == "no runner that could take it has been available for 1 hour"
         assert (await cell.take())[0].name == "plain"
         assert isinstance(await cell.poll(), NoJob)
 
 
-async def test_a_runner_that_is_away_does_not_count_but_a_busy_one_does(cell: MemoryCell) -> None:
+async def test_an_offline_runner_does_not_count_but_a_busy_one_does(cell: MemoryCell) -> None:
     async with cell.run_timeouts():
         family = await cell.push(a_spec("first", timeout_seconds=36_000), a_spec("second"))
         _, token = await cell.start()
@@ -51,10 +51,10 @@ async def test_a_job_that_is_never_taken_fails_after_a_day(cell: MemoryCell) -> 
         await cell.clock.advance(61)
         assert (await cell.job(family.jobs[0].id)).failure_reason == "stuck_pending_with_matching_runners"
         retried = await cell.newest(family, "unlucky")
-        assert (retried.state, retried.tries) == (JobState.PENDING, 2), "tried again by its rule, with a new day"
+        assert (retried.state, retried.tries) == (JobState.PENDING, 2), "the retry has a new day"
 
 
-async def test_a_cell_that_was_away_gives_runners_time_to_come_back(cell: MemoryCell) -> None:
+async def test_after_downtime_of_the_cell_runners_have_time_to_return(cell: MemoryCell) -> None:
     family = await cell.push(a_spec())
     await cell.clock.advance(48 * HOUR)
     cell = await cell.reopen()
@@ -69,7 +69,9 @@ async def test_a_cell_that_was_away_gives_runners_time_to_come_back(cell: Memory
     ("graceful", "state", "reason"),
     [(False, JobState.FAILED, "server_timeout_running"), (True, JobState.CANCELED, "server_timeout_canceling")],
 )
-async def test_a_job_that_outlives_its_time(cell: MemoryCell, graceful: bool, state: JobState, reason: str) -> None:
+async def test_a_job_that_exceeds_its_timeout_ends(
+    cell: MemoryCell, graceful: bool, state: JobState, reason: str
+) -> None:
     family = await cell.push(a_spec(timeout_seconds=700))
     async with cell.run_timeouts():
         job, token = await cell.start(graceful=graceful)
@@ -85,7 +87,7 @@ async def test_a_job_that_outlives_its_time(cell: MemoryCell, graceful: bool, st
     assert await cell.refusal(token) == state.value
 
 
-async def test_a_canceled_job_of_which_nothing_is_heard(cell: MemoryCell) -> None:
+async def test_a_silent_canceling_job_ends(cell: MemoryCell) -> None:
     family = await cell.push(a_spec())
     async with cell.run_timeouts():
         job, _ = await cell.start(graceful=True)

@@ -1,3 +1,5 @@
+"""Commands of users: cancel, force-cancel, retry, play and unschedule."""
+
 import pytest
 
 from remuda.cell.dispatch.handout import Assignment, NoJob
@@ -8,7 +10,7 @@ from remuda.testing.memory_cell import MemoryCell
 
 
 class TestCancel:
-    async def test_a_runner_that_can_stops_gracefully(self, cell: MemoryCell) -> None:
+    async def test_a_runner_with_graceful_cancel_finishes_its_job(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
         job, token = await cell.start(graceful=True)
         assert (await cell.dispatch.user_commands.cancel_job(job.id)).state is JobState.CANCELING
@@ -20,7 +22,7 @@ class TestCancel:
         assert await cell.put(token, "failed", reason="job_canceled") == (200, "canceled")
         assert await cell.statuses(family) == {"build": "canceled", "pipeline": "canceled"}
 
-    async def test_a_runner_that_cannot_is_cut_off(self, cell: MemoryCell) -> None:
+    async def test_a_runner_without_graceful_cancel_is_refused_at_once(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
@@ -48,19 +50,19 @@ class TestCancel:
             await cell.dispatch.user_commands.cancel_job(job.id)
             for _ in range(10):
                 await cell.clock.advance(30)
-                assert await cell.put(token, "running") == (200, "canceling"), "a long after_script is no silence"
+                assert await cell.put(token, "running") == (200, "canceling"), "a running after_script is not silence"
             await cell.clock.advance(200)
         finished_job = await cell.job(job.id)
         assert (finished_job.state, finished_job.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
 
-    async def test_a_whole_pipeline(self, cell: MemoryCell) -> None:
+    async def test_cancel_of_a_pipeline(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("a"), a_spec("b"), a_spec("c", stage="deploy", stage_index=2, when="always"))
         await cell.start()
         assert (await cell.dispatch.changes.cancel_pipeline(family.pipeline.id)).status == "canceled"
         assert set((await cell.statuses(family)).values()) == {"canceled"}
 
-    async def test_what_does_not_exist(self, cell: MemoryCell) -> None:
-        for call in (
+    async def test_missing_jobs_and_pipelines_are_not_found(self, cell: MemoryCell) -> None:
+        for command in (
             cell.dispatch.user_commands.cancel_job,
             cell.dispatch.user_commands.retry_job,
             cell.dispatch.user_commands.play_job,
@@ -69,13 +71,13 @@ class TestCancel:
             cell.dispatch.user_commands.retry_pipeline,
         ):
             with pytest.raises(NotFoundError):
-                await call(99)
+                await command(99)
 
 
-class TestCancelOfWhatWasHandedOut:
-    """To a manager without two-phase commit: what it got it runs, whether it has said so or not."""
+class TestCancelWithoutTwoPhaseCommit:
+    """A manager without two-phase commit runs every job that it gets, even before its first call for the job."""
 
-    async def test_the_start_is_the_hand_out(self, cell: MemoryCell) -> None:
+    async def test_a_job_starts_with_its_hand_out(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
         await cell.clock.advance(5)
         job, token = await cell.take(two_phase=False)
@@ -89,7 +91,7 @@ class TestCancelOfWhatWasHandedOut:
         assert await cell.put(token, "success") == (200, "success")
         assert (await cell.job(job.id)).started_at == handed_out_at
 
-    async def test_a_cancel_before_the_first_word_keeps_the_log(self, cell: MemoryCell) -> None:
+    async def test_a_cancel_before_the_first_call_keeps_the_log(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
         job, token = await cell.take(graceful=True, two_phase=False)
         await cell.clock.advance(1)
@@ -108,9 +110,7 @@ class TestCancelOfWhatWasHandedOut:
         )
         assert await cell.statuses(family) == {"build": "canceled", "pipeline": "canceled"}
 
-    async def test_a_manager_that_cannot_stop_gracefully_is_cut_off_and_the_job_had_started(
-        self, cell: MemoryCell
-    ) -> None:
+    async def test_a_job_that_cannot_stop_gracefully_counts_as_started(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.take(two_phase=False)
         await cell.clock.advance(1)
@@ -118,8 +118,8 @@ class TestCancelOfWhatWasHandedOut:
         assert (canceled.state, canceled.started_at) == (JobState.CANCELED, job.leased_at)
         assert await cell.refusal(token) == "canceled"
 
-    async def test_a_manager_that_died_before_its_first_word_loses_the_job_as_before(self, cell: MemoryCell) -> None:
-        """Nothing that it did can have been seen by anybody, so the job is handed out anew, once its lease is over."""
+    async def test_a_manager_that_dies_before_its_first_call_loses_the_job(self, cell: MemoryCell) -> None:
+        """The manager has reported no effect of the job, so the job is handed out again after its lease."""
         await cell.push(a_spec())
         async with cell.run_timeouts():
             job, token = await cell.take(graceful=True, two_phase=False)
@@ -129,9 +129,9 @@ class TestCancelOfWhatWasHandedOut:
             assert await cell.refusal(token) == "pending"
             second, _ = await cell.take(two_phase=False)
             assert (second.id, second.epoch) == (job.id, 2)
-            assert await cell.refusal(token) is None, "it is of an earlier hand-out"
+            assert await cell.refusal(token) is None, "the token belongs to an earlier hand-out"
 
-    async def test_a_canceled_job_of_such_a_manager_ends_with_its_lease(self, cell: MemoryCell) -> None:
+    async def test_a_canceled_job_without_calls_ends_with_its_lease(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         async with cell.run_timeouts():
             job, token = await cell.take(graceful=True, two_phase=False)
@@ -141,14 +141,14 @@ class TestCancelOfWhatWasHandedOut:
         assert (finished_job.state, finished_job.failure_reason) == (JobState.CANCELED, "no_updates_canceling")
         assert await cell.refusal(token) == "canceled"
 
-    async def test_a_job_that_was_canceled_while_its_caller_hung_up_is_over_at_once(self, cell: MemoryCell) -> None:
+    async def test_a_canceled_job_whose_client_disconnected_ends_at_once(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, _ = await cell.take(graceful=True, two_phase=False)
         await cell.dispatch.user_commands.cancel_job(job.id)
         await cell.dispatch.changes.release(job)
         assert await cell.status(job.id) == "canceled"
 
-    async def test_a_word_of_the_runner_is_worth_more_than_the_release(self, cell: MemoryCell) -> None:
+    async def test_a_call_of_the_runner_overrides_the_release(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.take(graceful=True, two_phase=False)
         await cell.dispatch.user_commands.cancel_job(job.id)
@@ -158,7 +158,7 @@ class TestCancelOfWhatWasHandedOut:
 
 
 class TestForce:
-    async def test_what_is_being_canceled_is_over_at_once(self, cell: MemoryCell) -> None:
+    async def test_a_canceling_job_ends_at_once(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec())
         job, token = await cell.start(graceful=True)
         assert (await cell.dispatch.user_commands.cancel_job(job.id)).state is JobState.CANCELING
@@ -167,20 +167,20 @@ class TestForce:
         assert await cell.refusal(token) == "canceled"
         assert await cell.statuses(family) == {"build": "canceled", "pipeline": "canceled"}
 
-    async def test_what_runs_and_what_waits(self, cell: MemoryCell) -> None:
+    async def test_running_and_waiting_jobs_end_at_once(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("runs"), a_spec("waits"))
         await cell.start(graceful=True)
         for job in family.jobs:
             await cell.dispatch.user_commands.cancel_job(job.id, force=True)
         assert set((await cell.statuses(family)).values()) == {"canceled"}
 
-    async def test_what_is_over_stays_as_it_is(self, cell: MemoryCell) -> None:
+    async def test_a_finished_job_does_not_change(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.put(token, "success")
         assert (await cell.dispatch.user_commands.cancel_job(job.id, force=True)).state is JobState.SUCCESS
 
-    async def test_a_trigger_job_waits_for_its_pipeline_all_the_same(self, cell: MemoryCell) -> None:
+    async def test_a_trigger_job_still_waits_for_its_pipeline(self, cell: MemoryCell) -> None:
         cell.files[cell.project.path] = {"child.yml": "inner: {script: [sleep 1]}\n"}
         family = await cell.push_file("go: {trigger: {include: child.yml, strategy: depend}}\n")
         async with cell.run_timeouts():
@@ -190,7 +190,7 @@ class TestForce:
 
 
 class TestRetry:
-    async def test_a_job_is_tried_again_by_its_rules(self, cell: MemoryCell) -> None:
+    async def test_a_failed_job_is_retried_by_its_rules(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("flaky", retry_max=1), a_spec("next", stage="deploy", stage_index=2))
         first, token = await cell.start()
         assert await cell.put(token, "failed", reason="script_failure") == (200, "failed")
@@ -202,7 +202,7 @@ class TestRetry:
         await cell.put(token, "failed", reason="script_failure")
         assert await cell.statuses(family) == {"flaky": "failed", "next": "skipped", "pipeline": "failed"}
 
-    async def test_rules_may_name_reasons(self, cell: MemoryCell) -> None:
+    async def test_retry_rules_can_name_failure_reasons(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("flaky", retry_max=2, retry_when=("runner_system_failure",)))
         _, token = await cell.start()
         await cell.put(token, "failed", reason="runner_system_failure")
@@ -210,12 +210,12 @@ class TestRetry:
         await cell.put(token, "failed", reason="script_failure")
         assert (await cell.statuses(family))["pipeline"] == "failed"
 
-    async def test_by_hand_what_was_skipped_waits_again(self, cell: MemoryCell) -> None:
+    async def test_a_manual_retry_makes_skipped_jobs_wait_again(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("flaky"), a_spec("next", stage="deploy", stage_index=2))
         first, token = await cell.start()
         await cell.put(token, "failed", reason="script_failure")
-        fresh = await cell.dispatch.user_commands.retry_job(first.id)
-        assert (fresh.state, fresh.tries) == (JobState.PENDING, 1)
+        retry = await cell.dispatch.user_commands.retry_job(first.id)
+        assert (retry.state, retry.tries) == (JobState.PENDING, 1)
         assert await cell.statuses(family) == {"flaky": "pending", "next": "created", "pipeline": "pending"}
         for name in ("flaky", "next"):
             job, token = await cell.start()
@@ -244,7 +244,7 @@ class TestRetry:
         with pytest.raises(InvalidError, match="was retried"):
             await cell.dispatch.user_commands.retry_job(job.id)
 
-    async def test_a_whole_pipeline_in_its_order(self, cell: MemoryCell) -> None:
+    async def test_retry_of_a_pipeline_keeps_its_order(self, cell: MemoryCell) -> None:
         family = await cell.push(a_spec("a"), a_spec("b"), a_spec("c", stage="deploy", stage_index=2))
         _, token = await cell.start()
         await cell.put(token, "success")
@@ -265,13 +265,13 @@ async def test_a_manual_job_starts_when_played(cell: MemoryCell) -> None:
     assert isinstance(await cell.poll(), Assignment)
 
 
-async def test_what_a_person_gives_with_a_manual_job_is_kept(cell: MemoryCell) -> None:
+async def test_variables_of_a_played_job_are_stored(cell: MemoryCell) -> None:
     family = await cell.push(a_spec("gate", when="manual"))
     played = await cell.dispatch.user_commands.play_job(family.jobs[0].id, {"TARGET": "prod"})
     assert played.play_variables == {"TARGET": "prod"}
 
 
-async def test_a_delayed_job_may_wait_for_a_person_or_start_at_once(cell: MemoryCell) -> None:
+async def test_a_delayed_job_can_be_unscheduled_or_played(cell: MemoryCell) -> None:
     spec = a_spec("later", when="delayed", start_in_seconds=600)
     first, second = await cell.push(spec), await cell.push(spec)
     assert (await cell.dispatch.user_commands.unschedule_job(first.jobs[0].id)).state is JobState.MANUAL

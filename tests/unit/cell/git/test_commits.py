@@ -1,4 +1,4 @@
-"""File actions against a tree held in memory, and the stream that git is given."""
+"""File actions applied to a tree in memory, and the input of git fast-import."""
 
 import pytest
 from hypothesis import given
@@ -46,7 +46,7 @@ def test_each_action() -> None:
     }
 
 
-def test_a_folder_that_was_emptied_can_become_a_file() -> None:
+def test_an_emptied_folder_can_become_a_file() -> None:
     actions = [
         an_action("delete", "src/main.c"),
         an_action("move", "x.c", previous_path="src/lib/x.c"),
@@ -73,14 +73,14 @@ def test_a_folder_that_was_emptied_can_become_a_file() -> None:
         an_action("link", "x", content=""),
     ],
 )
-def test_actions_that_cannot_be_done(action: FileAction) -> None:
+def test_invalid_actions(action: FileAction) -> None:
     with pytest.raises(InvalidError):
         apply_actions(TREE, [action])
 
 
-def test_a_repeated_request_is_known() -> None:
+def test_a_repeated_request_is_recognized() -> None:
     actions = [an_action("create", "new", content="hello\n"), an_action("delete", "README")]
-    # The name git gives to a blob with these bytes.
+    # The object id that git computes for a blob with this content.
     after = {**TREE, "new": Entry("100644", "ce013625030ba8dba906f756967f9e9ca394464a")}
     del after["README"]
     assert is_done(TREE, after, actions)
@@ -90,7 +90,7 @@ def test_a_repeated_request_is_known() -> None:
 
 
 @given(st.text(max_size=40))
-def test_no_path_leads_out(path: str) -> None:
+def test_no_valid_path_leaves_the_repository(path: str) -> None:
     try:
         parts = check_path(path).split("/")
     except InvalidError:
@@ -107,7 +107,7 @@ def test_no_path_leads_out(path: str) -> None:
     path=st.text(min_size=1, max_size=20).filter(lambda path: not any(ord(char) < 32 for char in path)),
     content=st.binary(max_size=50),
 )
-def test_nobody_smuggles_a_command_into_the_stream(
+def test_values_cannot_inject_commands_into_the_stream(
     branch: str, message: str, name: str, path: str, content: bytes
 ) -> None:
     commit = NewCommit(
@@ -132,5 +132,5 @@ def test_nobody_smuggles_a_command_into_the_stream(
 
 
 @pytest.mark.parametrize("name", ["main", "feature/x", "v1.0", "ünï", "a-b_c", "x@y"])
-def test_good_branch_names(name: str) -> None:
+def test_valid_branch_names(name: str) -> None:
     assert is_branch_name(name)

@@ -1,4 +1,4 @@
-"""git runs in the repositories of the cell, whatever repository the process was started in."""
+"""git runs only in the repositories of the cell, even if the process was started inside another repository."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""An address with blobs has one owner, and so has a data folder."""
+"""A blob location belongs to one cell, and a data folder to one database."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from remuda.cell.store.memory.store import MemoryStore
 from remuda.testing.builders import a_project
 
 
-async def test_a_default_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+async def test_an_unusable_default_folder_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "blobs"
     folder.write_text("a file, not a folder")
     with pytest.raises(CellError, match=f"cannot be kept in {folder}: Not a directory"):
@@ -21,29 +21,29 @@ async def test_a_default_folder_that_cannot_be_used_is_named(tmp_path: Path) -> 
 
 
 async def test_blobs_belong_to_the_store_that_first_used_them() -> None:
-    store, other, blobs = MemoryStore(), MemoryStore(), MemoryBlobs()
+    store, other_store, blobs = MemoryStore(), MemoryStore(), MemoryBlobs()
     for _ in range(2):
         await claim_blobs(store, blobs, "s3://bucket/one")
     with pytest.raises(CellError, match=r"in s3://bucket/one belong to another cell.*another prefix"):
-        await claim_blobs(other, blobs, "s3://bucket/one")
-    await claim_blobs(other, MemoryBlobs(), "s3://bucket/two")
+        await claim_blobs(other_store, blobs, "s3://bucket/one")
+    await claim_blobs(other_store, MemoryBlobs(), "s3://bucket/two")
     await blobs.remove(KEY)
-    await claim_blobs(other, blobs, "s3://bucket/one")
+    await claim_blobs(other_store, blobs, "s3://bucket/one")
 
 
 async def test_a_data_folder_belongs_to_the_database_that_first_used_it(tmp_path: Path) -> None:
-    store, other = MemoryStore(), MemoryStore()
+    store, other_store = MemoryStore(), MemoryStore()
     for _ in range(2):
         await claim_folder(store, tmp_path)
     with pytest.raises(DataFolderError, match=r"belongs to a cell in another database.*empty the file"):
-        await claim_folder(other, tmp_path)
+        await claim_folder(other_store, tmp_path)
     (tmp_path / STORE).write_text("")
-    await claim_folder(other, tmp_path)
+    await claim_folder(other_store, tmp_path)
     with pytest.raises(DataFolderError, match="another database"):
         await claim_folder(store, tmp_path)
 
 
-async def test_a_folder_without_the_repositories_is_not_taken_for_the_cells(tmp_path: Path) -> None:
+async def test_a_folder_without_the_repositories_is_refused(tmp_path: Path) -> None:
     store, mounted, empty = MemoryStore(), tmp_path / "mounted", tmp_path / "empty"
     mounted.mkdir()
     empty.mkdir()

@@ -1,4 +1,4 @@
-"""What a cell tidies up by itself, in virtual time."""
+"""The cell's upkeep in virtual time: archived traces, expired artifacts, orphaned blobs, deleted projects."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ DAY = 86_400.0
 
 @dataclass
 class Bench:
-    """A cell whose blobs go by its clock, and its upkeep."""
+    """A cell with blobs that use its clock, and its upkeep."""
 
     cell: MemoryCell
     blobs: MemoryBlobs
@@ -44,27 +44,27 @@ class Bench:
             blobs=self.blobs,
             find_ref=find_ref,
             clock=self.cell.clock,
-            settings=CellSettings(**values),  # type: ignore[arg-type] # a test may give any
+            settings=CellSettings(**values),  # type: ignore[arg-type] # a test may pass any setting
         )
 
-    async def leave(self, job: Job, kind: str = "archive", *, is_known: bool = True) -> Artifact:
-        """An artifact of a job, in the store and among the blobs."""
+    async def add_artifact(self, job: Job, kind: str = "archive", *, in_store: bool = True) -> Artifact:
+        """Add an artifact of a job to the blobs and, unless in_store is False, to the store."""
         blob, now = f"artifacts/{job.id}/{kind}-1", self.cell.clock.now()
         artifact = an_artifact(job.id, kind, size=1, blob=blob, created_at=now)
         await self.blobs.put(artifact.blob, one_piece(), limit_bytes=1)
-        return await self.cell.store.jobs.put_artifact(with_expiry(artifact, "1 day")) if is_known else artifact
+        return await self.cell.store.jobs.put_artifact(with_expiry(artifact, "1 day")) if in_store else artifact
 
     async def run(self, state: str = "success") -> Job:
-        """A pipeline with one job, to its end; the job has logged and left an archive."""
+        """Run a pipeline with one job that has a log and an archive."""
         family = await self.cell.push(a_spec("make"))
         job, token = await self.cell.start()
         await self.cell.dispatch.runner_calls.append_trace(job, 0, b"hello")
-        await self.leave(job)
+        await self.add_artifact(job)
         await self.cell.put(token, state, reason=None if state == "success" else "script_failure")
         assert job.pipeline_id == family.pipeline.id
         return await self.cell.job(job.id)
 
-    async def types(self, job: Job) -> list[str]:
+    async def artifact_types(self, job: Job) -> list[str]:
         return [artifact.type for artifact in await self.cell.store.jobs.list_artifacts(job.id)]
 
 
@@ -78,7 +78,7 @@ async def bench() -> Bench:
     return Bench(cell, MemoryBlobs(cell.clock), {"main"})
 
 
-async def test_a_trace_is_archived_when_its_job_is_over_and_it_was_seen_twice(bench: Bench) -> None:
+async def test_a_trace_is_archived_when_its_job_is_finished_in_two_checks(bench: Bench) -> None:
     job = await bench.run()
     await bench.cell.push(a_spec("make"))
     running, _ = await bench.cell.start()
@@ -91,7 +91,7 @@ async def test_a_trace_is_archived_when_its_job_is_over_and_it_was_seen_twice(be
     assert await upkeep.archive_traces() == 0
 
 
-async def test_what_a_crash_left_of_an_end_is_made_up_for(bench: Bench) -> None:
+async def test_size_and_checksum_that_a_crash_prevented_are_stored(bench: Bench) -> None:
     job = await bench.run()
     await bench.cell.store.jobs.change_job(job.id, lambda row: replace(row, trace_bytes=0, trace_checksum=None))
     await bench.cell.traces.reopen(job.id)
@@ -103,7 +103,7 @@ async def test_what_a_crash_left_of_an_end_is_made_up_for(bench: Bench) -> None:
     assert await bench.cell.traces.list_unarchived() == []
 
 
-async def test_what_came_into_a_log_while_another_process_ended_its_job_is_part_of_it(bench: Bench) -> None:
+async def test_bytes_appended_while_another_process_ends_the_job_are_kept(bench: Bench) -> None:
     job = await bench.run()
     await bench.cell.traces.reopen(job.id)
     assert (await bench.cell.traces.append(job.id, 5, b" world")).taken
@@ -115,7 +115,7 @@ async def test_what_came_into_a_log_while_another_process_ended_its_job_is_part_
     assert await bench.cell.traces.list_unarchived() == []
 
 
-async def test_the_trace_of_an_erased_job_goes_though_the_process_died(bench: Bench) -> None:
+async def test_the_trace_of_an_erased_job_is_removed_after_a_crash(bench: Bench) -> None:
     job = await bench.run()
     await bench.cell.store.jobs.change_job(job.id, lambda row: replace(row, erased=True))
     upkeep = bench.upkeep()
@@ -124,45 +124,45 @@ async def test_the_trace_of_an_erased_job_goes_though_the_process_died(bench: Be
     assert await bench.cell.traces.size(job.id) == 0
 
 
-async def test_artifacts_expire_but_those_of_the_newest_success_of_a_ref_stay(bench: Bench) -> None:
+async def test_artifacts_expire_except_those_of_the_newest_success_of_a_ref(bench: Bench) -> None:
     old, newest, failed = await bench.run(), await bench.run(), await bench.run("failed")
     upkeep = bench.upkeep()
     await bench.cell.clock.advance(DAY - 1)
     assert await upkeep.remove_expired() == 0
     await bench.cell.clock.advance(2)
     assert await upkeep.remove_expired() == 3
-    assert [await bench.types(job) for job in (old, newest, failed)] == [[], ["archive"], []]
+    assert [await bench.artifact_types(job) for job in (old, newest, failed)] == [[], ["archive"], []]
     assert [await bench.blobs.size(f"artifacts/{job.id}/archive-1") for job in (old, newest)] == [None, 1]
     assert (await bench.cell.job(old.id)).artifacts_gone
     assert await upkeep.remove_expired() == 0
     await bench.run()
     await bench.cell.clock.advance(LOOK_AGAIN_SECONDS)
     assert await upkeep.remove_expired() == 1
-    assert await bench.types(newest) == []
+    assert await bench.artifact_types(newest) == []
 
 
 @pytest.mark.parametrize("case", ["a setting", "no ref"])
-async def test_the_newest_goes_too_without_a_reason_to_stay(bench: Bench, case: str) -> None:
+async def test_the_newest_artifacts_expire_without_the_setting_or_the_ref(bench: Bench, case: str) -> None:
     job = await bench.run()
     if case == "no ref":
         bench.refs.clear()
     await bench.cell.clock.advance(2 * DAY)
     await bench.upkeep(keep_latest_artifacts=case != "a setting").remove_expired()
-    assert await bench.types(job) == []
+    assert await bench.artifact_types(job) == []
 
 
-async def test_while_a_pipeline_is_under_way_all_stays(bench: Bench) -> None:
+async def test_artifacts_of_an_unfinished_pipeline_stay(bench: Bench) -> None:
     await bench.cell.push(a_spec("make"), a_spec("other"))
     job, token = await bench.cell.start()
-    await bench.leave(job)
+    await bench.add_artifact(job)
     await bench.cell.put(token, "success")
     await bench.cell.clock.advance(2 * DAY)
     upkeep = bench.upkeep(keep_latest_artifacts=False)
     await upkeep.remove_expired()
-    assert await bench.types(job) == ["archive"]
+    assert await bench.artifact_types(job) == ["archive"]
 
 
-async def test_a_job_that_needs_what_has_expired_does_not_start(bench: Bench) -> None:
+async def test_a_job_that_needs_expired_artifacts_fails(bench: Bench) -> None:
     family = await bench.cell.push_file(
         """
 make: {stage: build, script: [make], artifacts: {paths: [out]}}
@@ -170,7 +170,7 @@ use: {stage: test, script: [use], when: manual}
 """
     )
     job, token = await bench.cell.start()
-    await bench.leave(job)
+    await bench.add_artifact(job)
     await bench.cell.put(token, "success")
     await bench.cell.clock.advance(2 * DAY)
     assert await bench.upkeep(keep_latest_artifacts=False).remove_expired() == 1
@@ -183,47 +183,47 @@ use: {stage: test, script: [use], when: manual}
     assert stored.failure_message == 'the artifacts of job "make" have expired or were deleted; run that job again'
 
 
-async def test_what_people_keep_stays_and_what_they_delete_goes(bench: Bench) -> None:
+async def test_kept_artifacts_stay_and_deleted_ones_are_removed(bench: Bench) -> None:
     first, second = await bench.run(), await bench.run()
     await keep_artifacts(bench.cell.store, first.id)
     await delete_artifacts(bench.cell.store, bench.blobs, second.id)
     await bench.cell.clock.advance(2 * DAY)
     await bench.upkeep(keep_latest_artifacts=False).remove_expired()
-    assert [await bench.types(job) for job in (first, second)] == [["archive"], []]
+    assert [await bench.artifact_types(job) for job in (first, second)] == [["archive"], []]
     assert await bench.blobs.size(f"artifacts/{second.id}/archive-1") is None
 
 
-async def test_an_erased_job_has_nothing_left(bench: Bench) -> None:
+async def test_an_erased_job_has_no_trace_and_no_artifacts(bench: Bench) -> None:
     job = await bench.run()
     now = bench.cell.clock.now()
     await erase_job(bench.cell.store, bench.cell.traces, bench.blobs, job.id, now=now)
     stored = await bench.cell.job(job.id)
     assert (stored.erased, stored.erased_at, stored.trace_bytes) == (True, now, 0)
-    assert await bench.types(job) == []
+    assert await bench.artifact_types(job) == []
     assert await bench.cell.traces.size(job.id) == 0
     for job_id in (job.id, JobId(99)):
         with pytest.raises(InvalidError):
             await erase_job(bench.cell.store, bench.cell.traces, bench.blobs, job_id, now=now)
 
 
-async def test_old_blobs_that_nothing_leads_to_are_removed(bench: Bench) -> None:
+async def test_old_orphaned_blobs_are_removed(bench: Bench) -> None:
     job, erased = await bench.run(), await bench.run()
     await erase_job(bench.cell.store, bench.cell.traces, bench.blobs, erased.id, now=1.0)
-    orphan = await bench.leave(job, "junit", is_known=False)
+    orphan = await bench.add_artifact(job, "junit", in_store=False)
     for key in (trace_key(job.id), trace_key(erased.id), trace_key(JobId(77)), "artifacts/x/y", "other/thing"):
         await bench.blobs.put(key, one_piece(), limit_bytes=1)
     upkeep = bench.upkeep()
     await bench.cell.clock.advance(ORPHAN_SECONDS - 1)
     assert await upkeep.remove_orphans() == 0
     await bench.cell.clock.advance(2)
-    fresh = await bench.leave(erased, "archive", is_known=False)
+    fresh = await bench.add_artifact(erased, "archive", in_store=False)
     assert await upkeep.remove_orphans() == 4
     assert await bench.blobs.size(orphan.blob) is None
     remaining_keys = [f"artifacts/{job.id}/archive-1", trace_key(job.id), fresh.blob, "other/thing"]
     assert [await bench.blobs.size(key) for key in remaining_keys] == [1, 1, 1, 1]
 
 
-async def test_what_a_deleted_project_ran_is_removed_when_it_is_over(bench: Bench) -> None:
+async def test_finished_pipelines_of_a_deleted_project_are_removed(bench: Bench) -> None:
     store, job = bench.cell.store, await bench.run()
     await keep_artifacts(store, job.id)
     await bench.cell.push(a_spec("make"))
@@ -261,7 +261,7 @@ async def test_pipelines_that_wait_for_an_upstream_job_do_not_hide_others(
     assert [await store.pipelines.load_pipeline(pipeline.id) for pipeline in waiting] == waiting
 
 
-async def test_it_looks_again_and_again_until_it_stops(bench: Bench) -> None:
+async def test_the_upkeep_repeats_until_it_is_stopped(bench: Bench) -> None:
     job = await bench.run("failed")
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
@@ -270,11 +270,11 @@ async def test_it_looks_again_and_again_until_it_stops(bench: Bench) -> None:
         await bench.cell.clock.advance(61)
         assert await bench.cell.traces.list_unarchived() == []
         await bench.cell.clock.advance(DAY)
-        assert await bench.types(job) == []
+        assert await bench.artifact_types(job) == []
         stop.set()
 
 
-async def test_the_audit_log_is_kept_for_as_long_as_the_settings_say(bench: Bench) -> None:
+async def test_old_audit_events_are_removed_by_the_setting(bench: Bench) -> None:
     store, clock = bench.cell.store, bench.cell.clock
     for number in range(250):
         await store.settings.add_audit_event(AuditEvent(created_at=clock.now() + number, action="project_created"))

@@ -1,3 +1,5 @@
+"""The limit of parallel compilations, and questions that a compilation asks the event loop."""
+
 import asyncio
 import threading
 
@@ -7,26 +9,26 @@ from remuda.cell.pipelines import compiler_threads
 from remuda.cell.pipelines.compiler_threads import Ask, Compilers
 
 
-async def test_only_so_many_work_at_the_same_time() -> None:
+async def test_the_number_of_parallel_compilations_is_limited() -> None:
     compilers, guard = Compilers(2, name="test"), threading.Lock()
-    working, most = 0, 0
+    running, peak = 0, 0
 
     def work(_ask: Ask) -> None:
-        nonlocal working, most
+        nonlocal running, peak
         with guard:
-            working += 1
-            most = max(most, working)
+            running += 1
+            peak = max(peak, running)
         sum(range(20_000))
         with guard:
-            working -= 1
+            running -= 1
 
     async with asyncio.TaskGroup() as group:
         for number in range(20):
             group.create_task(compilers.run(work), name=f"compilation {number}")
-    assert most <= 2
+    assert peak <= 2
 
 
-async def test_one_that_waits_for_an_answer_lets_others_work() -> None:
+async def test_a_compilation_that_waits_for_an_answer_frees_its_thread() -> None:
     compilers, answer = Compilers(1, name="test"), asyncio.Event()
 
     async def question() -> str:
@@ -58,7 +60,7 @@ async def test_a_question_that_takes_too_long_is_cancelled(monkeypatch: pytest.M
         await cancelled.wait()
 
 
-async def test_a_turn_is_given_back_whatever_happens() -> None:
+async def test_a_slot_is_released_after_an_error() -> None:
     compilers = Compilers(1, name="test")
 
     async def question() -> str:

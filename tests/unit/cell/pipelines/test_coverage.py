@@ -1,3 +1,5 @@
+"""Coverage: the number that the `coverage` expression of a job finds in its log."""
+
 import pytest
 
 from remuda.cell.pipelines import coverage
@@ -28,16 +30,16 @@ from remuda.testing.memory_cell import MemoryCell
         ),
     ],
 )
-def test_what_a_log_tells(log: str, expression: str, expected: float | None) -> None:
+def test_coverage_in_a_log(log: str, expression: str, expected: float | None) -> None:
     assert coverage_in(log.encode(), expression) == expected
 
 
-def test_lines_without_stamps_and_colours() -> None:
+def test_timestamps_and_colours_are_removed_from_lines() -> None:
     log = "2026-01-01T10:00:00.000000Z 00O \x1b[0Khello\n2026-01-01T10:00:00.000000Z 01E world\nplain"
     assert lines_of(log) == ["hello", "world", "plain"]
 
 
-def test_an_expression_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expression_that_is_too_costly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coverage, "MAX_STEPS", 10_000)
     with pytest.raises(TooCostlyError):
         coverage_in(b"a" * 50_000 + b"1a", "/(a*)*[0-9]$/")
@@ -59,20 +61,20 @@ async def test_a_job_is_measured_when_it_has_ended(cell: MemoryCell, state: str)
         assert job.coverage == (await cell.job(job_id)).coverage == 80.5
 
 
-async def test_what_cannot_be_measured_changes_nothing(cell: MemoryCell) -> None:
+async def test_a_job_without_a_match_does_not_change(cell: MemoryCell) -> None:
     for expression in ("", "/(/", "/x{1000}{1000}/", r"/never\d/"):
         job = await cell.job(await run_job(cell, expression, b"80%\n"))
         assert await measure_coverage(cell.store, cell.traces, job) == job
 
 
-async def test_a_job_that_runs_is_not_measured(cell: MemoryCell) -> None:
+async def test_a_running_job_is_not_measured(cell: MemoryCell) -> None:
     await cell.push(a_spec(coverage=r"/\d+%/"))
     job, _ = await cell.start()
     await cell.dispatch.runner_calls.append_trace(job, 0, b"50%\n")
     assert await measure_coverage(cell.store, cell.traces, job) == job
 
 
-async def test_only_the_end_of_a_log_is_looked_at(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_end_of_a_log_is_searched(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coverage, "TAIL_BYTES", 12)
     job = await cell.job(await run_job(cell, r"/\d+%/", b"10%\nhello world\nbye\n"))
     assert (await measure_coverage(cell.store, cell.traces, job)).coverage is None

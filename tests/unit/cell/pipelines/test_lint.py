@@ -1,3 +1,5 @@
+"""Lint of a pipeline file: the included files and the errors."""
+
 from remuda.cell.pipelines.lint import Included, lint
 from remuda.pipeline import Component, Facts, MemorySources
 
@@ -22,20 +24,20 @@ job:
 """
 
 
-def test_every_part_is_named_once() -> None:
-    linted = lint(FILE, file="f.yml", facts=Facts(), sources=SOURCES, inputs={})
-    assert linted.included == (
+def test_every_included_file_is_listed_once() -> None:
+    result = lint(FILE, file="f.yml", facts=Facts(), sources=SOURCES, inputs={})
+    assert result.included == (
         Included(kind="local", location="a.yml"),
         Included(kind="file", location="b.yml", project="acme/ci", ref="v1"),
         Included(kind="remote", location="https://ci.example/c.yml"),
         Included(kind="component", location="ci.example/acme/ci/d@1"),
     )
-    assert linted.compiled is not None
-    assert [job.name for job in linted.compiled.jobs] == ["job"]
-    assert "script" in (linted.merged or "")
+    assert result.compiled is not None
+    assert [job.name for job in result.compiled.jobs] == ["job"]
+    assert "script" in (result.merged or "")
 
 
-def test_what_is_not_there_is_a_mistake_and_no_part() -> None:
-    linted = lint("include: [a.yml, x.yml]\nj: {script: x}", file="f.yml", facts=Facts(), sources=SOURCES, inputs={})
-    assert [(mistake.file, mistake.line) for mistake in linted.mistakes] == [("f.yml", 1)]
-    assert (linted.compiled, linted.merged, [file.location for file in linted.included]) == (None, None, ["a.yml"])
+def test_a_missing_file_is_an_error_and_not_listed() -> None:
+    result = lint("include: [a.yml, x.yml]\nj: {script: x}", file="f.yml", facts=Facts(), sources=SOURCES, inputs={})
+    assert [(mistake.file, mistake.line) for mistake in result.mistakes] == [("f.yml", 1)]
+    assert (result.compiled, result.merged, [file.location for file in result.included]) == (None, None, ["a.yml"])

@@ -1,3 +1,5 @@
+"""Creation of releases."""
+
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""The start of downstream pipelines by trigger jobs: child pipelines, generated children, other projects."""
+
 import io
 import zipfile
 from collections.abc import AsyncIterator
@@ -22,8 +24,8 @@ async def cell() -> MemoryCell:
     return cell
 
 
-async def failure(cell: MemoryCell, text: str) -> tuple[str | None, str]:
-    """Why the trigger job of a file fails."""
+async def run_failing_trigger(cell: MemoryCell, text: str) -> tuple[str | None, str]:
+    """Run a file whose trigger job "go" fails; return the failure reason and the message."""
     family = await cell.push_file(text)
     async with cell.run_timeouts():
         await settle()
@@ -32,7 +34,7 @@ async def failure(cell: MemoryCell, text: str) -> tuple[str | None, str]:
     return job.failure_reason, job.failure_message or ""
 
 
-class TestAChild:
+class TestChildPipeline:
     async def test_is_started_at_once_and_never_by_a_runner(self, cell: MemoryCell) -> None:
         async with cell.run_timeouts():
             family = await cell.push_file("go: {trigger: {include: child.yml}}")
@@ -47,7 +49,7 @@ class TestAChild:
         assert (pipeline.source, pipeline.is_child, pipeline.depth) == ("parent_pipeline", True, 1)
         assert (pipeline.ref, pipeline.sha) == (family.pipeline.ref, family.pipeline.sha)
 
-    async def test_gets_the_files_variables_expanded(self, cell: MemoryCell) -> None:
+    async def test_gets_the_variables_of_the_file_expanded(self, cell: MemoryCell) -> None:
         text = """
             variables: {ENV: prod, NAME: "$CI_PROJECT_NAME-$ENV", RAW: {value: "$ENV", expand: false}}
             go: {variables: {OWN: "$NAME"}, trigger: {include: child.yml}}
@@ -74,8 +76,8 @@ class TestAChild:
         """
         async with cell.run_timeouts():
             family = await cell.push_file(text, {"GIVEN": "x", "A": "given"})
-            maker = await cell.newest(family, "make")
-            await cell.store.jobs.put_artifact(an_artifact(maker.id, "dotenv", variables={"C": "left"}))
+            generator = await cell.newest(family, "make")
+            await cell.store.jobs.put_artifact(an_artifact(generator.id, "dotenv", variables={"C": "left"}))
             await cell.run_next()
         assert (await cell.child(family)).pipeline.variables == expected
 
@@ -102,7 +104,7 @@ class TestAChild:
         assert [job.name for job in (await cell.child(family, "one")).jobs] == ["a small"]
 
     @pytest.mark.parametrize(("ref", "tag"), [("refs/tags/v1", True), ("refs/merge-requests/7/head", False)])
-    async def test_is_of_the_same_ref(self, cell: MemoryCell, ref: str, tag: bool) -> None:
+    async def test_has_the_same_ref(self, cell: MemoryCell, ref: str, tag: bool) -> None:
         async with cell.run_timeouts():
             family = await cell.push_file("go: {trigger: {include: child.yml}}", ref=ref)
             await settle()
@@ -113,9 +115,9 @@ class TestAChild:
             family.pipeline.merge_request_iid,
         )
 
-    async def test_that_has_mistakes_fails_its_job_with_all_of_them(self, cell: MemoryCell) -> None:
+    async def test_errors_in_its_file_fail_the_trigger_job(self, cell: MemoryCell) -> None:
         cell.files[cell.project.path]["child.yml"] = "a: {skript: x}\nb: {needs: [c], script: x}"
-        reason, message = await failure(cell, "go: {trigger: {include: child.yml}}")
+        reason, message = await run_failing_trigger(cell, "go: {trigger: {include: child.yml}}")
         assert reason == "downstream_pipeline_creation_failed"
         assert "child.yml:1:5" in message
         assert "child.yml:2" in message
@@ -130,14 +132,13 @@ class TestAChild:
             ("go: {variables: {V: $W$W, W: $X$X, X: '" + "x" * 30_000 + "'}, trigger: {include: $V}}", "longer than"),
         ],
     )
-    async def test_that_is_not_there(self, cell: MemoryCell, text: str, expected: str) -> None:
-        reason, message = await failure(cell, text)
+    async def test_file_that_cannot_be_read(self, cell: MemoryCell, text: str, expected: str) -> None:
+        reason, message = await run_failing_trigger(cell, text)
         assert reason == "downstream_pipeline_creation_failed"
         assert expected in message
 
 
-async def leave(cell: MemoryCell, job: Job, files: dict[str, bytes]) -> None:
-    """Store an archive of a job."""
+async def store_archive(cell: MemoryCell, job: Job, files: dict[str, bytes]) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, content in files.items():
@@ -150,23 +151,23 @@ async def leave(cell: MemoryCell, job: Job, files: dict[str, bytes]) -> None:
     await cell.store.jobs.put_artifact(an_artifact(job.id, blob=f"job-{job.id}"))
 
 
-class TestAGeneratedChild:
+class TestGeneratedChildPipeline:
     text = """
         make: {stage: build, script: x, artifacts: {paths: [out]}}
         go: {trigger: {include: [{artifact: out/child.yml, job: make}], strategy: depend}}
     """
 
-    async def started(self, cell: MemoryCell, files: dict[str, bytes]) -> Family:
-        """The pipeline after the job that generates the child's file."""
+    async def start_child(self, cell: MemoryCell, files: dict[str, bytes]) -> Family:
+        """Run the job that generates the child's file and advance the trigger job; return the parent pipeline."""
         family = await cell.push_file(self.text)
-        maker, token = await cell.start()
-        await leave(cell, maker, files)
+        generator, token = await cell.start()
+        await store_archive(cell, generator, files)
         await cell.put(token, "success")
         await cell.trigger_jobs.advance((await cell.newest(family, "go")).id)
         return family
 
-    async def test_comes_out_of_the_archive(self, cell: MemoryCell) -> None:
-        family = await self.started(cell, {"out/child.yml": b"generated: {script: x}", "out/big": bytes(3_000_000)})
+    async def test_file_is_read_from_the_archive(self, cell: MemoryCell) -> None:
+        family = await self.start_child(cell, {"out/child.yml": b"generated: {script: x}", "out/big": bytes(3_000_000)})
         assert [job.name for job in (await cell.child(family)).jobs] == ["generated"]
         assert (await cell.statuses(family))["go"] == "running"
 
@@ -178,18 +179,20 @@ class TestAGeneratedChild:
             ({"out/child.yml": b"#" * (1024 * 1024 + 1)}, "larger than 1048576 bytes"),
         ],
     )
-    async def test_that_cannot_be_had(self, cell: MemoryCell, files: dict[str, bytes], expected: str) -> None:
-        job = await cell.newest(await self.started(cell, files), "go")
+    async def test_file_in_the_archive_that_cannot_be_read(
+        self, cell: MemoryCell, files: dict[str, bytes], expected: str
+    ) -> None:
+        job = await cell.newest(await self.start_child(cell, files), "go")
         assert (job.state, job.failure_reason) == (JobState.FAILED, "downstream_pipeline_creation_failed")
         assert expected in (job.failure_message or "")
 
     async def test_must_be_the_only_file(self, cell: MemoryCell) -> None:
         self.text = self.text.replace("job: make}", "job: make}, child.yml")
-        job = await cell.newest(await self.started(cell, {"out/child.yml": b"a: {script: x}"}), "go")
+        job = await cell.newest(await self.start_child(cell, {"out/child.yml": b"a: {script: x}"}), "go")
         assert "the only file" in (job.failure_message or "")
 
 
-class TestAnotherProject:
+class TestPipelineOfAnotherProject:
     @pytest.fixture
     async def cell(self, cell: MemoryCell) -> MemoryCell:
         await cell.store.projects.add_project(a_project(path="acme/Other"))
@@ -200,11 +203,15 @@ class TestAnotherProject:
         async with cell.run_timeouts():
             family = await cell.push_file("go: {variables: {P: other}, trigger: {project: acme/$P, branch: main}}")
             await settle()
-        started = await cell.child(family)
-        project = await cell.store.projects.load_project(started.pipeline.project_id)
+        downstream = await cell.child(family)
+        project = await cell.store.projects.load_project(downstream.pipeline.project_id)
         assert project is not None
-        assert (project.path, started.pipeline.source, started.pipeline.is_child) == ("acme/Other", "pipeline", False)
-        assert [job.name for job in started.jobs] == ["other-job"]
+        assert (project.path, downstream.pipeline.source, downstream.pipeline.is_child) == (
+            "acme/Other",
+            "pipeline",
+            False,
+        )
+        assert [job.name for job in downstream.jobs] == ["other-job"]
         assert (await cell.statuses(family))["go"] == "success"
 
     @pytest.mark.parametrize(
@@ -215,10 +222,12 @@ class TestAnotherProject:
             ("{project: acme/other, branch: x}", "downstream_pipeline_creation_failed", 'no branch or tag "x"'),
         ],
     )
-    async def test_that_is_not_there(self, cell: MemoryCell, trigger: str, reason: str, message: str) -> None:
-        found = await failure(cell, f"go: {{trigger: {trigger}}}")
-        assert found[0] == reason
-        assert message in found[1]
+    async def test_project_or_ref_that_cannot_be_used(
+        self, cell: MemoryCell, trigger: str, reason: str, message: str
+    ) -> None:
+        failure_reason, failure_message = await run_failing_trigger(cell, f"go: {{trigger: {trigger}}}")
+        assert failure_reason == reason
+        assert message in failure_message
 
     @pytest.mark.parametrize(("set_by", "state"), [(0.0, JobState.SUCCESS), (7200.0, JobState.FAILED)])
     async def test_is_reached_until_the_membership_ends_by_the_wall_clock(

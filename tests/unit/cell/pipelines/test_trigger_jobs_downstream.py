@@ -1,4 +1,4 @@
-"""Trigger jobs that have started their pipelines: how they follow them, through cancel, retry and death."""
+"""Trigger jobs that have started their downstream pipelines: strategies, cancel, retry, and restarts of the cell."""
 
 import pytest
 
@@ -27,7 +27,7 @@ class TestStrategies:
     @pytest.mark.parametrize(
         ("end", "status", "after"), [("success", "success", "pending"), ("failed", "failed", "skipped")]
     )
-    async def test_one_that_depends_ends_as_its_pipeline_does(
+    async def test_a_depending_job_ends_with_the_status_of_its_pipeline(
         self, cell: MemoryCell, end: str, status: str, after: str
     ) -> None:
         async with cell.run_timeouts():
@@ -41,7 +41,7 @@ class TestStrategies:
             assert (job.state.value, job.finished_at) == (status, cell.clock.now())
             assert (await cell.statuses(family))["after"] == after
 
-    async def test_one_that_is_allowed_to_fail_lets_the_others_go_on(self, cell: MemoryCell) -> None:
+    async def test_a_failure_that_is_allowed_does_not_skip_the_next_stage(self, cell: MemoryCell) -> None:
         async with cell.run_timeouts():
             family = await cell.push_file(DEPEND.replace("go: {", "go: {allow_failure: true, "))
             await settle()
@@ -49,14 +49,14 @@ class TestStrategies:
             assert (await cell.statuses(family))["after"] == "pending"
 
     @pytest.mark.parametrize(("strategy", "status"), [("depend", "failed"), ("mirror", "success")])
-    async def test_a_pipeline_in_which_nothing_runs(self, cell: MemoryCell, strategy: str, status: str) -> None:
+    async def test_a_pipeline_with_manual_jobs_only(self, cell: MemoryCell, strategy: str, status: str) -> None:
         cell.files[cell.project.path]["child.yml"] = "a: {script: x, when: manual, allow_failure: true}"
         async with cell.run_timeouts():
             family = await cell.push_file(f"go: {{trigger: {{include: child.yml, strategy: {strategy}}}}}")
             await settle()
         assert (await cell.statuses(family))["go"] == status
 
-    async def test_a_pipeline_that_waits_for_a_person_is_waited_for(self, cell: MemoryCell) -> None:
+    async def test_a_blocking_manual_job_keeps_the_trigger_job_running(self, cell: MemoryCell) -> None:
         cell.files[cell.project.path]["child.yml"] = "a: {script: x, when: manual, allow_failure: false}"
         async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
@@ -68,7 +68,7 @@ class TestStrategies:
             await cell.run_next()
             assert (await cell.statuses(family))["go"] == "success"
 
-    async def test_it_follows_through_several_pipelines(self, cell: MemoryCell) -> None:
+    async def test_a_failure_passes_through_several_pipelines(self, cell: MemoryCell) -> None:
         cell.files[cell.project.path] |= {
             "child.yml": "go: {trigger: {include: grandchild.yml, strategy: depend}}",
             "grandchild.yml": CHILD,
@@ -80,7 +80,7 @@ class TestStrategies:
             assert await cell.statuses(family) == {"go": "failed", "after": "skipped", "pipeline": "failed"}
 
     @pytest.mark.parametrize("end", ["success", "failed"])
-    async def test_it_goes_on_when_its_pipeline_is_retried(self, cell: MemoryCell, end: str) -> None:
+    async def test_a_retry_of_the_pipeline_resumes_the_trigger_job(self, cell: MemoryCell, end: str) -> None:
         async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
@@ -94,7 +94,7 @@ class TestStrategies:
             await cell.run_next(end)
             assert (await cell.statuses(family))["go"] == end
 
-    async def test_a_further_try_starts_a_further_pipeline(self, cell: MemoryCell) -> None:
+    async def test_a_retry_of_the_trigger_job_starts_another_pipeline(self, cell: MemoryCell) -> None:
         async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
@@ -112,12 +112,12 @@ class TestStrategies:
 
 
 class TestCancel:
-    async def statuses(self, cell: MemoryCell, *pipelines: PipelineId) -> list[str]:
-        loaded = [await cell.store.pipelines.load_pipeline(each) for each in pipelines]
-        return [pipeline.status for pipeline in loaded if pipeline]
+    async def statuses(self, cell: MemoryCell, *pipeline_ids: PipelineId) -> list[str]:
+        pipelines = [await cell.store.pipelines.load_pipeline(pipeline_id) for pipeline_id in pipeline_ids]
+        return [pipeline.status for pipeline in pipelines if pipeline]
 
     @pytest.mark.parametrize("strategy", ["", ", strategy: depend"])
-    async def test_a_pipeline_takes_its_children_along(self, cell: MemoryCell, strategy: str) -> None:
+    async def test_cancel_of_a_pipeline_cancels_its_children(self, cell: MemoryCell, strategy: str) -> None:
         cell.files[cell.project.path] |= {
             "child.yml": f"go: {{trigger: {{include: grandchild.yml{strategy}}}}}\nb: {{script: x}}",
             "grandchild.yml": CHILD,
@@ -130,10 +130,10 @@ class TestCancel:
             await cell.dispatch.changes.cancel_pipeline(family.pipeline.id)
             await settle()
             assert len(cell.dispatch.memory.waiting_jobs) == 0
-            every = (family.pipeline.id, child.pipeline.id, grandchild.pipeline.id)
-            assert await self.statuses(cell, *every) == ["canceled"] * 3
+            pipeline_ids = (family.pipeline.id, child.pipeline.id, grandchild.pipeline.id)
+            assert await self.statuses(cell, *pipeline_ids) == ["canceled"] * 3
 
-    async def test_a_trigger_job_takes_its_child_along_and_waits_for_it(self, cell: MemoryCell) -> None:
+    async def test_cancel_of_a_trigger_job_cancels_its_child_and_waits_for_it(self, cell: MemoryCell) -> None:
         async with cell.run_timeouts():
             family = await cell.push_file(DEPEND)
             await settle()
@@ -145,7 +145,7 @@ class TestCancel:
             await settle()
             assert await cell.statuses(family) == {"go": "canceled", "after": "skipped", "pipeline": "canceled"}
 
-    async def test_a_failure_that_stops_all_stops_children_too(self, cell: MemoryCell) -> None:
+    async def test_auto_cancel_after_a_failure_cancels_the_children(self, cell: MemoryCell) -> None:
         text = """
             workflow: {auto_cancel: {on_job_failure: all}}
             go: {trigger: {include: child.yml}}
@@ -167,7 +167,7 @@ class TestCancel:
             }
             assert await self.statuses(cell, *(child.pipeline.id for child in children)) == ["canceled"] * 2
 
-    async def test_before_the_pipeline_was_started(self, cell: MemoryCell) -> None:
+    async def test_cancel_before_the_pipeline_is_started(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
         await cell.dispatch.user_commands.cancel_job((await cell.newest(family, "go")).id)
         async with cell.run_timeouts():
@@ -175,7 +175,9 @@ class TestCancel:
         assert (await cell.statuses(family))["go"] == "canceled"
         assert await cell.store.pipelines.find_downstream((await cell.newest(family, "go")).id) is None
 
-    async def test_while_the_pipeline_is_being_started(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_cancel_while_the_pipeline_is_being_started(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         family = await cell.push_file(DEPEND)
         start = MemoryStarter.start
 
@@ -190,17 +192,17 @@ class TestCancel:
         assert (await cell.child(family)).pipeline.status == "canceled"
 
 
-class TestDeaths:
-    """A process may die between any two changes; whoever comes after goes on from what is stored."""
+class TestRestarts:
+    """The process may die between any two changes; the next one continues from the store."""
 
-    async def test_between_the_pipeline_and_its_trigger_job(
+    async def test_death_between_the_changes_of_pipeline_and_trigger_job(
         self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         family = await cell.push_file(DEPEND)
         job = await cell.newest(family, "go")
         change, changes = cell.store.pipelines.change_family, 0
 
-        async def die(*args: object) -> object:
+        async def fail_second_change(*args: object) -> object:
             nonlocal changes
             changes += 1
             if changes == 2:
@@ -208,26 +210,26 @@ class TestDeaths:
             return await change(*args)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patch:
-            patch.setattr(cell.store.pipelines, "change_family", die)
+            patch.setattr(cell.store.pipelines, "change_family", fail_second_change)
             with pytest.raises(StoreError):
                 await cell.trigger_jobs.advance(job.id)
-        started = await cell.store.pipelines.find_downstream(job.id)
-        assert started is not None
+        downstream = await cell.store.pipelines.find_downstream(job.id)
+        assert downstream is not None
         job = await cell.job(job.id)
         assert (job.state, job.downstream_id) == (JobState.RUNNING, None)
 
         cell = await cell.reopen()
         async with cell.run_timeouts():
             await settle()
-            assert (await cell.job(job.id)).downstream_id == started.id
+            assert (await cell.job(job.id)).downstream_id == downstream.id
             await cell.run_next()
             assert (await cell.statuses(family))["go"] == "success"
             assert await cell.store.pipelines.find_downstream(job.id) == await cell.store.pipelines.load_pipeline(
-                started.id
+                downstream.id
             )
-            assert len(cell.dispatch.memory.waiting_jobs) == 1, "the next stage, and no second child"
+            assert len(cell.dispatch.memory.waiting_jobs) == 1, "only the job of the next stage waits, no second child"
 
-    async def test_after_the_downstream_pipelines_end(self, cell: MemoryCell) -> None:
+    async def test_death_after_the_end_of_the_downstream_pipeline(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
         job = await cell.newest(family, "go")
         await cell.trigger_jobs.advance(job.id)
@@ -238,7 +240,7 @@ class TestDeaths:
             await settle()
         assert await cell.status(job.id) == "success"
 
-    async def test_while_a_trigger_job_is_canceled(self, cell: MemoryCell) -> None:
+    async def test_death_while_a_trigger_job_is_canceled(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
         job = await cell.newest(family, "go")
         await cell.trigger_jobs.advance(job.id)
@@ -249,14 +251,14 @@ class TestDeaths:
         assert await cell.status(job.id) == "canceled"
         assert (await cell.child(family)).pipeline.status == "canceled"
 
-    async def test_before_anything_was_started(self, cell: MemoryCell) -> None:
+    async def test_death_before_the_pipeline_is_started(self, cell: MemoryCell) -> None:
         family = await cell.push_file(DEPEND)
         cell = await cell.reopen()
         async with cell.run_timeouts():
             await settle()
         assert (await cell.child(family)).pipeline.is_child
 
-    async def test_a_store_that_fails_puts_it_off(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_store_error_delays_the_start(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         async def fail(*_: object) -> None:
             raise StoreError("disk full")
 
@@ -270,9 +272,11 @@ class TestDeaths:
             await cell.clock.advance(61)
             assert (await cell.statuses(family))["go"] == "running"
 
-    async def test_a_starter_that_breaks_fails_the_job(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_an_unexpected_error_of_the_starter_fails_the_job(
+        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def fail(*_: object) -> None:
-            raise RuntimeError("a mistake of ours")
+            raise RuntimeError("a bug")
 
         monkeypatch.setattr(MemoryStarter, "start", fail)
         family = await cell.store.pipelines.add_pipeline(a_pipeline(project_id=cell.project.id), A_TRIGGER, now=0)
@@ -282,7 +286,7 @@ class TestDeaths:
         assert (await cell.newest(family, "go")).failure_reason == "data_integrity_failure"
 
 
-async def test_a_trigger_job_holds_its_resource_group_until_its_pipeline_is_over(cell: MemoryCell) -> None:
+async def test_a_trigger_job_keeps_its_resource_group_until_its_pipeline_ends(cell: MemoryCell) -> None:
     text = DEPEND.replace("go: {", "go: {resource_group: prod, ")
     async with cell.run_timeouts():
         first = await cell.push_file(text)

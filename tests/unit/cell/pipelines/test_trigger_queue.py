@@ -1,41 +1,43 @@
+"""The queue of trigger jobs to advance."""
+
 import asyncio
 
 from remuda.cell.pipelines.trigger_queue import TriggerQueue
 from remuda.lib.clock import settle
 from remuda.model.job import JobId
 
-ONE, TWO = JobId(1), JobId(2)
+FIRST, SECOND = JobId(1), JobId(2)
 
 
-async def test_each_waits_once_in_the_order_of_arrival() -> None:
-    inbox = TriggerQueue()
-    for job_id in (ONE, TWO, ONE):
-        inbox.put(job_id)
-    assert len(inbox) == 2
-    assert [await inbox.take(), await inbox.take()] == [ONE, TWO]
-    inbox.finish(ONE)
-    inbox.finish(TWO)
-    assert len(inbox) == 0
+async def test_every_job_is_queued_once_in_the_order_of_arrival() -> None:
+    queue = TriggerQueue()
+    for job_id in (FIRST, SECOND, FIRST):
+        queue.put(job_id)
+    assert len(queue) == 2
+    assert [await queue.take(), await queue.take()] == [FIRST, SECOND]
+    queue.finish(FIRST)
+    queue.finish(SECOND)
+    assert len(queue) == 0
 
 
-async def test_who_waits_is_woken() -> None:
-    inbox = TriggerQueue()
+async def test_waiting_takers_are_woken() -> None:
+    queue = TriggerQueue()
     async with asyncio.TaskGroup() as group:
-        taken = [group.create_task(inbox.take()) for _ in range(2)]
+        takers = [group.create_task(queue.take()) for _ in range(2)]
         await settle()
-        inbox.put(ONE)
-        inbox.put(TWO)
-    assert sorted(each.result() for each in taken) == [ONE, TWO]
+        queue.put(FIRST)
+        queue.put(SECOND)
+    assert sorted(taker.result() for taker in takers) == [FIRST, SECOND]
 
 
-async def test_news_about_one_in_hand_waits_until_it_is_given_back() -> None:
-    inbox = TriggerQueue()
-    inbox.put(ONE)
-    assert await inbox.take() == ONE
-    inbox.put(ONE)
+async def test_a_job_that_is_put_again_while_taken_waits_until_it_is_finished() -> None:
+    queue = TriggerQueue()
+    queue.put(FIRST)
+    assert await queue.take() == FIRST
+    queue.put(FIRST)
     async with asyncio.TaskGroup() as group:
-        again = group.create_task(inbox.take())
+        second_take = group.create_task(queue.take())
         await settle()
-        assert not again.done()
-        inbox.finish(ONE)
-    assert again.result() == ONE
+        assert not second_take.done()
+        queue.finish(FIRST)
+    assert second_take.result() == FIRST

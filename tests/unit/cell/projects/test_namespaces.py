@@ -1,4 +1,4 @@
-"""Groups: what may be inside what, and how projects of older releases come into them."""
+"""Groups: nesting, allowed paths, and the migration of projects of older releases into groups."""
 
 import pytest
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ def namespaces(store: MemoryStore) -> Namespaces:
     return Namespaces(store, VirtualClock())
 
 
-async def test_a_group_is_inside_one_group(namespaces: Namespaces) -> None:
+async def test_a_group_knows_its_parent_groups(namespaces: Namespaces) -> None:
     acme = await namespaces.create("acme", name="Acme", organization_id=7)
     tools = await namespaces.create("tools", name="Tools", parent=acme)
     deep = await namespaces.create("deep", name="Deep", parent=tools)
@@ -33,7 +33,7 @@ async def test_a_group_is_inside_one_group(namespaces: Namespaces) -> None:
 
 
 @pytest.mark.parametrize("path", ["a/b", "", "-a", "api", "x.git", "a" * 300])
-async def test_what_no_group_is_called(namespaces: Namespaces, path: str) -> None:
+async def test_invalid_group_paths(namespaces: Namespaces, path: str) -> None:
     with pytest.raises(InvalidError):
         await namespaces.create(path, name="x")
 
@@ -45,24 +45,24 @@ async def test_a_users_own_namespace_holds_no_groups(namespaces: Namespaces) -> 
         await namespaces.ensure("root/x")
 
 
-async def test_what_is_missing_of_a_path_is_made_once(namespaces: Namespaces, store: MemoryStore) -> None:
-    made = await namespaces.ensure("acme/tools", 7)
-    assert await namespaces.ensure("ACME/Tools", 3) == made
-    assert made.organization_id == 7
+async def test_missing_groups_of_a_path_are_created_once(namespaces: Namespaces, store: MemoryStore) -> None:
+    group = await namespaces.ensure("acme/tools", 7)
+    assert await namespaces.ensure("ACME/Tools", 3) == group
+    assert group.organization_id == 7
     await store.projects.add_project(a_project(path="acme/shop"))
     with pytest.raises(ConflictError):
         await namespaces.ensure("acme/shop/inside")
 
 
-async def test_projects_of_an_older_release_come_into_groups(namespaces: Namespaces, store: MemoryStore) -> None:
+async def test_projects_of_an_older_release_are_put_into_groups(namespaces: Namespaces, store: MemoryStore) -> None:
     for path in ("root/own", "acme/shop", "acme/tools/x"):
         await store.projects.add_project(a_project(path=path))
     await namespaces.adopt_projects()
-    places = {project.path: project for project in await list_all_projects(store)}
-    assert (places["root/own"].namespace_id, places["root/own"].group_ids) == (1, ())
-    acme, tools = places["acme/shop"].group_ids[0], places["acme/tools/x"].group_ids[0]
-    assert places["acme/tools/x"].group_ids == (tools, acme)
-    moved = places["acme/shop"]
+    projects = {project.path: project for project in await list_all_projects(store)}
+    assert (projects["root/own"].namespace_id, projects["root/own"].group_ids) == (1, ())
+    acme, tools = projects["acme/shop"].group_ids[0], projects["acme/tools/x"].group_ids[0]
+    assert projects["acme/tools/x"].group_ids == (tools, acme)
+    moved = projects["acme/shop"]
     await store.projects.change_project(moved.id, lambda row: replace(row, namespace_id=1))
-    await namespaces.adopt_projects()  # once is enough
+    await namespaces.adopt_projects()  # a second run changes nothing
     assert (await store.projects.load_project(moved.id)) == replace(moved, namespace_id=1)

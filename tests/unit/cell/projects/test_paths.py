@@ -1,4 +1,4 @@
-"""Which paths a project may have."""
+"""Valid and invalid project paths."""
 
 import pytest
 from hypothesis import given
@@ -9,12 +9,12 @@ from remuda.cell.projects.paths import check_path
 
 
 @pytest.mark.parametrize("path", ["root/app", "a/b/c/d", "Acme/My_App.v2", "_x/y.z", "a/" + "b" * 253])
-def test_good_paths(path: str) -> None:
+def test_valid_paths(path: str) -> None:
     assert check_path(path) == path
 
 
 @pytest.mark.parametrize("path", ["api/app", "OAuth/app"])
-def test_what_the_cell_needs_itself_is_reserved(path: str) -> None:
+def test_paths_that_the_cell_serves_itself_are_reserved(path: str) -> None:
     with pytest.raises(InvalidError, match="reserved"):
         check_path(path)
 
@@ -26,7 +26,7 @@ def test_no_part_begins_with_a_dot_or_a_dash(path: str) -> None:
 
 
 @given(st.text(alphabet="aA0._-/ \n%ü", max_size=12))
-def test_a_path_that_is_taken_is_harmless(path: str) -> None:
+def test_every_accepted_path_is_safe(path: str) -> None:
     try:
         check_path(path)
     except InvalidError:

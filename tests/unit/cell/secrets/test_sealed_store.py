@@ -1,4 +1,4 @@
-"""What is kept sealed, and that nobody who uses the store notices."""
+"""The sealed store encrypts all secret values in the store behind it and returns them decrypted."""
 
 from msgspec.structs import replace
 
@@ -38,7 +38,7 @@ SCHEDULE = Schedule(
 ARTIFACT = an_artifact(kind="dotenv", format="gzip")
 
 
-def test_every_secret_of_every_value_is_sealed_and_opens_again() -> None:
+def test_every_secret_field_is_sealed_and_can_be_opened() -> None:
     secrets = Secrets(SEALS)
     variables = {"TOKEN": SECRET}
     for value in (
@@ -50,28 +50,28 @@ def test_every_secret_of_every_value_is_sealed_and_opens_again() -> None:
         replace(ARTIFACT, variables=variables),
         SPEC,
     ):
-        hidden = secrets.seal_value(value)
-        assert SECRET.encode() not in encode(hidden)
-        assert secrets.is_current(hidden)
+        sealed = secrets.seal_value(value)
+        assert SECRET.encode() not in encode(sealed)
+        assert secrets.is_current(sealed)
         assert not secrets.is_current(value)
-        assert secrets.open_value(hidden) == value
+        assert secrets.open_value(sealed) == value
         assert type(value) in FIELDS
 
 
-def test_values_without_secrets_are_not_touched() -> None:
+def test_values_without_secrets_do_not_change() -> None:
     secrets = Secrets(SEALS)
     for value in (a_job(), a_pipeline(), a_family([a_job()]), "text", 7, None, ("project", 3)):
         assert secrets.seal_value(value) == value
         assert secrets.open_value(value) == value
 
 
-def test_a_job_is_made_of_a_sealed_spec_as_of_an_open_one() -> None:
+def test_a_job_of_a_sealed_spec_equals_a_job_of_the_open_spec() -> None:
     new = NewJob(spec=SPEC, waits_for=("build",), artifacts_from=(), environment="production")
-    hidden: NewJob = Secrets(SEALS).seal_value(new)
-    assert lifecycle.new_job(hidden, a_pipeline(), JobId(5), NOW) == lifecycle.new_job(new, a_pipeline(), JobId(5), NOW)
+    sealed: NewJob = Secrets(SEALS).seal_value(new)
+    assert lifecycle.new_job(sealed, a_pipeline(), JobId(5), NOW) == lifecycle.new_job(new, a_pipeline(), JobId(5), NOW)
 
 
-async def test_the_store_behind_sees_only_sealed_texts() -> None:
+async def test_the_store_behind_contains_only_sealed_texts() -> None:
     behind = MemoryStore()
     store = SealedStore(behind, SEALS)
     project = await store.projects.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))
@@ -96,7 +96,7 @@ async def test_the_store_behind_sees_only_sealed_texts() -> None:
     assert await store.settings.change_setting("registration", lambda value: None) is None
 
 
-async def test_decisions_see_open_values_and_leave_sealed_ones() -> None:
+async def test_change_functions_get_open_values_and_sealed_ones_are_stored() -> None:
     behind = MemoryStore()
     store = SealedStore(behind, SEALS)
     project = await store.projects.add_project(Project(id=ProjectId(0), path="root/app", name="app", created_at=NOW))

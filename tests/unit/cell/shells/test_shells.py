@@ -1,4 +1,4 @@
-"""Shells between a person and a manager, and held jobs, over real files; time is the test's."""
+"""Shells between a user and a runner manager, and jobs on hold, with real files and a virtual clock."""
 
 import asyncio
 from pathlib import Path
@@ -46,21 +46,26 @@ def open_shell(shells: Shells, job: Job | None = None, user: int = 1) -> About:
     return shells.open(job or a_running_job(), user_id=user, wish=WantedShell(id="", job_id=7, command=("ls",)))
 
 
-async def ask(
-    shells: Shells, *, runner: int = 3, system: str = SYSTEM, known: tuple[str, ...] = (), held: tuple[int, ...] = ()
+async def poll(
+    shells: Shells,
+    *,
+    runner: int = 3,
+    system: str = SYSTEM,
+    known_shells: tuple[str, ...] = (),
+    held: tuple[int, ...] = (),
 ) -> tuple[list[str], tuple[int, ...]]:
     held_jobs = tuple(HeldJob(job_id=job_id, seconds=600) for job_id in held)
-    request = LookRequest(system_id=system, shells=known, held=held_jobs)
+    request = LookRequest(system_id=system, shells=known_shells, held=held_jobs)
     response = await shells.poll(runner, request, own_job_ids=held)
     return [shell.id for shell in response.shells], response.release
 
 
-async def test_manager_that_has_the_job_is_told_and_no_other(shells: Shells) -> None:
+async def test_only_the_manager_that_has_the_job_gets_the_shell(shells: Shells) -> None:
     about = open_shell(shells)
-    assert await ask(shells) == ([about.id], ())
-    assert await ask(shells, known=(about.id,)) == ([], ())
-    assert await ask(shells, runner=4) == ([], ())
-    assert await ask(shells, system="s_2") == ([], ())
+    assert await poll(shells) == ([about.id], ())
+    assert await poll(shells, known_shells=(about.id,)) == ([], ())
+    assert await poll(shells, runner=4) == ([], ())
+    assert await poll(shells, system="s_2") == ([], ())
     with pytest.raises(NotFoundError):
         shells.of_runner(about.id, 3, "s_2")
     with pytest.raises(NotFoundError):
@@ -69,7 +74,7 @@ async def test_manager_that_has_the_job_is_told_and_no_other(shells: Shells) -> 
 
 
 @pytest.mark.parametrize("forged", ["", "..", "0" * 31, "0" * 32, "../" + "0" * 29, "G" * 32, "0" * 33])
-def test_forged_ids_lead_nowhere(shells: Shells, forged: str) -> None:
+def test_forged_ids_are_not_found(shells: Shells, forged: str) -> None:
     open_shell(shells)
     with pytest.raises(NotFoundError):
         shells.of_user(forged, 7, 1)
@@ -77,7 +82,7 @@ def test_forged_ids_lead_nowhere(shells: Shells, forged: str) -> None:
         shells.of_runner(forged, 3, SYSTEM)
 
 
-def test_shell_is_its_openers_alone_and_of_its_job(shells: Shells) -> None:
+def test_shell_belongs_to_the_user_who_opened_it_and_to_its_job(shells: Shells) -> None:
     about = open_shell(shells)
     assert shells.of_user(about.id, 7, 1) == about
     for job, user in ((8, 1), (7, 2)):
@@ -86,25 +91,25 @@ def test_shell_is_its_openers_alone_and_of_its_job(shells: Shells) -> None:
 
 
 @pytest.mark.parametrize("state", [JobState.PENDING, JobState.LEASED, JobState.FAILED, JobState.SUCCESS])
-async def test_only_jobs_that_run_or_are_held_have_one(shells: Shells, state: JobState) -> None:
+async def test_only_running_jobs_and_jobs_on_hold_can_have_a_shell(shells: Shells, state: JobState) -> None:
     with pytest.raises(ConflictError):
         open_shell(shells, a_running_job(state=state))
     if state is JobState.FAILED:
-        await ask(shells, held=(7,))
+        await poll(shells, held=(7,))
         assert open_shell(shells, a_running_job(state=state)).job_id == 7
 
 
-async def test_bytes_go_both_ways_at_their_places(shells: Shells, tmp_path: Path, clock: VirtualClock) -> None:
+async def test_bytes_are_stored_at_their_offsets(shells: Shells, tmp_path: Path, clock: VirtualClock) -> None:
     about = open_shell(shells)
     assert shells.state(about) == ("waiting", "")
     assert (await shells.append(about, INPUT, 0, b"hello ")).taken
     assert (await shells.append(about, INPUT, 6, b"world")).size == 11
-    assert (await shells.append(about, INPUT, 3, b"lo wor")).taken, "sent again"
+    assert (await shells.append(about, INPUT, 3, b"lo wor")).taken, "the same bytes were sent again"
     assert not (await shells.append(about, INPUT, 3, b"other")).taken
     assert not (await shells.append(about, INPUT, 12, b"gap")).taken
     assert (await shells.read(about, INPUT, 6)).data == b"world"
     assert shells.state(about) == ("open", "")
-    # Another process of the cell has the same.
+    # Another process of the cell reads the same bytes.
     other = Shells(ShellFiles(tmp_path / "looking"), clock, CellSettings(data=tmp_path))
     assert (await other.read(other.of_runner(about.id, 3, SYSTEM), INPUT, 0)).data == b"hello world"
 
@@ -122,7 +127,7 @@ async def test_reader_is_woken_by_bytes_and_by_the_end(shells: Shells) -> None:
         shells.close(about, "enough")
         assert (await reading).state == "over"
     assert shells.state(about) == ("over", "enough")
-    assert (await shells.read(about, OUTPUT, 0)).data == b"x", "what was printed can still be read"
+    assert (await shells.read(about, OUTPUT, 0)).data == b"x", "the output can be read after the end"
     assert not (await shells.append(about, OUTPUT, 1, b"y")).taken
     shells.close(about, "another reason")
     assert shells.state(about) == ("over", "enough")
@@ -147,35 +152,40 @@ async def test_writer_waits_for_a_slow_reader(shells: Shells, monkeypatch: pytes
         assert (await writing).taken
 
 
-def test_of_two_processes_that_end_a_shell_the_first_gives_the_reason(
+def test_the_first_of_two_processes_that_end_a_shell_sets_the_reason(
     tmp_path: Path, shells: Shells, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     about = open_shell(shells)
-    one, other = ShellFiles(tmp_path / "looking"), ShellFiles(tmp_path / "looking")
+    files = ShellFiles(tmp_path / "looking")
+    files_of_other_process = ShellFiles(tmp_path / "looking")
 
     def write_late(path: Path, data: bytes) -> None:
         if data == b"second":
-            other.end(about.id, "first", 2.0)
+            files_of_other_process.end(about.id, "first", 2.0)
         write_whole(path, data)
 
     monkeypatch.setattr("remuda.cell.shells.files.write_whole", write_late)
-    one.end(about.id, "second", 3.0)
-    assert one.end_of(about.id) == ("first", 2.0)
+    files.end(about.id, "second", 3.0)
+    assert files.end_of(about.id) == ("first", 2.0)
 
 
 @pytest.mark.parametrize(
-    ("person", "manager", "reason"),
-    [(True, True, "shell_idle_seconds"), (False, True, "whoever opened it"), (True, False, "runner manager is gone")],
+    ("has_user", "has_manager", "reason"),
+    [
+        (True, True, "shell_idle_seconds"),
+        (False, True, "its user has disconnected"),
+        (True, False, "runner manager is gone"),
+    ],
 )
-async def test_shell_that_nobody_attends_to_ends(
-    shells: Shells, clock: VirtualClock, *, person: bool, manager: bool, reason: str
+async def test_shell_without_a_user_a_manager_or_input_ends(
+    shells: Shells, clock: VirtualClock, *, has_user: bool, has_manager: bool, reason: str
 ) -> None:
     about = open_shell(shells)
     shells._store.begin(about.id)
     for _ in range(100):
         clock.jump(30)
-        for stream, is_there in ((OUTPUT, person), (INPUT, manager)):
-            if is_there:
+        for stream, has_reader in ((OUTPUT, has_user), (INPUT, has_manager)):
+            if has_reader:
                 shells._store.note_reader(about.id, stream, 0, clock.now())
         shells.sweep()
         if shells.state(about)[0] == "over":
@@ -186,18 +196,18 @@ async def test_shell_that_nobody_attends_to_ends(
     assert shells._store.ids() == []
 
 
-async def test_shell_for_which_no_manager_comes_ends(shells: Shells, clock: VirtualClock) -> None:
+async def test_shell_that_no_manager_picks_up_ends(shells: Shells, clock: VirtualClock) -> None:
     about = open_shell(shells)
     assert not shells.is_connected(a_running_job())
     clock.jump(module.GONE_SECONDS + 1)
     shells._store.note_reader(about.id, OUTPUT, 0, clock.now())
     shells.sweep()
-    assert shells.state(about) == ("over", "no runner manager came for it")
-    await ask(shells)
+    assert shells.state(about) == ("over", "no runner manager picked it up")
+    await poll(shells)
     assert shells.is_connected(a_running_job())
 
 
-def test_a_flood_of_shells_is_bounded(shells: Shells) -> None:
+def test_the_number_of_shells_is_limited(shells: Shells) -> None:
     for _ in range(module.MOST_OF_A_JOB):
         open_shell(shells)
     with pytest.raises(StoreError):
@@ -208,16 +218,18 @@ def test_a_flood_of_shells_is_bounded(shells: Shells) -> None:
         open_shell(shells, a_running_job(99))
 
 
-async def test_held_jobs_are_what_their_manager_says(shells: Shells, clock: VirtualClock) -> None:
-    await ask(shells, held=(7, 8))
-    await ask(shells, runner=4, held=(9,))
+async def test_jobs_on_hold_are_those_that_their_manager_reports(shells: Shells, clock: VirtualClock) -> None:
+    await poll(shells, held=(7, 8))
+    await poll(shells, runner=4, held=(9,))
     assert [hold.job_id for hold in shells.holds()] == [7, 8, 9]
     assert shells.hold_of(7) is not None
-    await ask(shells, held=(8,))
+    await poll(shells, held=(8,))
     assert [hold.job_id for hold in shells.holds()] == [8, 9]
     request = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=9, seconds=1), HeldJob(job_id=8, seconds=600)))
     await shells.poll(3, request, own_job_ids={8})
-    assert [(hold.job_id, hold.runner_id) for hold in shells.holds()] == [(8, 3), (9, 4)], "another manager's job"
+    assert [(hold.job_id, hold.runner_id) for hold in shells.holds()] == [(8, 3), (9, 4)], (
+        "job 9 belongs to another manager"
+    )
     clock.jump(601)
     assert shells.holds() == []
     clock.jump(module.KEPT_SECONDS)
@@ -225,19 +237,19 @@ async def test_held_jobs_are_what_their_manager_says(shells: Shells, clock: Virt
     assert shells._store.hold_of(8) is None
 
 
-async def test_released_job_is_named_until_its_manager_knows(shells: Shells) -> None:
+async def test_released_job_is_sent_until_its_manager_confirms(shells: Shells) -> None:
     with pytest.raises(ConflictError):
         shells.release(7)
-    await ask(shells, held=(7,))
+    await poll(shells, held=(7,))
     shells.release(7)
-    assert await ask(shells, held=(7,)) == ([], (7,))
+    assert await poll(shells, held=(7,)) == ([], (7,))
     request = LookRequest(system_id=SYSTEM, held=(HeldJob(job_id=7, seconds=600),), releasing=(7,))
     assert (await shells.poll(3, request, own_job_ids={7})).release == ()
-    assert await ask(shells) == ([], ())
+    assert await poll(shells) == ([], ())
     assert shells.hold_of(7) is None
 
 
-async def test_manager_is_told_at_once_which_of_its_jobs_to_stop(tmp_path: Path, clock: VirtualClock) -> None:
+async def test_manager_gets_stop_requests_at_once(tmp_path: Path, clock: VirtualClock) -> None:
     stops = StopRequests(clock)
     shells = Shells(ShellFiles(tmp_path / "looking"), clock, CellSettings(data=tmp_path), stops)
     job = msgspec.structs.replace(a_running_job(), system_id=SYSTEM, leased_at=1.0)
@@ -249,15 +261,15 @@ async def test_manager_is_told_at_once_which_of_its_jobs_to_stop(tmp_path: Path,
         stops.note(msgspec.structs.replace(job, state=JobState.CANCELING))
         assert (await waiting).stops == (canceling,)
         assert (await shells.poll(3, LookRequest(system_id=SYSTEM, stops=()), own_job_ids=())).stops == (canceling,)
-        # Whoever knows it waits on, and so does one that knows nothing of this.
-        knowing = asyncio.ensure_future(
+        # A manager that already knows the stop request waits, and so does one that does not support stop requests.
+        informed = asyncio.ensure_future(
             shells.poll(3, LookRequest(system_id=SYSTEM, stops=(canceling,)), own_job_ids=())
         )
         older = asyncio.ensure_future(shells.poll(3, LookRequest(system_id=SYSTEM), own_job_ids=()))
         await settle()
-        assert (knowing.done(), older.done()) == (False, False)
+        assert (informed.done(), older.done()) == (False, False)
         stops.note(msgspec.structs.replace(job, state=JobState.CANCELED))
-        assert (await knowing).stops == (WantedStop(job_id=7, status="canceled"),)
+        assert (await informed).stops == (WantedStop(job_id=7, status="canceled"),)
         assert not older.done()
         shells.stop()
         assert (await older).stops == ()

@@ -34,7 +34,7 @@ def test_settings_come_from_options_and_the_environment(tmp_path: Path) -> None:
         ("REMUDA_PIPELINES_PER_PUSH", "-1"),
     ],
 )
-def test_settings_of_pipelines_that_make_no_sense(tmp_path: Path, name: str, value: str) -> None:
+def test_invalid_pipeline_settings_are_refused(tmp_path: Path, name: str, value: str) -> None:
     with pytest.raises(CellError, match=name.removeprefix("REMUDA_").lower().replace("_", " ")):
         settings_from({name: value}, data=tmp_path, host="h", port=1)
 
@@ -64,21 +64,21 @@ def test_the_database_comes_from_the_option_else_from_the_environment(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("variable", "said"),
+    ("variable", "message"),
     [
-        ("REMUDA_LEASE_SECONDS=abc", "a number above 0 is wanted, for example 60"),
-        ("REMUDA_LEASE_SECONDS=-5", "a number above 0 is wanted, for example 60"),
-        ("REMUDA_LEASE_SECONDS=nan", "a number above 0 is wanted, for example 60"),
-        ("REMUDA_BODY_LIMIT_BYTES=1.5", "a whole number above 0 is wanted, for example 1048576"),
-        ("REMUDA_BODY_LIMIT_BYTES=0", "a whole number above 0 is wanted, for example 1048576"),
-        ("REMUDA_POLL_HOLD_SECONDS=-1", "a number of at least 0 is wanted, for example 50"),
+        ("REMUDA_LEASE_SECONDS=abc", "must be a number above 0, for example 60"),
+        ("REMUDA_LEASE_SECONDS=-5", "must be a number above 0, for example 60"),
+        ("REMUDA_LEASE_SECONDS=nan", "must be a number above 0, for example 60"),
+        ("REMUDA_BODY_LIMIT_BYTES=1.5", "must be a whole number above 0, for example 1048576"),
+        ("REMUDA_BODY_LIMIT_BYTES=0", "must be a whole number above 0, for example 1048576"),
+        ("REMUDA_POLL_HOLD_SECONDS=-1", "must be a number of at least 0, for example 50"),
     ],
 )
-def test_a_bad_variable_is_told_what_is_wanted(tmp_path: Path, variable: str, said: str) -> None:
+def test_an_invalid_variable_is_reported_with_the_expected_form(tmp_path: Path, variable: str, message: str) -> None:
     name, _, value = variable.partition("=")
     with pytest.raises(BadInputError) as caught:
         settings_from({name: value}, data=tmp_path, host="h", port=1)
-    assert str(caught.value) == f"{variable}: {said}"
+    assert str(caught.value) == f"{variable}: {message}"
 
 
 def test_unknown_variables_are_named_with_the_nearest_right_name() -> None:

@@ -6,7 +6,7 @@ from remuda.cli.cell.settings import read_settings, settings_from
 from remuda.lib.exits import BadInputError
 
 
-def config(folder: Path, text: str, mode: int = 0o600) -> Path:
+def write_config(folder: Path, text: str, mode: int = 0o600) -> Path:
     folder.mkdir(exist_ok=True)
     file = folder / "cell.toml"
     file.write_text(text)
@@ -15,7 +15,7 @@ def config(folder: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def test_options_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
-    config(
+    write_config(
         tmp_path,
         """
         host = "0.0.0.0"
@@ -46,24 +46,24 @@ def test_without_a_file_there_are_defaults(tmp_path: Path) -> None:
 
 
 def test_a_file_elsewhere_says_where_the_data_is(tmp_path: Path) -> None:
-    file = config(tmp_path / "etc", 'data = "../var"\nlease_seconds = 9')
+    file = write_config(tmp_path / "etc", 'data = "../var"\nlease_seconds = 9')
     for settings in (settings_from({}, config=file), settings_from({"REMUDA_CONFIG": str(file)})):
         assert settings.data.resolve() == tmp_path / "var"
         assert settings.lease_seconds == 9
     assert settings_from({}, config=file, data=tmp_path / "mine").data == tmp_path / "mine"
-    other = config(tmp_path / "other", "lease_seconds = 8")
+    other = write_config(tmp_path / "other", "lease_seconds = 8")
     assert settings_from({"REMUDA_CONFIG": str(file)}, config=other, data=tmp_path).lease_seconds == 8
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("lease_second = 5", "there is no setting lease_second; did you mean lease_seconds?"),
         ("xyzzy = 5", "there is no setting xyzzy"),
         ("[cell]\nlease_seconds = 5", "there is no setting cell"),
-        ('lease_seconds = "60"', "lease_seconds: a number above 0 is wanted, for example 60"),
-        ("lease_seconds = 0", "lease_seconds: a number above 0 is wanted, for example 60"),
-        ("body_limit_bytes = 1.5", "body_limit_bytes: a whole number above 0 is wanted, for example 1048576"),
+        ('lease_seconds = "60"', "lease_seconds: must be a number above 0, for example 60"),
+        ("lease_seconds = 0", "lease_seconds: must be a number above 0, for example 60"),
+        ("body_limit_bytes = 1.5", "body_limit_bytes: must be a whole number above 0, for example 1048576"),
         ("keep_latest_artifacts = 1", "keep_latest_artifacts: expected `bool`, got `int`"),
         ("links = 1", "links: "),
         ("data = 1", "data: "),
@@ -71,14 +71,14 @@ def test_a_file_elsewhere_says_where_the_data_is(tmp_path: Path) -> None:
         ("lease_seconds = 1\nlease_seconds = 2", "is not TOML: "),
     ],
 )
-def test_what_is_wrong_in_the_file_is_told(tmp_path: Path, text: str, said: str) -> None:
-    file = config(tmp_path, text)
+def test_errors_in_the_file_are_reported(tmp_path: Path, text: str, message: str) -> None:
+    file = write_config(tmp_path, text)
     with pytest.raises(BadInputError) as caught:
         settings_from({}, data=tmp_path)
-    assert str(caught.value).startswith(f"{file}: {said}")
+    assert str(caught.value).startswith(f"{file}: {message}")
 
 
-def test_a_file_that_somebody_named_has_to_be_there(tmp_path: Path) -> None:
+def test_a_file_named_by_option_or_variable_must_be_readable(tmp_path: Path) -> None:
     for environment, option in (({}, tmp_path / "no.toml"), ({"REMUDA_CONFIG": str(tmp_path / "no.toml")}, None)):
         with pytest.raises(BadInputError, match=r"no\.toml: cannot be read: No such file or directory"):
             settings_from(environment, config=option)
@@ -91,22 +91,22 @@ def test_a_file_that_somebody_named_has_to_be_there(tmp_path: Path) -> None:
         settings_from({}, data=tmp_path)
 
 
-def test_secrets_that_others_can_read_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config(tmp_path, 'admin_token = "a-long-enough-token"')
+def test_a_warning_about_secrets_that_others_can_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_config(tmp_path, 'admin_token = "a-long-enough-token"')
     settings_from({}, data=tmp_path)
     assert capsys.readouterr().err == ""
-    config(tmp_path, 'admin_token = "a-long-enough-token"', 0o644)
+    write_config(tmp_path, 'admin_token = "a-long-enough-token"', 0o644)
     assert settings_from({}, data=tmp_path).admin_token == "a-long-enough-token"
-    said = capsys.readouterr().err
-    assert "others on this machine may read it" in said
-    assert "a-long-enough-token" not in said
-    config(tmp_path, "lease_seconds = 5", 0o644)
+    stderr = capsys.readouterr().err
+    assert "others on this machine may read it" in stderr
+    assert "a-long-enough-token" not in stderr
+    write_config(tmp_path, "lease_seconds = 5", 0o644)
     settings_from({}, data=tmp_path)
     assert capsys.readouterr().err == ""
 
 
-def test_where_each_setting_comes_from_is_known(tmp_path: Path) -> None:
-    file = config(tmp_path, "lease_seconds = 5\nsilent_seconds = 10\n")
+def test_the_source_of_each_setting(tmp_path: Path) -> None:
+    file = write_config(tmp_path, "lease_seconds = 5\nsilent_seconds = 10\n")
     _, sources = read_settings({"REMUDA_LEASE_SECONDS": "7", "REMUDA_PORT": "1"}, data=tmp_path, port=80)
     assert sources == {
         "lease_seconds": "REMUDA_LEASE_SECONDS",

@@ -1,4 +1,4 @@
-"""`remuda manager check`, `doctor`, `schema` and `service`: what they print, and how they exit."""
+"""Output and exit codes of `remuda manager check`, `doctor`, `schema` and `service`."""
 
 import json
 from pathlib import Path
@@ -13,14 +13,14 @@ from remuda.testing.instance_groups import a_program
 FOLDER = Path(__file__).parents[3] / "data" / "gitlab-runner"
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+def run_manager_command(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
     code = call(["manager", *words])
     return code, capsys.readouterr().out
 
 
 def test_a_file_that_can_be_used(capsys: pytest.CaptureFixture[str]) -> None:
     file = str(FOLDER / "shell-single.toml")
-    code, out = printed(capsys, "check", "--config", file)
+    code, out = run_manager_command(capsys, "check", "--config", file)
     assert (code, out.splitlines()[-1]) == (0, f"{file}: can be used")
     assert f"warning: {file}:5: session_server is not supported" in out
 
@@ -28,33 +28,34 @@ def test_a_file_that_can_be_used(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_file_that_others_can_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "config.toml"
     file.write_text((FOLDER / "ssh.toml").read_text())
-    for mode, is_said in ((0o644, True), (0o600, False)):
+    for mode, is_warned in ((0o644, True), (0o600, False)):
         file.chmod(mode)
-        code, out = printed(capsys, "check", "--config", str(file))
-        assert (code, "chmod 600" in out) == (0, is_said)
+        code, out = run_manager_command(capsys, "check", "--config", str(file))
+        assert (code, "chmod 600" in out) == (0, is_warned)
 
 
-def test_problems_have_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out = printed(capsys, "check", "--config", str(FOLDER / "sixty-keys.toml"), "--output", "json")
-    found = json.loads(out)
-    assert (code, found["usable"]) == (1, False)
-    assert {one["line"] for one in found["problems"]} >= {110, 121}
-    assert any("did you mean builds_dir?" in one["message"] for one in found["warnings"])
+def test_problems_have_line_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run_manager_command(capsys, "check", "--config", str(FOLDER / "sixty-keys.toml"), "--output", "json")
+    report = json.loads(out)
+    assert (code, report["usable"]) == (1, False)
+    assert {problem["line"] for problem in report["problems"]} >= {110, 121}
+    assert any("did you mean builds_dir?" in warning["message"] for warning in report["warnings"])
 
 
-def test_the_doctor_says_a_line_for_each_key(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out = printed(capsys, "doctor", "--config", str(FOLDER / "docker-basic.toml"))
+def test_the_doctor_prints_a_line_for_each_key(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run_manager_command(capsys, "doctor", "--config", str(FOLDER / "docker-basic.toml"))
     assert code == 0
     assert "works     runners[0].docker.image" in out
     assert "ignored   runners[0].docker.disable_cache: there are no cache volumes" in out
     assert out.splitlines()[-1] == "Remuda can use this file"
-    code, out = printed(capsys, "doctor", "--config", str(FOLDER / "kubernetes.toml"), "--output", "json")
-    found = json.loads(out)
-    assert (code, len(found["problems"])) == (1, 1)
-    assert {one["key"]: one["verdict"] for one in found["diagnoses"]}["runners[0].executor"] == "refused"
+    code, out = run_manager_command(capsys, "doctor", "--config", str(FOLDER / "kubernetes.toml"), "--output", "json")
+    report = json.loads(out)
+    assert (code, len(report["problems"])) == (1, 1)
+    verdicts = {diagnosis["key"]: diagnosis["verdict"] for diagnosis in report["diagnoses"]}
+    assert verdicts["runners[0].executor"] == "refused"
 
 
-def test_plugins_are_looked_for_and_asked(
+def test_plugin_settings_are_checked_with_the_schema_of_the_plugin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schema = '{"properties": {"zone": {"type": "string"}}, "additionalProperties": false}'
@@ -65,23 +66,23 @@ def test_plugins_are_looked_for_and_asked(
     section = '[runners.autoscaler]\nplugin = "{0}"\nplugin_config = {{zoen = "x"}}\n'
     file.write_text("".join((runner + section).format(name) for name in ("here", "gone")))
     file.chmod(0o600)
-    code, out = printed(capsys, "check", "--config", str(file))
+    code, out = run_manager_command(capsys, "check", "--config", str(file))
     assert code == 0
     assert f"warning: {file}:8: runners[0].autoscaler.plugin_config.zoen: there is no such setting" in out
     assert f"warning: {file}:15: runners[1].autoscaler.plugin: on this host there is no plugin gone. Looked" in out
-    code, out = printed(capsys, "doctor", "--config", str(file))
+    code, out = run_manager_command(capsys, "doctor", "--config", str(file))
     assert "   8  refused   runners[0].autoscaler.plugin_config.zoen: the plugin here refuses it: there is no" in out
     assert out.splitlines()[-1] == (
-        "Remuda can use this file, but there are no machines where a plugin refuses a setting"
+        "Remuda can use this file, but a plugin that refuses a setting provides no machines"
     )
 
 
-def test_a_schema_and_a_unit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert json.loads(printed(capsys, "schema")[1])["properties"]["concurrent"]["type"] == "integer"
-    unit = printed(capsys, "service", "--config", "/etc/my.toml", "--user", "ci")[1]
+def test_the_schema_and_the_service_unit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(run_manager_command(capsys, "schema")[1])["properties"]["concurrent"]["type"] == "integer"
+    unit = run_manager_command(capsys, "service", "--config", "/etc/my.toml", "--user", "ci")[1]
     assert "--config /etc/my.toml" in unit
     assert "KillMode=process" in unit
-    assert "AbandonProcessGroup" in printed(capsys, "service", "--system", "launchd")[1]
+    assert "AbandonProcessGroup" in run_manager_command(capsys, "service", "--system", "launchd")[1]
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -96,7 +97,7 @@ RUNNER = (
 
 
 @pytest.mark.parametrize(
-    ("executor", "own", "is_said"),
+    ("executor", "own", "is_warned"),
     [
         ("shell", "first_uid = 20000", True),
         ("shell", "first_uid = 20000\nsandbox = true", True),
@@ -107,15 +108,15 @@ RUNNER = (
         ("ssh", "first_uid = 20000", False),
     ],
 )
-def test_code_that_the_users_of_jobs_cannot_read(
-    place: Path,
+def test_a_warning_about_code_that_the_users_of_jobs_cannot_read(
+    public_folder: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     executor: str,
     own: str,
-    is_said: bool,
+    is_warned: bool,
 ) -> None:
-    file, code = place / "config.toml", place / "closed/venv"
+    file, code = public_folder / "config.toml", public_folder / "closed/venv"
     more = {
         "docker": '[runners.docker]\nimage = "alpine"',
         "ssh": '[runners.ssh]\nuser = "u"\nhost = "h"\npassword = "p"',
@@ -126,9 +127,9 @@ def test_code_that_the_users_of_jobs_cannot_read(
     monkeypatch.setattr(hidden_folders, "own_places", lambda: (str(code),))
     for folder in (code, code.parent):
         folder.chmod(0o700)
-        result, out = printed(capsys, "check", "--config", str(file))
+        result, out = run_manager_command(capsys, "check", "--config", str(file))
         folder.chmod(0o755)
         assert result == 0, out
-        assert (f"{folder} is closed to others" in out) == is_said, out
-        assert ("install Remuda and its Python where every user can read them" in out) == is_said
-    assert "closed to others" not in printed(capsys, "check", "--config", str(file))[1]
+        assert (f"{folder} is closed to others" in out) == is_warned, out
+        assert ("install Remuda and its Python where every user can read them" in out) == is_warned
+    assert "closed to others" not in run_manager_command(capsys, "check", "--config", str(file))[1]

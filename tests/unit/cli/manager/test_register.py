@@ -1,4 +1,4 @@
-"""Options of `remuda manager register`, as the section that they make."""
+"""The options of `remuda manager register` become keys of the runner's section in config.toml."""
 
 import pytest
 
@@ -28,8 +28,14 @@ def test_options_are_keys_of_their_sections() -> None:
 
 
 def test_any_key_can_be_set() -> None:
-    given = ("docker.memory=2g", "docker.privileged=true", "limit = 3", 'labels={zone="a"}', "environment=['A=1']")
-    assert parse_assignments(given) == {
+    assignments = (
+        "docker.memory=2g",
+        "docker.privileged=true",
+        "limit = 3",
+        'labels={zone="a"}',
+        "environment=['A=1']",
+    )
+    assert parse_assignments(assignments) == {
         "docker": {"memory": "2g", "privileged": True},
         "limit": 3,
         "labels": {"zone": "a"},
@@ -39,7 +45,7 @@ def test_any_key_can_be_set() -> None:
         parse_assignments(("docker.memory",))
 
 
-def test_without_a_token_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registration_without_a_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI_SERVER_TOKEN", raising=False)
     with pytest.raises(BadInputError, match="--token is empty"):
         call(["manager", "register", "--url", "http://127.0.0.1:1", "--config", "none.toml"])

@@ -10,31 +10,33 @@ from remuda.manager.process.control import NAME
 from remuda.manager.process.status import FleetStatus, ManagerStatus, RunnerStatus
 
 
-def bound(folder: Path) -> socket.socket:
-    """The socket of a manager; one that was killed, or stopped, leaves the file behind."""
+def bind_socket(folder: Path) -> socket.socket:
+    """Bind the control socket of a manager. Closing it leaves the file behind, as a killed manager does."""
     folder.mkdir(parents=True)
-    made = socket.socket(socket.AF_UNIX)
-    # By a descriptor of the folder: an address has 108 bytes, and folders of tests have long names.
-    opened = os.open(folder, os.O_PATH)
-    made.bind(f"/proc/self/fd/{opened}/{NAME}")
-    os.close(opened)
-    return made
+    control = socket.socket(socket.AF_UNIX)
+    # Bind by a descriptor of the folder: a socket address has at most 108 bytes, and test folders have long names.
+    descriptor = os.open(folder, os.O_PATH)
+    control.bind(f"/proc/self/fd/{descriptor}/{NAME}")
+    os.close(descriptor)
+    return control
 
 
-def test_of_several_folders_that_counts_where_a_manager_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_folders_the_one_with_a_running_manager_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     folders = [tmp_path / "remuda" / "managers" / name for name in ("one", "two", "three")]
     for folder in folders[:2]:
-        bound(folder).close()
-    with pytest.raises(BadInputError, match="no manager of yours runs"):
+        bind_socket(folder).close()
+    with pytest.raises(BadInputError, match="none of your managers runs"):
         find_manager_folder(None, None)
-    with bound(folders[2]) as living:
+    with bind_socket(folders[2]) as living:
         living.listen()
         assert find_manager_folder(None, None) == folders[2]
 
 
 @pytest.mark.parametrize(("free", "word"), [(1 << 20, "no disk"), (None, "blocked")])
-def test_what_keeps_a_runner_from_asking_is_called_by_its_name(
+def test_the_reason_why_a_runner_is_blocked_is_shown(
     free: int | None, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runner = RunnerStatus(
@@ -74,7 +76,7 @@ def test_what_keeps_a_runner_from_asking_is_called_by_its_name(
         ({"ready": 1}, 0, "1 ready"),
     ],
 )
-def test_how_many_machines_a_runner_has(
+def test_machine_counts_of_a_runner(
     instances: dict[str, int], most: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet = FleetStatus(

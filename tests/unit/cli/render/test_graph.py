@@ -61,7 +61,7 @@ def test_parts_become_one_node_in_a_large_pipeline() -> None:
     assert len(document(pipeline)["nodes"]) == len(pipeline.jobs)
 
 
-def test_parts_that_are_judged_differently_are_various() -> None:
+def test_parts_with_different_when_are_shown_as_various() -> None:
     text = """\
 job:
   parallel: {matrix: [{A: [x, y]}]}
@@ -75,9 +75,9 @@ job:
 
 
 def test_the_document() -> None:
-    found = document(compile_pipeline(TEXT))
-    assert found["stages"] == ["build", "test", "deploy"]
-    assert found["nodes"][2] == {
+    result = document(compile_pipeline(TEXT))
+    assert result["stages"] == ["build", "test", "deploy"]
+    assert result["nodes"][2] == {
         "name": "unit 1/2",
         "group": "unit",
         "stage": "test",
@@ -87,30 +87,32 @@ def test_the_document() -> None:
         "trigger": False,
         "waits_for": "needs",
     }
-    assert found["edges"][0] == {"from": "compile", "to": "unit 1/2", "artifacts": True}
+    assert result["edges"][0] == {"from": "compile", "to": "unit 1/2", "artifacts": True}
     skipped = document(compile_pipeline("workflow: {rules: [{when: never}]}\njob: {script: [x]}"))
     assert (skipped["nodes"], skipped["edges"]) == ([], [])
     assert "says never" in skipped["skipped"]
 
 
-def test_a_row_of_needs_longer_than_pythons_stack() -> None:
+def test_a_chain_of_needs_longer_than_pythons_stack() -> None:
     jobs = "".join(f"j{n}: {{needs: [j{n + 1}], script: [x]}}\n" for n in range(1500))
     assert levels(compile_pipeline(f"{jobs}j1500: {{needs: [], script: [x]}}"))["j0"] == 1500
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.none() | st.lists(st.integers(0, 30), max_size=3)), max_size=12))
-def test_a_level_is_the_longest_row_of_jobs_before(drawn: list[tuple[int, list[int] | None]]) -> None:
-    stages = sorted(drawn, key=lambda each: each[0])
+def test_a_level_is_the_length_of_the_longest_chain_of_earlier_jobs(
+    drawn_jobs: list[tuple[int, list[int] | None]],
+) -> None:
+    stages = sorted(drawn_jobs, key=lambda each: each[0])
     lines = ["stages: [s0, s1, s2]", "first: {stage: s0, needs: [], script: [x]}"]
-    for index, (stage, wanted) in enumerate(stages):
-        names = sorted({f"j{each % index}" for each in wanted or ()}) if index else []
-        needs = "" if wanted is None else f"needs: [{', '.join(names)}], "
+    for index, (stage, need_indexes) in enumerate(stages):
+        names = sorted({f"j{each % index}" for each in need_indexes or ()}) if index else []
+        needs = "" if need_indexes is None else f"needs: [{', '.join(names)}], "
         lines.append(f"j{index}: {{stage: s{stage}, {needs}script: [x]}}")
     pipeline = compile_pipeline("\n".join(lines))
     before = prerequisites(pipeline.jobs)
 
-    def longest(name: str) -> int:
-        return 1 + max((longest(each) for each in before[name]), default=-1)
+    def longest_chain(name: str) -> int:
+        return 1 + max((longest_chain(each) for each in before[name]), default=-1)
 
-    assert levels(pipeline) == {job.name: longest(job.name) for job in pipeline.jobs}
+    assert levels(pipeline) == {job.name: longest_chain(job.name) for job in pipeline.jobs}

@@ -48,8 +48,8 @@ def test_a_tree_by_needs() -> None:
 
 def test_many_needs_are_counted() -> None:
     jobs = "".join(f"j{n}: {{needs: [], script: [x]}}\n" for n in range(8))
-    wanted = ", ".join(f"j{n}" for n in range(8))
-    lines = tree(graph_of(compile_pipeline(f"{jobs}last: {{needs: [{wanted}], script: [x]}}")), "stage")
+    names = ", ".join(f"j{n}" for n in range(8))
+    lines = tree(graph_of(compile_pipeline(f"{jobs}last: {{needs: [{names}], script: [x]}}")), "stage")
     assert lines[-1] == "└─ last  ← j0, j1, j2, j3, j4 and 3 more"
 
 
@@ -59,22 +59,22 @@ def test_no_pipeline() -> None:
     assert dot(graph_of(skipped))[-1] == "}"
 
 
-def test_every_wait_is_a_way_in_the_dot_graph() -> None:
+def test_the_dot_graph_has_a_path_for_every_prerequisite() -> None:
     text = f"{TEXT}early: {{stage: .pre, script: [x]}}\nlate: {{stage: .post, script: [x]}}\n"
     pipeline = compile_pipeline(text)
     lines = dot(graph_of(pipeline))
-    names = {found[2]: found[1] for line in lines if (found := re.match(r'    (n\d+) \[label="([^"\\]*)', line))}
+    names = {match[2]: match[1] for line in lines if (match := re.match(r'    (n\d+) \[label="([^"\\]*)', line))}
     edges: dict[str, set[str]] = {}
     for line in lines:
-        if found := re.match(r"  (\w+) -> (\w+)", line):
-            edges.setdefault(found[2], set()).add(found[1])
+        if match := re.match(r"  (\w+) -> (\w+)", line):
+            edges.setdefault(match[2], set()).add(match[1])
 
-    def reached(node: str) -> set[str]:
-        found = set(edges.get(node, ()))
-        return found.union(*(reached(each) for each in found))
+    def ancestors(node: str) -> set[str]:
+        parents = set(edges.get(node, ()))
+        return parents.union(*(ancestors(each) for each in parents))
 
     for name, before in prerequisites(pipeline.jobs).items():
-        assert {names[each] for each in before} <= reached(names[name]), name
+        assert {names[each] for each in before} <= ancestors(names[name]), name
 
 
 def test_hostile_names_are_quoted() -> None:

@@ -1,4 +1,4 @@
-"""Why a job waits, as people read it."""
+"""Text output that explains why a job waits, failed or was skipped."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ from remuda.wire.explanations import (
 )
 
 
-def lines(**given: Any) -> list[str]:
+def render_reasons(**changes: Any) -> list[str]:
     values: dict[str, Any] = {
         "job_id": 7,
         "name": "build",
@@ -28,18 +28,18 @@ def lines(**given: Any) -> list[str]:
         "since": 1000,
         "summary": "waits",
     }
-    return reasons(msgspec.to_builtins(JobWhy(**(values | given))), 1123.4)
+    return reasons(msgspec.to_builtins(JobWhy(**(values | changes))), 1123.4)
 
 
 def test_a_job_that_waits_for_a_runner() -> None:
-    told = lines(
+    output = render_reasons(
         runners=RunnerCounts(known=4, matching=2, busy=1, paused=1, others=(ReasonCount(reason="lacks x", count=2),)),
         queue=QueueInfo(ahead=2, competing=5, priority=0, priority_now=1, project_running=3),
         estimate=EstimateInfo(seconds=40, pick_ups=12, within_seconds=600, text="about 40 s (12 pick-ups)"),
         waits_for=(WaitInfo(kind="runner", text="a runner"),),
         advice=("wait",),
     )
-    assert told == [
+    assert output == [
         "job 7: build (acme/shop, pipeline 3)",
         "  pending for 2m 03s: waits",
         "  runners    2 of 4 match: 1 busy, 1 paused",
@@ -53,7 +53,7 @@ def test_a_job_that_waits_for_a_runner() -> None:
 
 
 def test_a_job_that_waits_for_others() -> None:
-    told = lines(
+    output = render_reasons(
         status="created",
         waits_for=(
             WaitInfo(kind="stage", text="2 jobs of stage x"),
@@ -62,7 +62,7 @@ def test_a_job_that_waits_for_others() -> None:
         not_named=1,
         upstream=JobRef(id=2, name="go", pipeline_id=1),
     )
-    assert told[2:] == [
+    assert output[2:] == [
         "  waits for",
         "    2 jobs of stage x",
         '    "a", which is running',
@@ -71,25 +71,25 @@ def test_a_job_that_waits_for_others() -> None:
     ]
 
 
-def test_a_job_that_is_over() -> None:
-    told = lines(status="skipped", since=None, because=(JobRef(id=2, name="a", status="failed"),))
-    assert told[1:] == ["  skipped: waits", "  because of", '    job 2 "a", which is failed']
+def test_a_skipped_job() -> None:
+    output = render_reasons(status="skipped", since=None, because=(JobRef(id=2, name="a", status="failed"),))
+    assert output[1:] == ["  skipped: waits", "  because of", '    job 2 "a", which is failed']
 
 
-def test_runners_that_are_away() -> None:
-    told = lines(runners=RunnerCounts(known=1, matching=1, offline=1, last_seen_at=1000.0))
-    assert told[2] == "  runners    1 of 1 match: 1 offline"
-    assert told[3].startswith("             last heard of at ")
+def test_offline_runners() -> None:
+    output = render_reasons(runners=RunnerCounts(known=1, matching=1, offline=1, last_seen_at=1000.0))
+    assert output[2] == "  runners    1 of 1 match: 1 offline"
+    assert output[3].startswith("             last heard of at ")
 
 
-def test_what_a_newer_cell_adds_is_passed_over() -> None:
-    found = msgspec.to_builtins(
+def test_unknown_fields_of_a_newer_cell_are_ignored() -> None:
+    why = msgspec.to_builtins(
         JobWhy(job_id=7, name="b", pipeline_id=3, project="p", status="failed", state="failed", summary="failed")
     )
-    assert reasons(found | {"new": {"x": 1}}, 0)[1] == "  failed: failed"
+    assert reasons(why | {"new": {"x": 1}}, 0)[1] == "  failed: failed"
 
 
-def test_where_the_time_went() -> None:
+def test_time_spent_in_each_phase() -> None:
     job = {
         "id": 7,
         "name": "build",

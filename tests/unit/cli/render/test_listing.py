@@ -4,7 +4,7 @@ from remuda.cli.render.listing import print_table
 from remuda.localrun.render.words import on_one_line
 
 
-def test_names_that_others_chose_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_in_names_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     assert on_one_line("bäckerei ☃") == "bäckerei ☃"
     assert on_one_line("a\x1b[2J\nb\x9b\u2028") == "a\\x1b[2J\\nb\\x9b\\u2028"
     print_table([("name", "stage"), ("two\nlines", "test")])

@@ -20,14 +20,15 @@ check: {stage: test, needs: [lint], when: manual, script: [x]}
 """
 
 
-def drawn(text: str, by: By = "stage") -> ET.Element:
+def draw(text: str, by: By = "stage") -> ET.Element:
     return ET.fromstring(svg(graph_of(compile_pipeline(text)), by=by, title="Pipeline"))
 
 
 def boxes(picture: ET.Element) -> list[tuple[float, float, float, float]]:
-    found = picture.iterfind(f".//{NAMESPACE}rect[@class='box']")
+    elements = picture.iterfind(f".//{NAMESPACE}rect[@class='box']")
     return [
-        (float(b.get("x", 0)), float(b.get("y", 0)), float(b.get("width", 0)), float(b.get("height", 0))) for b in found
+        (float(b.get("x", 0)), float(b.get("y", 0)), float(b.get("width", 0)), float(b.get("height", 0)))
+        for b in elements
     ]
 
 
@@ -36,8 +37,8 @@ def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
 
 
 @pytest.mark.parametrize("by", ["stage", "needs"])
-def test_boxes_curves_and_words(by: By) -> None:
-    picture = drawn(TEXT, by)
+def test_boxes_edges_and_texts(by: By) -> None:
+    picture = draw(TEXT, by)
     assert len(boxes(picture)) == 5
     assert len(picture.findall(f".//{NAMESPACE}path[@class='edge']")) == 3
     texts = [text.text for text in picture.iterfind(f".//{NAMESPACE}text")]
@@ -46,11 +47,11 @@ def test_boxes_curves_and_words(by: By) -> None:
     assert sorted(filter(None, groups)) == ["manual", *["on_success"] * 4]
 
 
-def test_it_can_be_read_aloud() -> None:
-    picture = drawn(TEXT)
-    named = picture.get("aria-labelledby", "").split()
-    spoken = [each.text for name in named for each in picture if each.get("id") == name]
-    assert spoken == ["Pipeline", "5 jobs in 2 columns, 3 edges"]
+def test_labels_for_screen_readers() -> None:
+    picture = draw(TEXT)
+    label_ids = picture.get("aria-labelledby", "").split()
+    labels = [each.text for name in label_ids for each in picture if each.get("id") == name]
+    assert labels == ["Pipeline", "5 jobs in 2 columns, 3 edges"]
     titles = [title.text for title in picture.iterfind(f".//{NAMESPACE}g/{NAMESPACE}title")]
     assert "check; stage test; manual; may fail; needs lint" in titles
     assert "lint; stage test; may fail; starts at once" in titles
@@ -62,7 +63,7 @@ def test_the_same_pipeline_gives_the_same_picture() -> None:
 
 
 def test_nothing_to_draw() -> None:
-    picture = drawn("workflow: {rules: [{when: never}]}\njob: {script: [x]}")
+    picture = draw("workflow: {rules: [{when: never}]}\njob: {script: [x]}")
     (text,) = picture.iterfind(f".//{NAMESPACE}text")
     assert text.text is not None
     assert "says never" in text.text
@@ -70,9 +71,9 @@ def test_nothing_to_draw() -> None:
 
 @pytest.mark.parametrize("by", ["stage", "needs"])
 @pytest.mark.parametrize("count", [1, 2, SHORT_COLUMN + 1, 400])
-def test_boxes_stand_apart_and_inside_the_picture(by: By, count: int) -> None:
+def test_boxes_do_not_overlap_and_lie_inside_the_picture(by: By, count: int) -> None:
     jobs = "".join(f"j{n}: {{needs: [], script: [x]}}\nk{n}: {{needs: [j{n}], script: [x]}}\n" for n in range(count))
-    picture = drawn(jobs, by)
+    picture = draw(jobs, by)
     places = boxes(picture)
     assert len(places) == 2 * count
     wide, high = float(picture.get("width", 0)), float(picture.get("height", 0))

@@ -25,7 +25,7 @@ def test_mistakes_are_shown_in_the_text() -> None:
     )
 
 
-def test_a_file_that_is_not_at_hand_has_no_excerpt() -> None:
+def test_an_unavailable_file_has_no_excerpt() -> None:
     mistake = Mistake(file="a\x1b[31m\nb", line=1, column=1, key="", message="bad")
     assert describe_mistakes([mistake], {}) == ["a\\x1b[31m\\nb:1:1: bad"]
 
@@ -41,12 +41,12 @@ def test_lines_are_counted_as_yaml_counts_them() -> None:
 
 
 def test_a_long_line_is_shown_in_part() -> None:
-    shown, caret = excerpt(["x" * 500 + "!" + "y" * 500], 1, 501)
-    assert len(shown) < 120
-    assert shown[caret.index("^")] == "!"
+    excerpt_line, caret = excerpt(["x" * 500 + "!" + "y" * 500], 1, 501)
+    assert len(excerpt_line) < 120
+    assert excerpt_line[caret.index("^")] == "!"
 
 
-def test_nothing_to_show() -> None:
+def test_an_empty_or_missing_line_has_no_excerpt() -> None:
     assert excerpt(["", "  "], 1, 1) == []
     assert excerpt(["a"], 9, 1) == []
 

@@ -41,11 +41,11 @@ def test_a_log_without_headers_passes_unchanged() -> None:
     assert text_of(b"plain\nlog without end") == "plain\nlog without end\n"
 
 
-def test_nothing_gives_nothing() -> None:
+def test_an_empty_log_gives_an_empty_text() -> None:
     assert text_of(b"") == ""
 
 
-def test_the_tail_counts_lines_as_people_see_them() -> None:
+def test_the_tail_counts_joined_lines() -> None:
     log = b"".join(line(b"%d" % number) for number in range(50)) + line(b"x", more=b"+")
     assert tail(log, 3) == ["47", "48", "49x"]
 
@@ -55,7 +55,7 @@ def test_escapes_are_removed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "shown"),
+    ("line", "expected"),
     [
         ("\x1b]0;a title\x07named", "named"),
         ("\x1b]8;;https://example.org\x1b\\a link", "a link"),
@@ -65,13 +65,13 @@ def test_escapes_are_removed() -> None:
         ("a\tb", "a\tb"),
     ],
 )
-def test_nothing_is_left_that_a_terminal_obeys(line: str, shown: str) -> None:
-    assert without_escapes(line) == shown
-    assert tail(line.encode(), 1) == [shown]
+def test_terminal_sequences_and_control_characters_are_removed(line: str, expected: str) -> None:
+    assert without_escapes(line) == expected
+    assert tail(line.encode(), 1) == [expected]
 
 
 @given(line=st.text(alphabet=st.sampled_from("\x1b[]m;07PX^_\\\x07\x9bac(\t")))
-def test_no_text_reaches_the_terminal_as_a_command(line: str) -> None:
+def test_no_control_character_is_left(line: str) -> None:
     assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", without_escapes(line))
 
 
@@ -81,7 +81,7 @@ def test_a_tail_keeps_colours_and_what_a_progress_bar_wrote_last() -> None:
     assert tail(b"", 5) == []
 
 
-def test_a_tail_cuts_lines_that_nobody_reads() -> None:
+def test_a_tail_cuts_very_long_lines() -> None:
     assert tail(b"x" * 3000, 1) == ["x" * 2000 + "... (3000 characters)"]
 
 

@@ -105,7 +105,7 @@ def test_a_job_that_is_left_out(pipeline: Pipeline) -> None:
     assert details(find(pipeline, "gone"), "f.yml") == ["gone (f.yml:28) is left out: no rule matched"]
 
 
-def test_a_job_that_there_is_none_of(pipeline: Pipeline) -> None:
+def test_an_unknown_job(pipeline: Pipeline) -> None:
     with pytest.raises(BadInputError, match='no such job; did you mean "report"'):
         find(pipeline, "reprot")
     with pytest.raises(BadInputError, match="leave it out to see all"):

@@ -34,7 +34,7 @@ def test_an_event_is_one_line() -> None:
     assert line[8:] == "  lint    failed 1.2s (script_failure)"
 
 
-def test_plain_output_tells_each_change_once_then_tails_and_summary(failed_run: RunView) -> None:
+def test_plain_output_prints_each_change_once_then_tails_and_summary(failed_run: RunView) -> None:
     out = io.StringIO()
     screen = PlainScreen(out)
     screen.show(failed_run)
@@ -64,7 +64,7 @@ def test_the_spinner_turns_with_time() -> None:
     assert row_text(row, 0.0).plain != row_text(row, 0.15).plain
 
 
-def test_a_failed_job_without_a_log_has_no_end_of_it(failed_run: RunView) -> None:
+def test_a_failed_job_without_a_log_has_no_log_tail(failed_run: RunView) -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120, height=30, color_system=None, legacy_windows=False)
     with LiveScreen(console) as screen:

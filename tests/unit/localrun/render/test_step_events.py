@@ -13,7 +13,7 @@ def event(kind: str, name: str, time: str = "2025-06-15T15:06:40.000Z", **more: 
     return {"version": 1, "event": kind, "path": f"/{name}", "name": name, "time": time} | more
 
 
-def test_a_step_is_running_until_its_end_is_told() -> None:
+def test_a_step_without_a_finished_event_is_running() -> None:
     view = StepView(name="script", path="/step_script", status="running", started_at=NOW)
     assert fold([event("started", "step_script")], NOW) == (view,)
 
@@ -34,34 +34,42 @@ def test_the_end_has_both_times() -> None:
     )
 
 
-def at(seconds: float) -> str:
+def time_at(seconds: float) -> str:
     return stamp(NOW + seconds)
 
 
-def test_nested_steps_follow_the_one_around_them_and_time_counts_once() -> None:
-    inner = {"started_at": at(1), "finished_at": at(9), "status": "success"}
-    found = fold(
+def test_nested_steps_follow_their_parent_and_time_counts_once() -> None:
+    inner = {"started_at": time_at(1), "finished_at": time_at(9), "status": "success"}
+    views = fold(
         [
-            event("started", "container", at(0)),
-            event("finished", "+open", path="/container/+open", started_at=at(0), finished_at=at(1)),
-            event("started", "step_script", at(1), path="/container/step_script"),
+            event("started", "container", time_at(0)),
+            event("finished", "+open", path="/container/+open", started_at=time_at(0), finished_at=time_at(1)),
+            event("started", "step_script", time_at(1), path="/container/step_script"),
             event("finished", "step_script", path="/container/step_script", **inner),
-            event("finished", "container", started_at=at(0), finished_at=at(10)),
+            event("finished", "container", started_at=time_at(0), finished_at=time_at(10)),
         ],
         NOW,
     )
-    assert [(view.name, view.depth, view.own_seconds) for view in found] == [
+    assert [(view.name, view.depth, view.own_seconds) for view in views] == [
         ("container", 0, pytest.approx(1)),
         ("container open", 1, None),
         ("script", 1, None),
     ]
 
 
-def test_earlier_attempts_are_part_of_what_a_step_took() -> None:
+def test_earlier_attempts_count_for_the_time_of_a_step() -> None:
     (view,) = fold(
         [
-            event("finished", "a", started_at=at(0), finished_at=at(3), status="failure", retried=True, attempt=1),
-            event("finished", "a", started_at=at(5), finished_at=at(7), attempt=2),
+            event(
+                "finished",
+                "a",
+                started_at=time_at(0),
+                finished_at=time_at(3),
+                status="failure",
+                retried=True,
+                attempt=1,
+            ),
+            event("finished", "a", started_at=time_at(5), finished_at=time_at(7), attempt=2),
         ],
         NOW,
     )
@@ -69,12 +77,12 @@ def test_earlier_attempts_are_part_of_what_a_step_took() -> None:
     assert view.own_seconds == pytest.approx(5)
 
 
-def test_a_skipped_step_has_no_beginning() -> None:
+def test_a_skipped_step_has_no_duration() -> None:
     (step,) = fold([event("finished", "upload_artifacts", status="skipped", exit_code=None)], NOW)
     assert (step.status, step.seconds(NOW)) == ("skipped", None)
 
 
-def test_what_is_not_known_is_passed_over() -> None:
+def test_unknown_events_are_ignored() -> None:
     assert fold([{"version": 9, "event": "usage", "cpu": 1}], NOW) == ()
 
 
@@ -90,10 +98,10 @@ def test_what_is_not_known_is_passed_over() -> None:
         (7500, "2h 05m"),
     ],
 )
-def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
+def test_duration_formats(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_moments() -> None:
+def test_parse_time() -> None:
     assert parse_time("2025-06-15T15:06:40.000Z") == NOW
     assert parse_time(None) is None

@@ -1,4 +1,4 @@
-"""A tree of step results for people."""
+"""Text output of step results."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ NOW = 1_750_000_000.0
 DIGEST = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 
-def finished(path: str, **more: Any) -> dict[str, Any]:
+def finished_event(path: str, **more: Any) -> dict[str, Any]:
     return {
         "event": "finished",
         "path": path,
@@ -28,20 +28,21 @@ def finished(path: str, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def lines(*events: dict[str, Any]) -> list[str]:
+def render_lines(*events: dict[str, Any]) -> list[str]:
     return step_lines(tree_of(events))
 
 
-def test_what_ran_where_and_what_it_took() -> None:
+def test_status_environment_and_usage_are_shown() -> None:
     usage = {"cpu_user_seconds": 1.25, "cpu_system_seconds": 0.25, "max_rss_bytes": 64 << 20, "io_read_bytes": 2048}
     resolved = {"reference": "builtin://container@1.0.0", "digest": DIGEST}
-    assert lines(
+    assert render_lines(
         {"event": "started", "path": "/container", "name": "container", "time": stamp(NOW)},
-        finished("/container/+open", origin="compiled"),
-        finished("/container/step_script", environment="/container", usage=usage, status="failure", exit_code=3,
-                 error="exit status 3", reference="builtin://script@1.0.0"),
-        finished("/container", status="failure", exit_code=3, resolved=resolved, error='step "script": exit status 3'),
-        finished("/upload", status="skipped", started_at=None, exit_code=None),
+        finished_event("/container/+open", origin="compiled"),
+        finished_event("/container/step_script", environment="/container", usage=usage, status="failure", exit_code=3,
+                       error="exit status 3", reference="builtin://script@1.0.0"),
+        finished_event("/container", status="failure", exit_code=3, resolved=resolved,
+                       error='step "script": exit status 3'),
+        finished_event("/upload", status="skipped", started_at=None, exit_code=None),
     ) == [
         "✗ container  failure, 1.5s, exit code 3, builtin://container@1.0.0 sha256:0123456789ab",
         '    step "script": exit status 3',
@@ -53,27 +54,29 @@ def test_what_ran_where_and_what_it_took() -> None:
     ]  # fmt: skip
 
 
-def test_a_digest_that_the_reference_names_is_not_said_twice() -> None:
+def test_a_digest_that_the_reference_names_is_not_repeated() -> None:
     reference = f"registry.example/lint@{DIGEST}"
-    [line] = lines(finished("/lint", resolved={"reference": reference, "digest": DIGEST}))
+    [line] = render_lines(finished_event("/lint", resolved={"reference": reference, "digest": DIGEST}))
     assert line == f"✓ lint  success, 1.5s, {reference}"
 
 
-def test_what_a_step_gave() -> None:
+def test_outputs_and_exports_are_shown() -> None:
     outputs = {"hit": True, "key": "main", "bytes": 1024, "long": "x" * 100}
-    [line] = lines(finished("/cache", outputs=outputs, exports={"A": "1", "B": "2"}))
+    [line] = render_lines(finished_event("/cache", outputs=outputs, exports={"A": "1", "B": "2"}))
     assert line == f"✓ cache  success, 1.5s, gave hit=true key=main bytes=1024 long={'x' * 40}…, exported A, B"
-    [line] = lines(finished("/cache", outputs={f"o{number}": number for number in range(8)}))
+    [line] = render_lines(finished_event("/cache", outputs={f"o{number}": number for number in range(8)}))
     assert line.endswith("gave o0=0 o1=1 o2=2 o3=3 o4=4 o5=5 and 2 more")
 
 
-def test_a_policy_says_nothing_twice() -> None:
+def test_repeated_text_of_a_policy_is_left_out() -> None:
     denied = {"decision": "denied", "rule": "no curl", "reason": "curl is denied"}
     why = {"network": "own user", "disk": "measured", "memory": "own user"}
     limits = {"advisory": ["network", "disk", "memory", "pids"], "why": why}
     allowed = {"decision": "allowed", "rule": "ours", "reason": "allowed by ours", **limits}
-    failed = finished("/curl", status="failure", started_at=None, exit_code=None, policy=denied, error="curl is denied")
-    assert lines(failed, finished("/scan", policy=allowed)) == [
+    failed = finished_event(
+        "/curl", status="failure", started_at=None, exit_code=None, policy=denied, error="curl is denied"
+    )
+    assert render_lines(failed, finished_event("/scan", policy=allowed)) == [
         "✗ curl  failure",
         '    denied by rule "no curl": curl is denied',
         "✓ scan  success, 1.5s",
@@ -82,12 +85,12 @@ def test_a_policy_says_nothing_twice() -> None:
     ]
 
 
-def test_what_a_policy_had_to_say() -> None:
+def test_policy_decisions_are_shown() -> None:
     policy = {"decision": "denied", "rule": "no curl", "reason": "it is not allowed here"}
-    denied = finished("/curl", status="failure", started_at=None, exit_code=None, policy=policy)
+    denied = finished_event("/curl", status="failure", started_at=None, exit_code=None, policy=policy)
     limits = {"enforced": ["memory"], "advisory": ["network"], "why": {"network": "no namespaces here"}}
     allowed = {"decision": "allowed", "rule": "", "reason": "", **limits}
-    assert lines(denied, finished("/scan", origin="inserted", policy=allowed)) == [
+    assert render_lines(denied, finished_event("/scan", origin="inserted", policy=allowed)) == [
         "✗ curl  failure",
         '    denied by rule "no curl": it is not allowed here',
         "✓ scan  success, 1.5s, inserted by policy",
@@ -97,16 +100,16 @@ def test_what_a_policy_had_to_say() -> None:
 
 
 def test_attempts() -> None:
-    failed = finished("/fetch", status="failure", exit_code=7, error="exit status 7", attempt=1, retried=True)
-    assert lines(failed, finished("/fetch", attempt=2, left_out=["outputs"])) == [
+    failed = finished_event("/fetch", status="failure", exit_code=7, error="exit status 7", attempt=1, retried=True)
+    assert render_lines(failed, finished_event("/fetch", attempt=2, left_out=["outputs"])) == [
         "✓ fetch  success, 1.5s, 2 attempts",
         "    attempt 1: failure, 1.5s, exit code 7: exit status 7",
         "    too long to be kept: outputs",
     ]
 
 
-def test_what_is_of_another_kind_is_passed_over() -> None:
-    [line] = lines(finished("/a", usage=5, outputs=[1], policy="x", resolved=None, exports=""))
+def test_values_of_other_types_are_ignored() -> None:
+    [line] = render_lines(finished_event("/a", usage=5, outputs=[1], policy="x", resolved=None, exports=""))
     assert line == "✓ a  success, 1.5s"
 
 
@@ -141,8 +144,8 @@ FIELDS = (
         | {"usage": st.fixed_dictionaries(USAGE), "policy": st.fixed_dictionaries(POLICY)},
     )
 )
-def test_whatever_a_result_says_is_shown(more: dict[str, Any]) -> None:
-    assert lines({"event": "finished", "path": "/a"} | more)
+def test_any_result_can_be_rendered(more: dict[str, Any]) -> None:
+    assert render_lines({"event": "finished", "path": "/a"} | more)
     assert describe(JOB | {"steps": [{"event": "finished", "path": "/a"} | more]})
 
 
@@ -150,15 +153,15 @@ JOB: dict[str, Any] = {
     "id": 7, "name": "build", "status": "failed", "stage": "test", "ref": "main", "pipeline": {"id": 3},
     "steps": [
         {"event": "started", "path": "/box", "name": "box", "time": stamp(NOW)},
-        finished("/box/+open"),
-        finished("/box/step_script", status="failure", exit_code=3, error="exit status 3"),
-        finished("/box", status="failure", exit_code=3),
-        finished("/upload", status="skipped", started_at=None),
+        finished_event("/box/+open"),
+        finished_event("/box/step_script", status="failure", exit_code=3, error="exit status 3"),
+        finished_event("/box", status="failure", exit_code=3),
+        finished_event("/upload", status="skipped", started_at=None),
     ],
 }  # fmt: skip
 
 
-def test_a_job_in_short_has_its_own_list_and_what_failed() -> None:
+def test_a_short_description_has_top_level_and_failed_steps() -> None:
     assert describe(JOB)[-4:] == [
         "  steps",
         "    box       failure  1.5s",
@@ -168,14 +171,14 @@ def test_a_job_in_short_has_its_own_list_and_what_failed() -> None:
 
 
 def test_a_job_with_all_of_its_steps() -> None:
-    shown = describe(JOB, steps=True)
-    assert shown[shown.index("  steps") + 2] == "      ✓ open    success, 1.5s"
+    output = describe(JOB, steps=True)
+    assert output[output.index("  steps") + 2] == "      ✓ open    success, 1.5s"
 
 
 def test_the_result_of_one_step() -> None:
-    called = finished("/step", outputs={"said": "hi\x1b[2J"}, log_start=1, log_end=2)
-    begun = {"event": "started", "path": "/step", "name": "step", "time": stamp(NOW)}
-    events = [begun, finished("/step/a", log_stream="01"), called]
+    end_event = finished_event("/step", outputs={"said": "hi\x1b[2J"}, log_start=1, log_end=2)
+    start_event = {"event": "started", "path": "/step", "name": "step", "time": stamp(NOW)}
+    events = [start_event, finished_event("/step/a", log_stream="01"), end_event]
     result = result_of(events, pb.JobEnd(status="success"), root="/step")
     assert (result["outputs"], [step["name"] for step in result["steps"]]) == ({"said": "hi\x1b[2J"}, ["a"])
     assert set(result["steps"][0]) >= {"outputs", "exports", "steps"}
@@ -187,7 +190,7 @@ def test_the_result_of_one_step() -> None:
     ]
 
 
-def test_what_a_job_used() -> None:
+def test_resource_usage_of_a_job() -> None:
     used = {"cpu_user_seconds": 1.5, "cpu_system_seconds": 0.5, "memory_peak_bytes": 3 * 2**20, "source": "rusage"}
     used |= {"disk_written_bytes": 2**20, "work_dir_bytes": 5 * 2**20, "network_sent_bytes": 2**30}
     events = [{"event": "started", "path": "/a"}, "nonsense", {"event": "used", "used": used}]

@@ -32,7 +32,7 @@ def test_running_jobs_show_their_steps_while_there_is_room(a_job: MakeJob, a_run
     assert [(row.name, row.note) for row in rows(view, 1)] == [("test", "1 running, 1 success")]
 
 
-def test_nested_steps_are_drawn_while_the_one_around_them_runs(a_job: MakeJob, a_run: MakeRun) -> None:
+def test_nested_steps_are_drawn_while_their_parent_runs(a_job: MakeJob, a_run: MakeRun) -> None:
     steps = (
         StepView(name="setup", status="success"),
         StepView(name="fetch", status="success", depth=1),
@@ -42,8 +42,8 @@ def test_nested_steps_are_drawn_while_the_one_around_them_runs(a_job: MakeJob, a
         StepView(name="script", status="running", depth=1),
         StepView(name="upload", status="running"),
     )
-    drawn = [(row.depth, row.name) for row in rows(a_run(a_job("build", "running", steps=steps)), 20)]
-    assert drawn[2:] == [(2, "setup"), (2, "container"), (3, "open"), (3, "script"), (2, "upload")]
+    drawn_rows = [(row.depth, row.name) for row in rows(a_run(a_job("build", "running", steps=steps)), 20)]
+    assert drawn_rows[2:] == [(2, "setup"), (2, "container"), (3, "open"), (3, "script"), (2, "upload")]
 
 
 def test_an_allowed_failure_is_a_warning_and_does_not_colour_its_stage(a_job: MakeJob, a_run: MakeRun) -> None:
@@ -52,8 +52,8 @@ def test_an_allowed_failure_is_a_warning_and_does_not_colour_its_stage(a_job: Ma
 
 
 def test_a_started_pipeline_is_drawn_below_its_trigger_job(a_job: MakeJob, a_run: MakeRun) -> None:
-    below = a_run(a_job("unit", "running"), status="running")
-    view = a_run(a_job("child", "running", downstream=below), a_job("last", "created", waits_for=("child",)))
+    child_run = a_run(a_job("unit", "running"), status="running")
+    view = a_run(a_job("child", "running", downstream=child_run), a_job("last", "created", waits_for=("child",)))
     assert [(row.depth, row.kind, row.name, row.note) for row in rows(view, 10)] == [
         (0, "stage", "test", ""),
         (1, "job", "child", ""),

@@ -1,4 +1,4 @@
-"""What counts as a change, and when it is over."""
+"""Which files count as changed, and when a change is complete."""
 
 from collections.abc import Callable
 from pathlib import Path

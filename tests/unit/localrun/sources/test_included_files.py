@@ -8,19 +8,19 @@ import pytest
 from remuda.localrun.sources.included_files import WorkTreeSources
 from remuda.localrun.sources.worktree import facts_of
 from remuda.pipeline import Component, SourceProblem, compile_pipeline
-from remuda.pipeline.include.sources import parse_address
+from remuda.pipeline.include.port import parse_address
 
 MakeRepo = Callable[..., Any]
 
 
 def sources_of(repo: Any, **projects: Any) -> WorkTreeSources:
-    named = {f"group/{name}": Path(getattr(other, "folder", other)) for name, other in projects.items()}
-    return WorkTreeSources(repo.folder, facts_of(repo.folder), projects=named)
+    folders = {f"group/{name}": Path(getattr(other, "folder", other)) for name, other in projects.items()}
+    return WorkTreeSources(repo.folder, facts_of(repo.folder), projects=folders)
 
 
-def problem(found: object) -> str:
-    assert isinstance(found, SourceProblem), found
-    return f"{found.reason}; {found.suggestion}"
+def problem(result: object) -> str:
+    assert isinstance(result, SourceProblem), result
+    return f"{result.reason}; {result.suggestion}"
 
 
 def component(sources: WorkTreeSources, address: str) -> Component | SourceProblem:
@@ -73,7 +73,7 @@ def test_a_folder_without_git(tmp_path: Path) -> None:
     assert "is not known here; pass --project group/ci=FOLDER" in problem(sources.project("group/ci", None, "a.yml"))
 
 
-def test_names_that_nobody_can_write_are_not_found(make_repo: MakeRepo) -> None:
+def test_names_with_invalid_utf8_or_line_breaks_are_not_found(make_repo: MakeRepo) -> None:
     repo = make_repo(good_yml="x: 1")
     (repo.folder / os.fsdecode(b"bad\xff.yml")).write_text("x: 1")
     (repo.folder / "line\nbreak.yml").write_text("x: 1")
@@ -97,7 +97,7 @@ def test_files_of_another_project_at_a_ref(make_repo: MakeRepo) -> None:
     assert 'no ref "gone"' in problem(sources.project("group/ci", "gone", "jobs/a.yml"))
     assert 'no ref "--x"' in problem(sources.project("group/ci", "--x", "jobs/a.yml"))
     assert 'has no file "c.yml"' in problem(sources.project("group/ci", None, "c.yml"))
-    # The compiler asks on with the pattern, and hears of the ref, or of the project.
+    # The pattern is returned as a file name; the compiler asks for that file and reports the missing ref or project.
     assert sources.project_glob("group/ci", "gone", "*.yml") == ["*.yml"]
     assert sources.project_glob("group/none", None, "*.yml") == ["*.yml"]
 
@@ -111,14 +111,14 @@ def test_files_of_another_project_that_are_refused(make_repo: MakeRepo) -> None:
     assert "is a link" in problem(sources.project("group/ci", None, "link.yml"))
 
 
-def test_a_folder_that_is_no_clone_is_taken_as_it_is(make_repo: MakeRepo) -> None:
+def test_a_folder_that_is_not_a_clone_is_read_as_it_is(make_repo: MakeRepo) -> None:
     repo = make_repo(vendored__a_yml="a", vendored__templates__lint_yml="lint")
     sources = sources_of(repo, ci=repo.folder / "vendored")
     assert sources.project("group/ci", "v9", "a.yml") == "a"
     assert sources.project_glob("group/ci", None, "*.yml") == ["a.yml"]
-    found = component(sources, "group/ci/lint@1.0")
-    assert isinstance(found, Component)
-    assert found.text == "lint"
+    result = component(sources, "group/ci/lint@1.0")
+    assert isinstance(result, Component)
+    assert result.text == "lint"
 
 
 def test_ones_own_project_at_another_ref(make_repo: MakeRepo) -> None:
@@ -140,15 +140,15 @@ def test_components_by_version(make_repo: MakeRepo, version: str, text: str | No
         ci.git("tag", tag)
     ci.write(templates__lint_yml="newest")
     ci.commit()
-    found = component(sources_of(make_repo(), ci=ci), f"group/ci/lint@{version}")
+    result = component(sources_of(make_repo(), ci=ci), f"group/ci/lint@{version}")
     if text is None:
-        assert "has no version" in problem(found)
+        assert "has no version" in problem(result)
     else:
-        assert isinstance(found, Component)
-        assert found.text == text
+        assert isinstance(result, Component)
+        assert result.text == text
 
 
-def test_a_component_in_a_folder_of_its_own_includes_beside_itself(make_repo: MakeRepo) -> None:
+def test_a_component_in_its_own_folder_includes_files_of_its_project(make_repo: MakeRepo) -> None:
     text = "spec:\n  inputs:\n    name:\n---\ninclude: {local: part.yml}\n$[[ inputs.name ]]:\n  script: [x]\n"
     ci = make_repo("ci", templates__lint__template_yml=text, part_yml="other: {script: [y]}")
     sha = ci.git("rev-parse", "HEAD")

@@ -41,7 +41,7 @@ def test_a_remote_names_the_project(origin: str, server: str, path: str) -> None
         "git@example.org:a/$(b)",
     ],
 )
-def test_other_remotes_name_none(origin: str) -> None:
+def test_other_remotes_name_no_project(origin: str) -> None:
     assert read_address(origin) is None
 
 
@@ -50,8 +50,8 @@ def test_without_a_remote_the_folder_gives_its_name() -> None:
     assert address_of(None, Path("/")) == Address(path="root/project")
 
 
-def test_what_follows_from_the_address() -> None:
-    told = of_project(Address(server="https://example.org:8443", path="Group/sub/shop"))
+def test_variables_of_the_project() -> None:
+    variables = of_project(Address(server="https://example.org:8443", path="Group/sub/shop"))
     expected = {
         "CI_PROJECT_NAME": "shop",
         "CI_PROJECT_NAMESPACE": "Group/sub",
@@ -63,12 +63,12 @@ def test_what_follows_from_the_address() -> None:
         "CI_SERVER_PORT": "8443",
         "CI_API_V4_URL": "https://example.org:8443/api/v4",
     }
-    assert expected.items() <= told.items()
+    assert expected.items() <= variables.items()
 
 
 def test_a_merge_request_into_a_branch_that_is_not_protected() -> None:
-    told = of_merge_request(
+    variables = of_merge_request(
         Address(path="a/b"), source="topic", target="stable", default_branch="main", base="", title="Draft: it"
     )
-    assert told["CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED"] == "false"
-    assert (told["CI_MERGE_REQUEST_DRAFT"], told["CI_OPEN_MERGE_REQUESTS"]) == ("true", "a/b!1")
+    assert variables["CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED"] == "false"
+    assert (variables["CI_MERGE_REQUEST_DRAFT"], variables["CI_OPEN_MERGE_REQUESTS"]) == ("true", "a/b!1")

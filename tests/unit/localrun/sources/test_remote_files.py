@@ -22,7 +22,7 @@ def allows(entry: str, url: str) -> bool:
         ("http://localhost:8080/b.yml", "http://localhost:8080/b.yml"),
     ],
 )
-def test_on_the_list(entry: str, url: str) -> None:
+def test_allowed_addresses(entry: str, url: str) -> None:
     assert allows(entry, url)
 
 
@@ -49,20 +49,20 @@ def test_on_the_list(entry: str, url: str) -> None:
         "https://[/ci/b.yml",
     ],
 )
-def test_not_on_the_list(url: str) -> None:
+def test_refused_addresses(url: str) -> None:
     assert not allows("https://example.org/ci", url)
 
 
 @pytest.mark.parametrize("entry", ["", "ftp://example.org/", "https://", "https://a@b/", "a b"])
-def test_an_entry_that_is_none(entry: str) -> None:
+def test_an_invalid_entry(entry: str) -> None:
     with pytest.raises(BadInputError, match="--allow-remote"):
         read_allowed([entry])
 
 
 def test_without_a_list_nothing_is_fetched() -> None:
-    found = Remote().text("https://example.org/ci/a.yml")
-    assert isinstance(found, SourceProblem)
-    assert found.suggestion == "pass --allow-remote https://example.org/"
+    problem = Remote().text("https://example.org/ci/a.yml")
+    assert isinstance(problem, SourceProblem)
+    assert problem.suggestion == "pass --allow-remote https://example.org/"
     hostile = Remote().text("https://ex\x1b[31mample.org/\0")
     assert isinstance(hostile, SourceProblem)
     assert "\x1b" not in hostile.suggestion

@@ -77,22 +77,26 @@ def test_a_snapshot_has_uncommitted_changes_and_no_ignored_files(repository: Pat
 
 
 @pytest.mark.parametrize("kind", [":kept.txt", "^{tree}", ""])
-def test_replaced_objects_count_for_nothing(repository: Path, tmp_path: Path, kind: str) -> None:
-    """A push takes none of them along: a run sees what a pipeline would."""
+def test_replaced_objects_are_ignored(repository: Path, tmp_path: Path, kind: str) -> None:
+    """A push does not transfer replaced objects, so a run uses the original ones, as a pipeline would."""
     (repository / "kept.txt").write_text("other")
     git(repository, "commit", "--quiet", "-am", "Other")
-    git(repository, "replace", *(git(repository, "rev-parse", f"{at}{kind}").strip() for at in ("HEAD~", "HEAD")))
+    git(
+        repository,
+        "replace",
+        *(git(repository, "rev-parse", f"{commit}{kind}").strip() for commit in ("HEAD~", "HEAD")),
+    )
     git(repository, "--no-replace-objects", "reset", "--quiet", "--hard", "HEAD~")
-    found = Repository.at(repository)
-    assert found is not None
-    entry = found.tree(git(repository, "rev-parse", "HEAD").strip())["kept.txt"]
-    assert found.blob(entry.id) == b"old"
+    git_repository = Repository.at(repository)
+    assert git_repository is not None
+    entry = git_repository.tree(git(repository, "rev-parse", "HEAD").strip())["kept.txt"]
+    assert git_repository.blob(entry.id) == b"old"
     snapshot = snapshot_of(repository, tmp_path / "own.git")
     assert files_of(snapshot)["kept.txt"] == "old"
     assert facts_of(repository).predefined["CI_COMMIT_MESSAGE"].strip() == "First"
 
 
-def test_what_is_compared_with_comes_by_branches_that_do_not_stay() -> None:
+def test_compared_commits_are_pushed_as_temporary_branches() -> None:
     refs = {"refs/heads/main": "1", "refs/compared/22": "22", "refs/tags/v1": "3"}
     pushed, removed = refspecs_of(refs)
     assert pushed == ["1:refs/heads/main", "22:refs/heads/remuda-compared/22", "3:refs/tags/v1"]
@@ -136,7 +140,7 @@ def test_a_plain_folder_needs_no_repository(tmp_path: Path) -> None:
     assert not (folder / ".git").exists()
 
 
-def test_files_become_what_the_users_git_would_make_of_them(repository: Path, tmp_path: Path) -> None:
+def test_the_users_git_settings_apply_to_files(repository: Path, tmp_path: Path) -> None:
     git(repository, "config", "core.autocrlf", "true")
     git(repository, "config", "core.fileMode", "false")
     (repository / "kept.txt").write_bytes(b"one\r\ntwo\r\n")
@@ -146,7 +150,7 @@ def test_files_become_what_the_users_git_would_make_of_them(repository: Path, tm
     assert git(snapshot.git_dir, "ls-tree", snapshot.sha, "kept.txt").startswith("100644 ")
 
 
-def test_a_repository_inside_is_left_out(repository: Path, tmp_path: Path) -> None:
+def test_a_nested_repository_is_left_out(repository: Path, tmp_path: Path) -> None:
     inner = repository / "inner"
     inner.mkdir()
     git(inner, "init", "--quiet")
@@ -167,7 +171,7 @@ def test_a_missing_git_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         snapshot_of(tmp_path, tmp_path / "own.git")
 
 
-def test_a_surrounding_hook_does_not_lead_git_astray(
+def test_git_variables_of_a_surrounding_hook_are_ignored(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
@@ -181,7 +185,7 @@ def test_a_surrounding_hook_does_not_lead_git_astray(
     assert state_of(repository) == before
 
 
-def test_what_git_complains_of_is_passed_on(repository: Path, tmp_path: Path) -> None:
+def test_git_errors_are_reported(repository: Path, tmp_path: Path) -> None:
     (repository / ".git" / "index").write_text("damaged")
     with pytest.raises(CommandError, match="cannot take a snapshot"):
         snapshot_of(repository, tmp_path / "own.git")
@@ -193,30 +197,30 @@ def test_the_push_keeps_credentials_out_of_the_command_line(tmp_path: Path) -> N
     assert environment["GIT_CONFIG_VALUE_0"] == "Authorization: Basic c2VjcmV0"
 
 
-def test_without_changes_it_is_the_commit_itself(repository: Path, tmp_path: Path) -> None:
+def test_without_changes_the_snapshot_is_the_commit_itself(repository: Path, tmp_path: Path) -> None:
     assert snapshot_of(repository, tmp_path / "own.git").sha == git(repository, "rev-parse", "HEAD").strip()
 
 
-def test_changes_are_a_commit_on_top_that_only_the_work_decides(repository: Path, tmp_path: Path) -> None:
+def test_changes_become_a_reproducible_commit_on_top(repository: Path, tmp_path: Path) -> None:
     (repository / "kept.txt").write_text("new")
     first, second = (snapshot_of(repository, tmp_path / name) for name in ("a.git", "b.git"))
     assert first.sha == second.sha
-    told = git(first.git_dir, "log", "--format=%P|%an|%s", "-1", first.sha).strip()
-    assert told == f"{git(repository, 'rev-parse', 'HEAD').strip()}|A. Person|First"
+    log_line = git(first.git_dir, "log", "--format=%P|%an|%s", "-1", first.sha).strip()
+    assert log_line == f"{git(repository, 'rev-parse', 'HEAD').strip()}|A. Person|First"
 
 
 def test_a_change_in_the_same_moment_is_not_missed(repository: Path, tmp_path: Path) -> None:
-    """Same size, same time: only the age of the index tells git to look into the file."""
+    """Same size and same time: git reads the file only because its index is not newer than the file."""
     index, file = repository / ".git" / "index", repository / "kept.txt"
-    told = file.stat()
-    os.utime(index, ns=(told.st_mtime_ns, told.st_mtime_ns))
+    stat = file.stat()
+    os.utime(index, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
     file.write_text("new")
-    os.utime(file, ns=(told.st_mtime_ns, told.st_mtime_ns))
+    os.utime(file, ns=(stat.st_mtime_ns, stat.st_mtime_ns))
     assert files_of(snapshot_of(repository, tmp_path / "own.git"))["kept.txt"] == "new"
 
 
 def clone_with_a_branch(repository: Path, folder: Path) -> str:
-    """A clone whose branch is one commit ahead of what the server has; the server's commit."""
+    """Clone the repository, with a branch that is one commit ahead of the server. Returns the server's commit."""
     git(repository.parent, "clone", "--quiet", str(repository), str(folder))
     git(folder, "checkout", "--quiet", "-b", "topic", "--track", "origin/trunk")
     (folder / "mine.txt").write_text("mine")
@@ -230,7 +234,7 @@ def changed_since(snapshot: Snapshot, commit: str | None) -> set[str]:
     return set(git(snapshot.git_dir, "diff", "--name-only", commit, snapshot.sha).split())
 
 
-def test_the_cell_gets_what_rules_and_jobs_look_for(repository: Path, tmp_path: Path) -> None:
+def test_a_snapshot_has_the_refs_that_rules_and_jobs_use(repository: Path, tmp_path: Path) -> None:
     git(repository, "tag", "-a", "-m", "one", "v1.0")
     git(repository, "branch", "other")
     folder = tmp_path / "clone"
@@ -246,8 +250,8 @@ def test_the_cell_gets_what_rules_and_jobs_look_for(repository: Path, tmp_path: 
         f"refs/compared/{base}": base,
         "refs/tags/v1.0": git(repository, "rev-parse", "v1.0").strip(),
     }
-    borrowed = (snapshot.git_dir / "objects" / "info" / "alternates").read_text()
-    assert borrowed == f"{folder / '.git' / 'objects'}\n"
+    alternates = (snapshot.git_dir / "objects" / "info" / "alternates").read_text()
+    assert alternates == f"{folder / '.git' / 'objects'}\n"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +273,7 @@ def test_the_event_decides_the_ref(
     assert snapshot.since == (base if event == "merge_request" else None)
 
 
-def test_a_part_of_a_repository_is_compared_with_that_part(repository: Path, tmp_path: Path) -> None:
+def test_a_sub_folder_is_compared_with_that_sub_folder(repository: Path, tmp_path: Path) -> None:
     (repository / "sub").mkdir()
     (repository / "sub" / "a.txt").write_text("a")
     git(repository, "add", "-A")
@@ -284,7 +288,7 @@ def test_a_part_of_a_repository_is_compared_with_that_part(repository: Path, tmp
     assert changed_since(snapshot, base) == {"b.txt"}
 
 
-def test_a_part_that_is_new_has_changed_as_a_whole(repository: Path, tmp_path: Path) -> None:
+def test_all_files_of_a_new_sub_folder_have_changed(repository: Path, tmp_path: Path) -> None:
     folder = tmp_path / "clone"
     clone_with_a_branch(repository, folder)
     (folder / "sub").mkdir()
@@ -293,7 +297,7 @@ def test_a_part_that_is_new_has_changed_as_a_whole(repository: Path, tmp_path: P
     assert changed_since(snapshot, snapshot.since) == {"b.txt"}
 
 
-def test_a_clone_without_all_history_is_cut_off(repository: Path, tmp_path: Path) -> None:
+def test_the_history_of_a_shallow_clone_ends_where_the_clone_does(repository: Path, tmp_path: Path) -> None:
     (repository / "more.txt").write_text("more")
     git(repository, "add", "-A")
     git(repository, "commit", "--quiet", "-m", "More")
@@ -305,7 +309,7 @@ def test_a_clone_without_all_history_is_cut_off(repository: Path, tmp_path: Path
     assert git(snapshot.git_dir, "rev-list", "--count", snapshot.sha).strip() == "2"
 
 
-def test_a_partial_clone_says_that_it_cannot_compare(repository: Path, tmp_path: Path) -> None:
+def test_a_partial_clone_reports_that_it_cannot_compare(repository: Path, tmp_path: Path) -> None:
     folder = tmp_path / "clone"
     git(repository, "config", "uploadpack.allowFilter", "true")
     git(tmp_path, "clone", "--quiet", "--filter=blob:none", f"file://{repository}", str(folder))
@@ -317,7 +321,7 @@ def test_a_partial_clone_says_that_it_cannot_compare(repository: Path, tmp_path:
 
 
 @pytest.mark.parametrize("attributes", [".gitattributes", "deep/.gitattributes", ".git/info/attributes"])
-def test_files_that_git_keeps_in_another_form_are_taken_as_they_are(
+def test_files_with_a_clean_filter_are_stored_as_they_are_on_disk(
     repository: Path, tmp_path: Path, attributes: str
 ) -> None:
     git(repository, "config", "filter.up.clean", "tr a-z A-Z")

@@ -1,4 +1,4 @@
-"""From a payload to the steps the agent runs."""
+"""Compilation of a job payload into the steps that the agent runs."""
 
 import json
 from typing import Any
@@ -15,27 +15,27 @@ from remuda.wire.agent_client import JobStart
 STEPS = [{"name": "script", "script": ["make", "make test"]}]
 
 
-def compiled(setting: Setting | None = None, **changes: Any) -> JobStart:
+def compile_payload(setting: Setting | None = None, **changes: Any) -> JobStart:
     return compile_job(a_payload(**{"steps": STEPS} | changes), setting or a_setting())
 
 
 def steps_of(job: JobStart) -> list[dict[str, Any]]:
     spec, definition = job.steps.split("\n---\n")
     assert json.loads(spec) == {"spec": {"remuda": 1}}
-    found: list[dict[str, Any]] = json.loads(definition)["run"]
-    return found
+    steps: list[dict[str, Any]] = json.loads(definition)["run"]
+    return steps
 
 
-def names(job: JobStart) -> list[str]:
+def step_names(job: JobStart) -> list[str]:
     return [step["name"] for step in steps_of(job)]
 
 
-def values(job: JobStart) -> dict[str, str]:
+def variable_values(job: JobStart) -> dict[str, str]:
     return {variable.key: variable.value for variable in job.variables}
 
 
-def test_checkout_comes_first_with_what_git_needs() -> None:
-    checkout, script = steps_of(compiled())
+def test_the_checkout_is_the_first_step() -> None:
+    checkout, script = steps_of(compile_payload())
     assert checkout == {
         "name": "get_sources",
         "step": "builtin://checkout",
@@ -57,8 +57,8 @@ def test_checkout_comes_first_with_what_git_needs() -> None:
     }
 
 
-def test_a_whole_job_in_order() -> None:
-    job = compiled(
+def test_all_steps_of_a_job_in_order() -> None:
+    job = compile_payload(
         steps=[
             {"name": "script", "script": ["make"]},
             {"name": "release", "script": ["release"], "when": "on_success"},
@@ -81,7 +81,7 @@ def test_a_whole_job_in_order() -> None:
         ],
         variables=[{"key": "CI_JOB_NAME", "value": "pack"}, {"key": "WHAT", "value": "app"}],
     )
-    assert names(job) == [
+    assert step_names(job) == [
         "get_sources",
         "restore_cache",
         "download_artifacts",
@@ -136,7 +136,7 @@ def test_a_whole_job_in_order() -> None:
 
 
 def test_variables_and_their_precedence() -> None:
-    job = compiled(
+    job = compile_payload(
         a_setting(a_runner_config(environment=("FROM_RUNNER=1", "BOTH=runner"))),
         variables=[
             {"key": "BOTH", "value": "job"},
@@ -147,21 +147,21 @@ def test_variables_and_their_precedence() -> None:
         ],
         runner_info={"timeout": 90},
     )
-    found = values(job)
-    assert (found["FROM_RUNNER"], found["BOTH"], found["PATH_TO"]) == ("1", "job", "/b/p/x")
-    assert found["CI_RUNNER_VERSION"] != "forged"
-    assert found["CI_SERVER"] == "yes"
-    assert found["CI_CONCURRENT_ID"] == "2"
-    assert found["CI_JOB_TIMEOUT"] == "90"
-    assert found["CI_RUNNER_SHORT_TOKEN"] == "abcdefghi"
-    assert found["CI_BUILDS_DIR"] == "/b"
+    values = variable_values(job)
+    assert (values["FROM_RUNNER"], values["BOTH"], values["PATH_TO"]) == ("1", "job", "/b/p/x")
+    assert values["CI_RUNNER_VERSION"] != "forged"
+    assert values["CI_SERVER"] == "yes"
+    assert values["CI_CONCURRENT_ID"] == "2"
+    assert values["CI_JOB_TIMEOUT"] == "90"
+    assert values["CI_RUNNER_SHORT_TOKEN"] == "abcdefghi"
+    assert values["CI_BUILDS_DIR"] == "/b"
     assert [variable.file for variable in job.variables if variable.key == "SECRET_FILE"] == [True]
-    assert "bad name" not in found
+    assert "bad name" not in values
     assert any("1 variable(s) left out" in line for line in job.banner)
 
 
 def test_every_secret_is_masked() -> None:
-    job = compiled(
+    job = compile_payload(
         variables=[
             {"key": "A", "value": "first-$B", "masked": True},
             {"key": "B", "value": "second"},
@@ -177,15 +177,15 @@ def test_every_secret_is_masked() -> None:
 
 
 def test_limits_and_banner() -> None:
-    job = compiled(a_setting(a_runner_config(output_limit=10)), runner_info={"timeout": 0})
+    job = compile_payload(a_setting(a_runner_config(output_limit=10)), runner_info={"timeout": 0})
     assert (job.timeout_seconds, job.log_limit_bytes) == (7200, 10240)
     assert job.banner[0].startswith("Running with remuda ")
     assert job.banner[1] == "  on one abcdefghi, system ID: s_0123456789ab"
     assert len(job.banner) == 2
 
 
-def test_what_is_ignored_is_said_in_the_log() -> None:
-    job = compiled(
+def test_the_log_warns_of_ignored_settings() -> None:
+    job = compile_payload(
         a_setting(a_runner_config(cache=CacheConfig(type="s3"))),
         image={"name": "alpine"},
         services=[{"name": "postgres"}],
@@ -206,22 +206,22 @@ def test_what_is_ignored_is_said_in_the_log() -> None:
     assert "cache.s3 has no BucketName, AccessKey, SecretKey" in warnings[2]
 
 
-def test_secrets_come_before_everything_else() -> None:
+def test_secrets_are_the_first_step() -> None:
     vault = {"server": {"url": "https://v", "auth": {"data": {"jwt": "$T"}}}, "path": "p", "field": "f"}
-    job = compiled(secrets={"A": {"vault": vault}}, variables=[{"key": "T", "value": "the.jwt", "masked": True}])
+    job = compile_payload(secrets={"A": {"vault": vault}}, variables=[{"key": "T", "value": "the.jwt", "masked": True}])
     first = json.loads(job.steps.partition("---\n")[2])["run"][0]
     assert (first["name"], first["step"], first["origin"]) == ("resolve_secrets", "builtin://secrets", "compiled")
-    with pytest.raises(CompileError, match="secrets:B: nothing is not supported"):
-        compiled(secrets={"B": {}})
-    assert compiled(secrets=None).steps == compiled(secrets={}).steps
+    with pytest.raises(CompileError, match="secrets:B: its kind is not supported"):
+        compile_payload(secrets={"B": {}})
+    assert compile_payload(secrets=None).steps == compile_payload(secrets={}).steps
 
 
-def test_a_job_without_script_still_is_one() -> None:
-    assert names(compiled(steps=[])) == ["get_sources", "step_script"]
+def test_a_job_without_a_script() -> None:
+    assert step_names(compile_payload(steps=[])) == ["get_sources", "step_script"]
 
 
 def test_texts_that_look_like_expressions_stay_script() -> None:
-    job = compiled(steps=[{"name": "script", "script": ["echo '${{ x }}' '}}'", "a\n---\nb"]}])
+    job = compile_payload(steps=[{"name": "script", "script": ["echo '${{ x }}' '}}'", "a\n---\nb"]}])
     assert steps_of(job)[1]["inputs"]["script"] == ["echo '\\${{ x }}' '}}'", "a\n---\nb"]
 
 
@@ -236,13 +236,17 @@ def test_texts_that_look_like_expressions_stay_script() -> None:
         ("http://host/", "project"),
     ],
 )
-def test_the_working_directory_never_leads_outside(url: str, path: str) -> None:
+def test_a_project_path_never_leads_outside(url: str, path: str) -> None:
     assert project_path(url) == path
 
 
-def test_jobs_get_the_servers_authority_as_a_file() -> None:
+def test_jobs_get_the_servers_ca_as_a_file() -> None:
     setting = msgspec.structs.replace(a_setting(), server_ca="PEM")
     forged = [{"key": "CI_SERVER_TLS_CA_FILE", "value": "mine"}]
-    [variable] = [one for one in compiled(setting, variables=forged).variables if one.key == "CI_SERVER_TLS_CA_FILE"]
+    [variable] = [
+        variable
+        for variable in compile_payload(setting, variables=forged).variables
+        if variable.key == "CI_SERVER_TLS_CA_FILE"
+    ]
     assert (variable.value, variable.file) == ("PEM", True)
-    assert not [one for one in compiled().variables if one.key == "CI_SERVER_TLS_CA_FILE"]
+    assert not [variable for variable in compile_payload().variables if variable.key == "CI_SERVER_TLS_CA_FILE"]

@@ -1,4 +1,4 @@
-"""`image` and `services`: what a job gets of what it asks for."""
+"""Compilation of `image` and `services`, and the settings of the runner that restrict them."""
 
 import json
 from typing import Any
@@ -17,7 +17,9 @@ from remuda.wire.agent_client import JobStart
 ENGINE = "unix:///var/run/docker.sock"
 
 
-def compiled(docker: DockerConfig | None = None, *, runner: dict[str, Any] | None = None, **changes: Any) -> JobStart:
+def compile_payload(
+    docker: DockerConfig | None = None, *, runner: dict[str, Any] | None = None, **changes: Any
+) -> JobStart:
     config = a_runner_config(**{"executor": "docker"} | (runner or {}), docker=docker or DockerConfig())
     payload: dict[str, Any] = {
         "image": {"name": "alpine:3"},
@@ -29,13 +31,13 @@ def compiled(docker: DockerConfig | None = None, *, runner: dict[str, Any] | Non
 
 def steps_of(job: JobStart) -> list[dict[str, Any]]:
     read_step(job.steps, job=True)  # the agent can read it
-    found: list[dict[str, Any]] = json.loads(job.steps.split("\n---\n")[1])["run"]
-    return found
+    steps: list[dict[str, Any]] = json.loads(job.steps.split("\n---\n")[1])["run"]
+    return steps
 
 
 def step(job: JobStart, name: str) -> dict[str, Any]:
-    [found] = [one for one in steps_of(job) if one["name"] == name]
-    return found
+    [match] = [entry for entry in steps_of(job) if entry["name"] == name]
+    return match
 
 
 def variable(key: str, value: str, **more: Any) -> dict[str, Any]:
@@ -43,10 +45,10 @@ def variable(key: str, value: str, **more: Any) -> dict[str, Any]:
 
 
 def test_the_jobs_own_steps_go_into_the_container() -> None:
-    checkout, container = steps_of(compiled())
+    checkout, container = steps_of(compile_payload())
     assert checkout["name"] == "get_sources"
     assert container["step"] == "builtin://container"
-    assert [(one["name"], one["origin"]) for one in container["run"]] == [
+    assert [(entry["name"], entry["origin"]) for entry in container["run"]] == [
         ("step_script", "user"),
         ("after_script", "user"),
     ]
@@ -70,25 +72,27 @@ def test_the_jobs_own_steps_go_into_the_container() -> None:
     ],
 )
 @pytest.mark.parametrize("run", ["", '[{"name": "own", "script": "make"}]'], ids=["script", "run"])
-def test_the_agent_knows_where_the_jobs_own_steps_run(executor: str, confining: list[str], run: str) -> None:
-    """By this it refuses a shell on the machine."""
+def test_the_agent_can_tell_whether_the_jobs_own_steps_are_confined(
+    executor: str, confining: list[str], run: str
+) -> None:
+    """The agent refuses a shell on the machine if they are."""
     hooks = [{"name": "pre_get_sources_script", "script": ["true"]}]
-    found = read_step(compiled(runner={"executor": executor}, hooks=hooks, run=run).steps, job=True)
-    calls = found.definition.run
-    assert is_confined(found) == bool(confining)
+    job_step = read_step(compile_payload(runner={"executor": executor}, hooks=hooks, run=run).steps, job=True)
+    calls = job_step.definition.run
+    assert is_confined(job_step) == bool(confining)
     assert [call.name for call in calls if confines_own_steps(call)] == confining
     assert any(call.origin == "user" for call in calls) == (not confining)
 
 
-def test_services_stand_around_and_share_the_jobs_network() -> None:
+def test_services_run_during_the_job_in_its_network() -> None:
     services = [
         {"name": "registry.example.com/group/postgres:16", "alias": "db", "command": ["-c", "x"], "entrypoint": ["e"]},
         {"name": "redis:7", "variables": [{"key": "MODE", "value": "$KIND-1"}]},
         {"name": "redis:6"},
     ]
     artifacts = [{"paths": ["out"]}]
-    job = compiled(services=services, artifacts=artifacts, variables=[variable("KIND", "fast")])
-    assert [one["name"] for one in steps_of(job)] == [
+    job = compile_payload(services=services, artifacts=artifacts, variables=[variable("KIND", "fast")])
+    assert [entry["name"] for entry in steps_of(job)] == [
         "get_sources",
         "service_db",
         "service_redis",
@@ -109,23 +113,23 @@ def test_services_stand_around_and_share_the_jobs_network() -> None:
 
 def test_the_runners_image_is_for_jobs_without_one_and_variables_are_expanded() -> None:
     docker = DockerConfig(image="debian:$VERSION")
-    job = compiled(docker, image=None, variables=[variable("VERSION", "12")])
+    job = compile_payload(docker, image=None, variables=[variable("VERSION", "12")])
     assert step(job, "container")["inputs"]["image"] == "debian:12"
-    assert {one.key: one.value for one in job.variables}["CI_JOB_IMAGE"] == "debian:12"
+    assert {variable.key: variable.value for variable in job.variables}["CI_JOB_IMAGE"] == "debian:12"
     with pytest.raises(CompileError, match="the job names none"):
-        compiled(image=None)
+        compile_payload(image=None)
 
 
-def test_wishes_for_the_container() -> None:
+def test_image_options_of_the_job() -> None:
     image = {"name": "a", "entrypoint": [""], "executor_opts": {"docker": {"platform": "linux/arm64", "user": "app"}}}
-    inputs = step(compiled(image=image), "container")["inputs"]
+    inputs = step(compile_payload(image=image), "container")["inputs"]
     assert (inputs["entrypoint"], inputs["platform"], inputs["user"]) == ([""], "linux/arm64", "app")
     with pytest.raises(CompileError, match="docker: volumes: this runner knows platform and user only"):
-        compiled(image={"name": "a", "executor_opts": {"docker": {"volumes": ["/:/x"]}}})
-    kept = compiled(DockerConfig(disable_entrypoint_overwrite=True), image=image)
-    assert "entrypoint" not in step(kept, "container")["inputs"]
-    assert any("entrypoint: is ignored" in line for line in kept.banner)
-    assert step(compiled(DockerConfig(user="1000"), image=image), "container")["inputs"]["user"] == "1000"
+        compile_payload(image={"name": "a", "executor_opts": {"docker": {"volumes": ["/:/x"]}}})
+    job = compile_payload(DockerConfig(disable_entrypoint_overwrite=True), image=image)
+    assert "entrypoint" not in step(job, "container")["inputs"]
+    assert any("entrypoint: is ignored" in line for line in job.banner)
+    assert step(compile_payload(DockerConfig(user="1000"), image=image), "container")["inputs"]["user"] == "1000"
 
 
 @pytest.mark.parametrize(
@@ -144,14 +148,14 @@ def test_wishes_for_the_container() -> None:
         ({}, {"services": [{"alias": "x"}]}, "has no name"),
     ],
 )
-def test_what_a_runner_does_not_allow_fails_the_job(
+def test_settings_that_the_runner_does_not_allow_fail_the_job(
     docker: dict[str, Any], changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(CompileError, match=words):
-        compiled(DockerConfig(**docker), **changes)
+        compile_payload(DockerConfig(**docker), **changes)
 
 
-def test_what_a_runner_allows() -> None:
+def test_settings_that_the_runner_allows() -> None:
     docker = DockerConfig(
         image="own:1",
         allowed_images=("my.example/**", "ruby:*"),
@@ -167,8 +171,8 @@ def test_what_a_runner_allows() -> None:
         hostname="builder",
     )
     for name in ("my.example/a/b/c:1", "ruby:3", "own:1"):
-        compiled(docker, image={"name": name})
-    job = compiled(docker, image={"name": "my.example/dind", "pull_policy": ["never", "always"]})
+        compile_payload(docker, image={"name": name})
+    job = compile_payload(docker, image={"name": "my.example/dind", "pull_policy": ["never", "always"]})
     inputs = step(job, "container")["inputs"]
     assert inputs["pull_policy"] == ["never", "always"]
     assert inputs["options"] == {"memory": "1g", "privileged": True}
@@ -176,19 +180,19 @@ def test_what_a_runner_allows() -> None:
     service = step(job, "service_cache")["inputs"]
     assert service["options"] == {"memory": "64m", "privileged": True}
     assert service["variables"] == {"A": "1"}
-    assert "privileged" not in step(compiled(docker, image={"name": "ruby:3"}), "container")["inputs"]["options"]
+    assert "privileged" not in step(compile_payload(docker, image={"name": "ruby:3"}), "container")["inputs"]["options"]
 
 
 def test_a_variable_in_a_volume_leads_nowhere_above_it() -> None:
     docker = DockerConfig(volumes=("/caches/$WHERE:/cache", "/odd/../place:/place"))
-    job = compiled(docker, variables=[variable("WHERE", "team/one")])
+    job = compile_payload(docker, variables=[variable("WHERE", "team/one")])
     assert step(job, "container")["inputs"]["volumes"] == ["/caches/team/one:/cache", "/odd/../place:/place"]
     with pytest.raises(CompileError, match="lead out of its folder"):
-        compiled(docker, variables=[variable("WHERE", "../etc")])
+        compile_payload(docker, variables=[variable("WHERE", "../etc")])
 
 
 def test_a_job_does_not_choose_predefined_variables_in_the_configuration() -> None:
-    """`$CI_PROJECT_PATH` in it is the job's project, though the job says another or a pattern that fits all."""
+    """`$CI_PROJECT_PATH` is the job's project, even if the job sets another path or a pattern that matches all."""
     docker = DockerConfig(
         image="base/$CI_PROJECT_PATH:1",
         volumes=("/caches/$CI_PROJECT_PATH:/cache",),
@@ -197,24 +201,24 @@ def test_a_job_does_not_choose_predefined_variables_in_the_configuration() -> No
         privileged=True,
     )
     forged = [variable("CI_PROJECT_PATH", "**")]
-    inputs = step(compiled(docker, image={"name": "registry/g/p/x"}, variables=forged), "container")["inputs"]
+    inputs = step(compile_payload(docker, image={"name": "registry/g/p/x"}, variables=forged), "container")["inputs"]
     assert inputs["volumes"] == ["/caches/g/p:/cache"]
     assert not inputs.get("options", {}).get("privileged")
     for name in ("registry/other/x", "base/**:1"):
         with pytest.raises(CompileError, match="is not allowed on this runner"):
-            compiled(docker, image={"name": name}, variables=forged)
-    assert step(compiled(docker, image=None, variables=forged), "container")["inputs"]["image"] == "base/g/p:1"
+            compile_payload(docker, image={"name": name}, variables=forged)
+    assert step(compile_payload(docker, image=None, variables=forged), "container")["inputs"]["image"] == "base/g/p:1"
 
 
 def test_an_invented_predefined_variable_is_empty_in_the_configuration() -> None:
-    """A pipeline of a branch has no tag, whatever the job says. `CI_TEAM` is the project's own."""
+    """A pipeline of a branch has no tag, even if the job sets one. `CI_TEAM` is a variable of the project."""
     docker = DockerConfig(volumes=("/caches/of$CI_COMMIT_TAG-$CI_TEAM:/cache",))
     variables = [variable("CI_COMMIT_TAG", "-others"), variable("CI_TEAM", "a")]
-    job = compiled(docker, variables=variables, remuda={"predefined": {"CI_COMMIT_TAG": None, "CI_TEAM": None}})
+    job = compile_payload(docker, variables=variables, remuda={"predefined": {"CI_COMMIT_TAG": None, "CI_TEAM": None}})
     assert step(job, "container")["inputs"]["volumes"] == ["/caches/of-a:/cache"]
 
 
-def test_containers_are_given_nothing_secret() -> None:
+def test_containers_get_no_secret_variables() -> None:
     variables = [
         variable("OPEN", "1"),
         variable("SECRET", "s3cret", public=False),
@@ -225,35 +229,35 @@ def test_containers_are_given_nothing_secret() -> None:
         {"type": "registry", "url": "r.example", "username": "u", "password": "p4ss"},
         {"type": "other", "url": "x"},
     ]
-    job = compiled(variables=variables, services=[{"name": "a"}], credentials=credentials)
+    job = compile_payload(variables=variables, services=[{"name": "a"}], credentials=credentials)
     for name in ("container", "service_a"):
         assert step(job, name)["inputs"]["variables"] == {"OPEN": "1"}
         assert step(job, name)["inputs"]["credentials"] == credentials[:1]
     assert "p4ss" in job.masks
 
 
-def test_the_runners_engine_and_the_jobs_logins_are_said_in_inputs() -> None:
+def test_inputs_have_the_runners_engine_and_the_jobs_logins() -> None:
     variables = [
         variable("DOCKER_HOST", "tcp://docker:2375"),
         variable("DOCKER_AUTH_CONFIG", '{"auths": {}}', file=True, public=False),
     ]
-    inputs = step(compiled(variables=variables), "container")["inputs"]
+    inputs = step(compile_payload(variables=variables), "container")["inputs"]
     assert (inputs["engine"], inputs["auth_config"]) == (ENGINE, '{"auths": {}}')
 
 
 def test_each_hook_of_the_job_runs_in_a_container_that_is_closed_during_the_checkout() -> None:
     hooks = [{"name": f"{when}_get_sources_script", "script": ["id"]} for when in ("pre", "post")]
-    before, checkout, after, container = steps_of(compiled(hooks=hooks))
+    before, checkout, after, container = steps_of(compile_payload(hooks=hooks))
     assert (before["name"], before["step"]) == ("pre_get_sources", "builtin://container")
-    assert [one["name"] for one in before["run"]] == ["pre_get_sources_script"]
+    assert [entry["name"] for entry in before["run"]] == ["pre_get_sources_script"]
     assert (checkout["name"], checkout["step"]) == ("get_sources", "builtin://checkout")
     assert (after["name"], after["step"]) == ("post_get_sources", "builtin://container")
-    assert [one["name"] for one in after["run"]] == ["post_get_sources_script"]
+    assert [entry["name"] for entry in after["run"]] == ["post_get_sources_script"]
     assert container["name"] == "container"
 
 
 @pytest.mark.parametrize(
-    ("docker", "own", "asked"),
+    ("docker", "own", "expected"),
     [
         (DockerConfig(), {}, ENGINE),
         (DockerConfig(host="unix:///run/podman.sock"), {}, "unix:///run/podman.sock"),
@@ -263,61 +267,61 @@ def test_each_hook_of_the_job_runs_in_a_container_that_is_closed_during_the_chec
         (DockerConfig(), {"sandbox": True}, None),
     ],
 )
-def test_the_checkout_asks_an_engine_that_it_can_reach(
-    docker: DockerConfig, own: dict[str, Any], asked: str | None
+def test_the_checkout_has_an_engine_that_it_can_reach(
+    docker: DockerConfig, own: dict[str, Any], expected: str | None
 ) -> None:
-    job = compiled(docker, runner={"remuda": RemudaConfig(**own)})
-    assert step(job, "get_sources")["inputs"].get("engine") == asked
+    job = compile_payload(docker, runner={"remuda": RemudaConfig(**own)})
+    assert step(job, "get_sources")["inputs"].get("engine") == expected
 
 
 @pytest.mark.parametrize("own", [{}, {"run_as": "ci"}, {"first_uid": 200000}])
 def test_the_checkout_for_a_container_uses_no_login_of_its_user(own: dict[str, Any]) -> None:
-    job = compiled(runner={"remuda": RemudaConfig(**own)})
+    job = compile_payload(runner={"remuda": RemudaConfig(**own)})
     assert step(job, "get_sources")["inputs"]["isolated"] is True
-    job = compiled(runner={"executor": "shell", "remuda": RemudaConfig(**own)})
+    job = compile_payload(runner={"executor": "shell", "remuda": RemudaConfig(**own)})
     assert "isolated" not in step(job, "get_sources")["inputs"]
 
 
-def test_on_the_runners_own_machine_image_and_services_are_ignored_and_named() -> None:
-    job = compiled(runner={"executor": "shell"}, services=[{"name": "redis"}])
-    assert [one["name"] for one in steps_of(job)] == ["get_sources", "step_script", "after_script"]
+def test_without_containers_image_and_services_are_ignored_with_a_warning() -> None:
+    job = compile_payload(runner={"executor": "shell"}, services=[{"name": "redis"}])
+    assert [entry["name"] for entry in steps_of(job)] == ["get_sources", "step_script", "after_script"]
     assert [line for line in job.banner if "is ignored" in line] == [
         "WARNING: image: is ignored; this runner runs jobs on its own machine",
         "WARNING: services: is ignored; this runner runs jobs on its own machine",
     ]
 
 
-def test_the_jobs_network_is_as_the_runner_says() -> None:
+def test_network_options_of_the_runner() -> None:
     docker = DockerConfig(network_mtu=1400, enable_ipv6=True)
-    job = compiled(docker, services=[{"name": "redis:7"}])
+    job = compile_payload(docker, services=[{"name": "redis:7"}])
     for name in ("service_redis", "container"):
         assert step(job, name)["inputs"]["options"] == {"network_mtu": 1400, "enable_ipv6": True}
-    assert "options" not in step(compiled(docker), "container")["inputs"]
-    elsewhere = compiled(DockerConfig(network_mtu=1400, network_mode="mine"), services=[{"name": "redis:7"}])
+    assert "options" not in step(compile_payload(docker), "container")["inputs"]
+    elsewhere = compile_payload(DockerConfig(network_mtu=1400, network_mode="mine"), services=[{"name": "redis:7"}])
     assert "options" not in step(elsewhere, "service_redis")["inputs"]
 
 
-def test_devices_of_services_go_by_their_image() -> None:
+def test_devices_of_services_depend_on_their_image() -> None:
     docker = DockerConfig(services_devices={"registry.example/emulator:*": ("/dev/kvm",), "other": ("/dev/null",)})
-    job = compiled(docker, services=[{"name": "registry.example/emulator:34"}, {"name": "redis:7"}])
+    job = compile_payload(docker, services=[{"name": "registry.example/emulator:34"}, {"name": "redis:7"}])
     assert step(job, "service_emulator")["inputs"]["options"] == {"devices": ["/dev/kvm"]}
     assert "options" not in step(job, "service_redis")["inputs"]
 
 
-def test_the_engines_init_is_a_flag() -> None:
+def test_a_feature_flag_enables_the_engines_init() -> None:
     flags = {"feature_flags": {"FF_USE_INIT_WITH_DOCKER_EXECUTOR": True}}
-    assert step(compiled(runner=flags), "container")["inputs"]["options"] == {"init": True}
+    assert step(compile_payload(runner=flags), "container")["inputs"]["options"] == {"init": True}
 
 
 @pytest.mark.parametrize("executor", ["docker-autoscaler", "docker+machine"])
-def test_containers_on_machines_are_the_same(executor: str) -> None:
-    assert steps_of(compiled(runner={"executor": executor})) == steps_of(compiled())
+def test_steps_do_not_depend_on_the_container_executor(executor: str) -> None:
+    assert steps_of(compile_payload(runner={"executor": executor})) == steps_of(compile_payload())
 
 
 def test_containers_of_a_slot_are_in_its_control_group() -> None:
     own = {"use_slot_cgroups": True}
-    job = compiled(runner=own, services=[{"name": "redis:7"}])
+    job = compile_payload(runner=own, services=[{"name": "redis:7"}])
     for name in ("service_redis", "container"):
         assert step(job, name)["inputs"]["options"] == {"cgroup_parent": "/gitlab-runner/slot-2"}
-    named = compiled(DockerConfig(cgroup_parent="/ci"), runner=own)
+    named = compile_payload(DockerConfig(cgroup_parent="/ci"), runner=own)
     assert step(named, "container")["inputs"]["options"] == {"cgroup_parent": "/ci"}

@@ -1,4 +1,4 @@
-"""A job for a driver: its stages, its order, and what is refused."""
+"""Compilation of jobs for the custom executor: stages, the driver's input, and errors."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ from remuda.steps.language.reading import read_step
 from remuda.wire.agent_client import JobStart
 
 
-def compiled(*, runner: dict[str, Any] | None = None, **changes: Any) -> JobStart:
+def compile_payload(*, runner: dict[str, Any] | None = None, **changes: Any) -> JobStart:
     values = {"executor": "custom", "custom": CustomConfig(run_exec="/run"), "builds_dir": "/builds"}
     config = a_runner_config(**values | (runner or {}))
     payload: dict[str, Any] = {
@@ -32,27 +32,27 @@ def compiled(*, runner: dict[str, Any] | None = None, **changes: Any) -> JobStar
 
 def steps_of(job: JobStart) -> list[dict[str, Any]]:
     read_step(job.steps, job=True)  # the agent can read it
-    found: list[dict[str, Any]] = json.loads(job.steps.split("\n---\n")[1])["run"]
-    return found
+    steps: list[dict[str, Any]] = json.loads(job.steps.split("\n---\n")[1])["run"]
+    return steps
 
 
 def stages_of(job: JobStart) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in steps_of(job)[-1]["run"]}
+    return {entry["name"]: entry for entry in steps_of(job)[-1]["run"]}
 
 
 def order_of(job: JobStart) -> dict[str, Any]:
     [variable] = job.variables
     assert (variable.key, variable.file) == (ORDER, True)
-    found: dict[str, Any] = json.loads(variable.value)
-    return found
+    order: dict[str, Any] = json.loads(variable.value)
+    return order
 
 
 def test_a_job_is_one_environment_with_gitlabs_stages() -> None:
     cache = [{"key": "k", "paths": ["a"], "when": "always"}]
     artifacts = [{"paths": ["out"], "when": "on_failure"}]
     dependencies = [{"id": 4, "name": "x", "token": "t", "artifacts_file": {"filename": "a.zip"}}]
-    job = compiled(cache=cache, artifacts=artifacts, dependencies=dependencies)
-    assert [one["step"] for one in steps_of(job)] == ["builtin://custom"]
+    job = compile_payload(cache=cache, artifacts=artifacts, dependencies=dependencies)
+    assert [entry["step"] for entry in steps_of(job)] == ["builtin://custom"]
     stages = stages_of(job)
     assert list(stages) == [
         "prepare_script",
@@ -71,18 +71,18 @@ def test_a_job_is_one_environment_with_gitlabs_stages() -> None:
     assert set(order_of(job)["scripts"]) == {*stages, "clear_worktree"} - {"step_script", "after_script"}
 
 
-def test_the_agent_knows_that_the_driver_runs_the_jobs_own_steps() -> None:
-    """By this it refuses a shell on the machine."""
-    found = read_step(compiled().steps, job=True)
-    assert is_confined(found)
-    assert [call.name for call in found.definition.run if confines_own_steps(call)] == ["custom"]
-    assert not any(call.origin == "user" for call in found.definition.run)
+def test_the_jobs_own_steps_are_confined() -> None:
+    """The agent refuses a shell on the machine for such a job."""
+    job_step = read_step(compile_payload().steps, job=True)
+    assert is_confined(job_step)
+    assert [call.name for call in job_step.definition.run if confines_own_steps(call)] == ["custom"]
+    assert not any(call.origin == "user" for call in job_step.definition.run)
 
 
 def test_nothing_secret_stands_in_the_steps() -> None:
     bucket = {"ServerAddress": "s3.example", "BucketName": "b", "AccessKey": "access", "SecretKey": "hidden"}
     cache = msgspec.convert({"Type": "s3", "s3": bucket}, CacheConfig)
-    job = compiled(
+    job = compile_payload(
         runner={"cache": cache},
         cache=[{"key": "k", "paths": ["a"]}],
         variables=[{"key": "PASSWORD", "value": "hidden-value"}],
@@ -94,14 +94,16 @@ def test_nothing_secret_stands_in_the_steps() -> None:
 
 def test_the_script_logs_what_the_step_checkout_logs() -> None:
     settings = {"GIT_SUBMODULE_STRATEGY": "normal", "GIT_SUBMODULE_DEPTH": "3"}
-    job = compiled(variables=[{"key": key, "value": value} for key, value in settings.items()])
+    job = compile_payload(variables=[{"key": key, "value": value} for key, value in settings.items()])
     script = order_of(job)["scripts"]["get_sources"]
     for line in (lfs.FETCHING, lfs.MISSING, submodules.describe_retry(3)):
         assert f"echo '{line}'" in script
 
 
 def test_variables_go_to_the_driver_only() -> None:
-    job = compiled(variables=[{"key": "PATH", "value": "/evil"}, {"key": "KEY", "value": "content", "file": True}])
+    job = compile_payload(
+        variables=[{"key": "PATH", "value": "/evil"}, {"key": "KEY", "value": "content", "file": True}]
+    )
     order = order_of(job)
     assert ["PATH", "/evil", False] in order["variables"]
     assert ["KEY", "content", True] in order["variables"]
@@ -109,15 +111,17 @@ def test_variables_go_to_the_driver_only() -> None:
     assert json.loads(order["response"])["id"] == 5
 
 
-def test_image_and_services_are_told_and_nobody_complains() -> None:
-    job = compiled(image={"name": "alpine:$V"}, services=[{"name": "redis"}], variables=[{"key": "V", "value": "3"}])
+def test_the_driver_gets_image_and_services_without_a_warning() -> None:
+    job = compile_payload(
+        image={"name": "alpine:$V"}, services=[{"name": "redis"}], variables=[{"key": "V", "value": "3"}]
+    )
     assert ["CI_JOB_IMAGE", "alpine:3", False] in order_of(job)["variables"]
     assert not any("WARNING" in line for line in job.banner)
 
 
-def test_times_of_the_driver_hold_for_the_agent() -> None:
+def test_the_agent_waits_for_the_timeouts_of_the_driver() -> None:
     custom = CustomConfig(run_exec="/run", graceful_kill_timeout=20, force_kill_timeout=3, cleanup_exec_timeout=100)
-    [environment] = steps_of(compiled(runner={"custom": custom}))
+    [environment] = steps_of(compile_payload(runner={"custom": custom}))
     assert environment["inputs"]["grace_seconds"] >= 23
     assert environment["inputs"]["close_seconds"] >= 123
     assert CustomConfig(run_exec="/run").graceful_seconds == 600
@@ -131,18 +135,18 @@ def test_times_of_the_driver_hold_for_the_agent() -> None:
         ({"variables": [{"key": "GET_SOURCES_ATTEMPTS", "value": "x"}]}, "GET_SOURCES_ATTEMPTS: 'x'"),
     ],
 )
-def test_what_cannot_be_done_fails_with_its_reason(changes: dict[str, Any], words: str) -> None:
+def test_errors_for_unsupported_jobs(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(CompileError) as caught:
-        compiled(**changes)
+        compile_payload(**changes)
     assert words in str(caught.value)
 
 
-def test_artifacts_cannot_be_signed_there() -> None:
-    job = compiled(runner={"remuda": RemudaConfig(signing_key="/key")}, artifacts=[{"paths": ["out"]}])
+def test_warning_that_artifacts_are_not_signed() -> None:
+    job = compile_payload(runner={"remuda": RemudaConfig(signing_key="/key")}, artifacts=[{"paths": ["out"]}])
     assert any("artifacts are not signed" in line for line in job.banner)
 
 
 @pytest.mark.parametrize("text", ["${{ a }}", "\\${{ a }}", "\\\\${{", "plain", "${ {"])
-def test_texts_come_back_as_they_were(text: str) -> None:
+def test_plain_reverts_the_escapes_of_entries(text: str) -> None:
     inputs = {"a": text, "list": [text, {text: text}]}
     assert plain(entry("x", "script", inputs)) == inputs

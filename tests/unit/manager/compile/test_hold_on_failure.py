@@ -1,4 +1,4 @@
-"""How long a failed job is held: the runner's word, and the job's own wish within what the runner allows."""
+"""How long a failed job is on hold: the runner's setting, and the job's variable within the runner's maximum."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from remuda.wire.agent_client import JobVariable
 
 
 @pytest.mark.parametrize(
-    ("runner", "most", "asked", "seconds", "remark"),
+    ("runner", "maximum", "requested", "seconds", "remark"),
     [
         ("", "", "", 0, ""),
         ("30m", "", "", 1800, ""),
@@ -25,9 +25,9 @@ from remuda.wire.agent_client import JobVariable
         ("30m", "1h", "-5", 1800, "is not a duration"),
     ],
 )
-def test_hold(runner: str, most: str, asked: str, seconds: int, remark: str) -> None:
-    config = RemudaConfig(hold_failed=runner, hold_by_job=most)
-    variables = [JobVariable(key=VARIABLE, value=asked)] if asked else []
+def test_duration_of_the_hold(runner: str, maximum: str, requested: str, seconds: int, remark: str) -> None:
+    config = RemudaConfig(hold_failed=runner, hold_by_job=maximum)
+    variables = [JobVariable(key=VARIABLE, value=requested)] if requested else []
     hold = hold_of(config, variables, 12, may_shell=True)
     assert hold.seconds == seconds
     assert bool(hold.note) == bool(seconds)
@@ -35,11 +35,11 @@ def test_hold(runner: str, most: str, asked: str, seconds: int, remark: str) -> 
     assert remark in "".join(hold.remarks)
 
 
-def test_nobody_is_held_whom_nobody_could_look_into() -> None:
+def test_no_hold_without_shells() -> None:
     assert hold_of(RemudaConfig(hold_failed="30m"), (), 12, may_shell=False).seconds == 0
 
 
-def test_the_log_says_how_to_get_in() -> None:
+def test_the_note_in_the_log_names_the_commands() -> None:
     note = hold_of(RemudaConfig(hold_failed="1h30m"), (), 12, may_shell=True).note
     assert "1h30m" in note
     assert "remuda job shell 12" in note

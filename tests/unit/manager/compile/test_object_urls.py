@@ -1,4 +1,4 @@
-"""Signed addresses, against the example that the makers of the scheme have published, and another implementation."""
+"""Signed S3 URLs, compared with the example that AWS published and with another library."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Literal
@@ -33,7 +33,7 @@ def test_the_published_example() -> None:
 @pytest.mark.parametrize("method", ["GET", "PUT"])
 @pytest.mark.parametrize("token", ["", "session/+token=="])
 def test_another_library_signs_the_same(name: str, method: Literal["GET", "PUT"], token: str) -> None:
-    given = {"aws_session_token": token} if token else {}
+    session = {"aws_session_token": token} if token else {}
     store = S3Store(
         "caches",
         aws_endpoint="http://127.0.0.1:9",
@@ -42,11 +42,11 @@ def test_another_library_signs_the_same(name: str, method: Literal["GET", "PUT"]
         aws_secret_access_key="secret",
         client_options={"allow_http": True},
         virtual_hosted_style_request=False,
-        **given,  # type: ignore[arg-type]
+        **session,  # type: ignore[arg-type]
     )
-    theirs = urlsplit(obstore.sign(store, method, name, timedelta(seconds=77)))
-    fields = parse_qs(theirs.query)
-    at = datetime.strptime(fields["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
+    expected = urlsplit(obstore.sign(store, method, name, timedelta(seconds=77)))
+    fields = parse_qs(expected.query)
+    signed_at = datetime.strptime(fields["X-Amz-Date"][0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
     config = S3Config(
         server_address="127.0.0.1:9",
         access_key="AK",
@@ -56,11 +56,11 @@ def test_another_library_signs_the_same(name: str, method: Literal["GET", "PUT"]
         location="eu-west-1",
         insecure=True,
     )
-    ours = urlsplit(sign_url(bucket_of(config), method, name, at=at, seconds=77))
-    assert (ours.netloc, parse_qs(ours.query)) == (theirs.netloc, fields)
+    actual = urlsplit(sign_url(bucket_of(config), method, name, at=signed_at, seconds=77))
+    assert (actual.netloc, parse_qs(actual.query)) == (expected.netloc, fields)
 
 
-def test_no_signature_is_good_for_longer_than_allowed() -> None:
+def test_the_validity_of_a_signature_has_a_maximum() -> None:
     assert f"X-Amz-Expires={LONGEST_SECONDS}&" in sign_url(EXAMPLE, "PUT", "x", at=MOMENT, seconds=10**9)
 
 
@@ -78,11 +78,11 @@ def test_no_signature_is_good_for_longer_than_allowed() -> None:
         (S3Config(bucket="b", path_style=True, dual_stack=False), "s3.us-east-1.amazonaws.com", "/b"),
     ],
 )
-def test_where_a_bucket_is(config: S3Config, host: str, prefix: str) -> None:
+def test_host_and_prefix_of_a_bucket(config: S3Config, host: str, prefix: str) -> None:
     bucket = bucket_of(config)
     assert (bucket.host, bucket.prefix) == (host, prefix)
 
 
-def test_what_objects_are_called() -> None:
+def test_object_names() -> None:
     assert object_name(CacheConfig(path="/a/b/"), runner="r", project="7", key="k") == "a/b/runner/r/project/7/k"
     assert object_name(CacheConfig(shared=True), runner="r", project="7", key="k") == "project/7/k"

@@ -1,4 +1,4 @@
-"""Which steps `secrets` of a payload ask for."""
+"""Compilation of `secrets` of a payload into a step."""
 
 from typing import Any
 
@@ -24,16 +24,14 @@ VAULT = {
 VARIABLES = Variables(variable_list({"VAULT_ADDR": "https://vault.test", "TOKEN": "a.jwt", "ROLE": "r", "ENV": "db"}))
 
 
-def resolved(secrets: dict[str, Any], variables: Variables = VARIABLES) -> dict[str, Any]:
+def resolve(secrets: dict[str, Any], variables: Variables = VARIABLES) -> dict[str, Any]:
     [step] = resolve_secrets(a_payload(secrets=secrets), variables)
     inputs: dict[str, Any] = step["inputs"]
     return inputs
 
 
-def test_a_vault_secret_with_its_login_apart() -> None:
-    inputs = resolved(
-        {"A": {"vault": VAULT, "file": False}, "B": {"vault": VAULT}, "C": {"vault": VAULT, "file": None}}
-    )
+def test_the_login_of_a_vault_secret_is_separate() -> None:
+    inputs = resolve({"A": {"vault": VAULT, "file": False}, "B": {"vault": VAULT}, "C": {"vault": VAULT, "file": None}})
     assert inputs["secrets"]["A"] == {
         "vault": {
             "server": {
@@ -67,12 +65,12 @@ def test_a_vault_secret_with_its_login_apart() -> None:
         ({"vault": VAULT | {"server": "u"}}, "a server of the vault that is not a table"),
     ],
 )
-def test_what_cannot_be_fetched_fails_the_job(secret: dict[str, Any], text: str) -> None:
+def test_unsupported_or_incomplete_secrets_fail_the_job(secret: dict[str, Any], text: str) -> None:
     with pytest.raises(CompileError, match=text):
-        resolved({"A": secret})
+        resolve({"A": secret})
 
 
-def test_no_secrets_no_step() -> None:
+def test_there_is_no_step_without_secrets() -> None:
     for text in ('{"id": 1, "token": "t", "secrets": null}', '{"id": 1, "token": "t", "secrets": {}}'):
         payload = msgspec.json.decode(text, type=JobPayload)
         assert resolve_secrets(payload, VARIABLES) == []

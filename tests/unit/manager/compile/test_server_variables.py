@@ -1,4 +1,4 @@
-"""The predefined variables that a job cannot change, from a cell and from another server."""
+"""Predefined variables that a job cannot change, from a cell and from another server."""
 
 from typing import Any
 
@@ -19,21 +19,21 @@ FORGED = ("CI_COMMIT_SHA", "CI_PROJECT_PATH", "CI_SERVER_URL", "CI_JOB_TOKEN", "
 RUNNER = RunnerConfig(url="https://gitlab.example/git/")
 
 
-def sending(sent: dict[str, str], **changes: Any) -> JobPayload:
+def payload_with_variables(sent: dict[str, str], **changes: Any) -> JobPayload:
     variables = [{"key": key, "value": value, "public": True} for key, value in sent.items()]
     job = {"id": 5, "name": "Build it", "stage": "test", "project_id": 3, "project_name": "P"}
     return a_payload(**{"token": "secret", "git_info": GIT, "job_info": job, "variables": variables} | changes)
 
 
-def trusted(payload: JobPayload, **own: str) -> dict[str, str]:
+def trusted_variables(payload: JobPayload, **own: str) -> dict[str, str]:
     setting = a_setting(RUNNER, work_dir="/builds/p", builds_dir="/builds")
     return collect_trusted_variables(payload, setting, own)
 
 
-def test_another_servers_variables_count_for_nothing() -> None:
-    found = trusted(sending(dict.fromkeys(FORGED, "forged")), CI_PROJECT_DIR="/builds/p")
-    assert "forged" not in found.values()
-    assert not {"CI_PIPELINE_SOURCE", "MAKEFILES", "CI_PIPELINE_ID", "CI_COMMIT_REF_PROTECTED"} & found.keys()
+def test_variables_of_another_server_are_not_trusted() -> None:
+    trusted = trusted_variables(payload_with_variables(dict.fromkeys(FORGED, "forged")), CI_PROJECT_DIR="/builds/p")
+    assert "forged" not in trusted.values()
+    assert not {"CI_PIPELINE_SOURCE", "MAKEFILES", "CI_PIPELINE_ID", "CI_COMMIT_REF_PROTECTED"} & trusted.keys()
     expected = {
         "CI_COMMIT_SHA": "a" * 40,
         "CI_COMMIT_SHORT_SHA": "a" * 8,
@@ -49,18 +49,20 @@ def test_another_servers_variables_count_for_nothing() -> None:
         "CI_JOB_TOKEN": "secret",
         "CI_PROJECT_DIR": "/builds/p",
     }
-    assert {name: found[name] for name in expected} == expected
+    assert {name: trusted[name] for name in expected} == expected
 
 
 def test_a_tag_and_a_merge_request_of_another_server() -> None:
-    tag = trusted(sending({}, git_info=GIT | {"ref": "v1", "ref_type": "tag", "protected": True}))
+    tag = trusted_variables(
+        payload_with_variables({}, git_info=GIT | {"ref": "v1", "ref_type": "tag", "protected": True})
+    )
     assert (tag["CI_COMMIT_TAG"], tag["CI_COMMIT_REF_PROTECTED"]) == ("v1", "true")
     assert "CI_COMMIT_BRANCH" not in tag
-    request = trusted(sending({}, git_info=GIT | {"ref": "refs/merge-requests/1/head"}))
+    request = trusted_variables(payload_with_variables({}, git_info=GIT | {"ref": "refs/merge-requests/1/head"}))
     assert not {"CI_COMMIT_BRANCH", "CI_COMMIT_TAG", "CI_COMMIT_REF_NAME"} & request.keys()
 
 
-def test_a_cell_says_what_people_have_set() -> None:
+def test_a_cell_sends_the_predefined_values() -> None:
     sent = dict.fromkeys(FORGED, "forged") | {
         "CI_COMMIT_TITLE": "a $CI_JOB_ID",
         "CI_JOB_ID": "5",
@@ -68,8 +70,8 @@ def test_a_cell_says_what_people_have_set() -> None:
     }
     own: dict[str, str | None] = {"CI_COMMIT_SHA": "abc", "CI_SERVER_URL": "https://$x", "CI_PROJECT_DIR": None}
     own |= {"CI_PROJECT_PATH": "g/p", "CI_JOB_TOKEN": "secret", "CI_PIPELINE_SOURCE": "push"}
-    found = trusted(sending(sent, remuda={"predefined": own}), CI_PROJECT_DIR="/builds/p")
-    assert found == {
+    trusted = trusted_variables(payload_with_variables(sent, remuda={"predefined": own}), CI_PROJECT_DIR="/builds/p")
+    assert trusted == {
         "CI_COMMIT_SHA": "abc",
         "CI_COMMIT_TITLE": "a 5",
         "CI_JOB_ID": "5",
@@ -81,8 +83,8 @@ def test_a_cell_says_what_people_have_set() -> None:
     }
 
 
-def test_the_path_of_the_project_is_the_servers_word() -> None:
+def test_the_path_of_the_project_comes_from_the_server() -> None:
     named = {"project_full_path": "other/name"}
-    assert path_of_project(sending({"CI_PROJECT_PATH": "forged"}), RUNNER) == "g/sub/p"
-    assert path_of_project(sending({}, job_info=named), RUNNER) == "other/name"
-    assert path_of_project(sending({}), RunnerConfig(url="https://gitlab.example")) == "git/g/sub/p"
+    assert path_of_project(payload_with_variables({"CI_PROJECT_PATH": "forged"}), RUNNER) == "g/sub/p"
+    assert path_of_project(payload_with_variables({}, job_info=named), RUNNER) == "other/name"
+    assert path_of_project(payload_with_variables({}), RunnerConfig(url="https://gitlab.example")) == "git/g/sub/p"

@@ -1,4 +1,4 @@
-"""What the checkout is told, and what stands around it."""
+"""The inputs of the checkout step, and the scripts before and after it."""
 
 from typing import Any
 
@@ -47,31 +47,31 @@ def checkout(runner: RunnerConfig | None = None, **variables: str) -> dict[str, 
     ],
 )
 def test_git_strategy(strategy: str, allow_fetch: bool, expected: str | None) -> None:
-    found = sources(variables={"GIT_STRATEGY": strategy}, allow_git_fetch=allow_fetch)
-    assert [entry["inputs"]["strategy"] for entry in found] == ([expected] if expected else [])
+    entries = sources(variables={"GIT_STRATEGY": strategy}, allow_git_fetch=allow_fetch)
+    assert [entry["inputs"]["strategy"] for entry in entries] == ([expected] if expected else [])
 
 
 @pytest.mark.parametrize(("flags", "inputs"), [("-ffdx -e keep/", ["-ffdx", "-e", "keep/"]), ("none", [])])
-def test_flags_go_to_the_checkout(flags: str, inputs: list[str]) -> None:
+def test_flags_are_passed_to_the_checkout(flags: str, inputs: list[str]) -> None:
     assert checkout(GIT_CLEAN_FLAGS=flags)["clean_flags"] == inputs
     assert checkout(GIT_FETCH_EXTRA_FLAGS=flags)["fetch_flags"] == inputs
     assert checkout().keys() == {"repo_url", "sha", "ref", "refspecs", "depth", "strategy"}
 
 
-def test_a_checkout_can_be_left_out() -> None:
+def test_git_checkout_can_be_disabled() -> None:
     assert checkout(GIT_CHECKOUT="False")["checkout"] is False
     assert "checkout" not in checkout(GIT_CHECKOUT="true")
 
 
 def test_submodules() -> None:
-    found = checkout(
+    inputs = checkout(
         GIT_SUBMODULE_STRATEGY="recursive",
         GIT_SUBMODULE_PATHS="one two",
         GIT_SUBMODULE_UPDATE_FLAGS="--remote",
         GIT_SUBMODULE_FORCE_HTTPS="true",
     )
     assert (
-        found.items()
+        inputs.items()
         >= {
             "submodules": "recursive",
             "submodule_depth": 20,
@@ -85,7 +85,7 @@ def test_submodules() -> None:
     assert "submodules" not in checkout(GIT_SUBMODULE_STRATEGY="none")
 
 
-def test_what_cannot_work_says_so() -> None:
+def test_errors_and_remarks_for_invalid_values() -> None:
     with pytest.raises(CompileError, match="GIT_STRATEGY: 'pigeon'"):
         checkout(GIT_STRATEGY="pigeon")
     with pytest.raises(CompileError, match="GIT_SUBMODULE_STRATEGY: 'all' is not supported; use one of none"):
@@ -102,8 +102,8 @@ def test_the_runners_scripts_surround_the_jobs_hooks() -> None:
         {"name": "post_get_sources_script", "script": ["echo after"]},
         {"name": "pre_get_sources_script", "script": ["echo before"]},
     ]
-    found = sources(runner, hooks=hooks)
-    assert [(entry["name"], entry["inputs"].get("script")) for entry in found] == [
+    entries = sources(runner, hooks=hooks)
+    assert [(entry["name"], entry["inputs"].get("script")) for entry in entries] == [
         ("pre_get_sources_script", ["echo runner", "echo before"]),
         ("get_sources", None),
         ("post_get_sources_script", ["echo after", "echo fetched"]),
@@ -112,14 +112,14 @@ def test_the_runners_scripts_surround_the_jobs_hooks() -> None:
 
 
 def test_clone_url_replaces_the_servers_address_and_keeps_the_token() -> None:
-    found = checkout(RunnerConfig(clone_url="http://inside:8080/"))
-    assert found["repo_url"] == "http://gitlab-ci-token:glcbt-job-token@inside:8080/g/p.git"
+    inputs = checkout(RunnerConfig(clone_url="http://inside:8080/"))
+    assert inputs["repo_url"] == "http://gitlab-ci-token:glcbt-job-token@inside:8080/g/p.git"
     runner = RunnerConfig(clone_url="file:///a%20folder/")
     assert checkout(runner)["repo_url"] == "file:///a%20folder/g/p.git"
     assert checkout(runner, CI_PROJECT_PATH="../secret")["repo_url"] == "file:///a%20folder/g/p.git"
 
 
-def test_the_checkout_may_have_a_time_of_its_own() -> None:
+def test_timeout_of_the_checkout() -> None:
     [entry] = sources(RunnerConfig(get_sources_timeout="1m30s"))
     assert entry["timeout"] == 90
     assert "timeout" not in sources()[0]

@@ -1,4 +1,4 @@
-"""The runner's policy and the cell's, as the agent gets them; and whom steps run as."""
+"""The step policies of runner and cell in the message to the agent, and the users that steps run as."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def read(*own: str, concurrent: int = 1) -> Loaded:
     return parse(f"concurrent = {concurrent}\n" + "".join(runners), file="config.toml", environment={})
 
 
-def sent(**documents: dict[str, Any]) -> dict[str, Any]:
+def policy_layers(**documents: dict[str, Any]) -> dict[str, Any]:
     layers = [{"scope": scope, "id": 5, "version": 3, "document": document} for scope, document in documents.items()]
     return {"step_policy": {"version": 1, "layers": layers}}
 
@@ -33,40 +33,43 @@ def read_policy(payload: JobPayload, runner: RunnerConfig | None = None) -> str:
     return policy_text(payload, a_setting(runner or RunnerConfig()), dict)
 
 
-def test_nobody_says_anything() -> None:
+def test_there_is_no_policy_by_default() -> None:
     assert read_policy(a_payload()) == ""
 
 
-def test_the_runners_policy_binds_the_cells() -> None:
+def test_layers_of_runner_and_cell() -> None:
     runner = RunnerConfig(name="one", remuda=RemudaConfig(policy={"default": "deny"}))
-    text = read_policy(a_payload(remuda=sent(organization={}, project={"limits": {"pids": 5}})), runner)
+    text = read_policy(a_payload(remuda=policy_layers(organization={}, project={"limits": {"pids": 5}})), runner)
     assert [layer.author for layer in parse_policy(text).layers] == ["runner one", "organization 5", "project 5"]
     assert json.loads(text)["version"] == 1
 
 
-def test_variables_go_with_a_policy_that_inserts_something() -> None:
-    """They are for inserted steps, so nothing else pays for them."""
+def test_variables_are_sent_only_with_inserted_steps() -> None:
+    """Only inserted steps use them, so other messages stay small."""
     insert = {"insert": [{"name": "scan", "script": "true", "after": "job"}]}
-    assert "variables" not in json.loads(read_policy(a_payload(remuda=sent(project={}))))
-    policy = parse_policy(read_policy(a_payload(remuda=sent(project=insert))))
+    assert "variables" not in json.loads(read_policy(a_payload(remuda=policy_layers(project={}))))
+    policy = parse_policy(read_policy(a_payload(remuda=policy_layers(project=insert))))
     assert (policy.variables["CI_JOB_ID"], policy.variables["CI_JOB_TOKEN"]) == ("5", "glcbt-job-token")
     assert "CI_COMMIT_TAG" not in policy.variables
 
 
 @pytest.mark.parametrize(
-    ("remuda", "said"),
+    ("remuda", "message"),
     [
-        (sent(project={"defualt": "deny"}), "policy of project 5: defualt: unknown key; did you mean default?"),
+        (
+            policy_layers(project={"defualt": "deny"}),
+            "policy of project 5: defualt: unknown key; did you mean default?",
+        ),
         ({"step_policy": {"version": 2, "layers": []}}, "use a newer runner"),
         ({"step_policy": []}, "use a newer runner"),
     ],
 )
-def test_policy_that_cannot_be_read_lets_nothing_run(remuda: dict[str, Any], said: str) -> None:
-    with pytest.raises(CompileError, match=said.replace("?", r"\?")):
+def test_an_unreadable_policy_fails_the_job(remuda: dict[str, Any], message: str) -> None:
+    with pytest.raises(CompileError, match=message.replace("?", r"\?")):
         read_policy(a_payload(remuda=remuda))
 
 
-def test_policy_stands_in_the_configuration() -> None:
+def test_a_policy_in_the_configuration() -> None:
     text = (
         'run_as = "builder"\n[runners.remuda.policy]\ndefault = "deny"\n'
         '[[runners.remuda.policy.rules]]\nallow = "builtin"\n[runners.remuda.policy.limits]\nmemory = "1g"\n'
@@ -81,17 +84,17 @@ def test_every_slot_has_its_own_user() -> None:
     assert [run_as(runner, slot) for slot in (0, 3)] == ["200000", "200003"]
 
 
-def test_only_on_machines_of_groups_a_user_is_nobody_elses() -> None:
+def test_only_machines_of_instance_groups_have_an_own_user() -> None:
     [runner] = read("first_uid = 200000").config.runners
     with_machines = msgspec.structs.replace(runner, executor="instance")
-    assert [has_own_user(one) for one in (runner, with_machines)] == [False, True]
+    assert [has_own_user(config) for config in (runner, with_machines)] == [False, True]
     listed = msgspec.structs.replace(runner.remuda, machines=(MachineEntry(host="a"),))
     assert not has_own_user(msgspec.structs.replace(with_machines, remuda=listed))
     assert not has_own_user(msgspec.structs.replace(with_machines, remuda=RemudaConfig(run_as="ci")))
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
+    ("own", "message"),
     [
         ('run_az = "x"', r"config.toml:8: runners\[0\].remuda.run_az: unknown; did you mean run_as\?"),
         ('run_as = "x"\nfirst_uid = 5000', "run_as and first_uid exclude each other"),
@@ -102,12 +105,12 @@ def test_only_on_machines_of_groups_a_user_is_nobody_elses() -> None:
         ("slot_pids = 3", "remuda.slot_pids: 3 is too little for any job; give 10 or more"),
         (
             'policy = {default = "dney"}',
-            r"runners\[0\].remuda.policy: policy of runner one: default: 'dney' is none of",
+            r"runners\[0\].remuda.policy: policy of runner one: default: 'dney' is not one of",
         ),
     ],
 )
-def test_mistakes_are_named_with_their_place(own: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_errors_name_their_key(own: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read(own)
 
 

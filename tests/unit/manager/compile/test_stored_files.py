@@ -1,4 +1,4 @@
-"""Caches and artifacts: which steps a payload asks for."""
+"""Compilation of caches and artifacts into steps."""
 
 from typing import Any
 
@@ -17,17 +17,17 @@ SETTING = a_setting(RunnerConfig(url="https://cell.example"))
 
 
 def caches(*entries: dict[str, Any], **variables: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    known = Variables(variable_list(variables))
+    variables_of_job = Variables(variable_list(variables))
     git = {"repo_url": "https://cell.example/../../g/p.git"}
     payload = a_payload(git_info=git, cache=[{"key": "k", "paths": ["deps"]} | entry for entry in entries])
-    return restore_caches(payload, SETTING, known), save_caches(payload, SETTING, known)
+    return restore_caches(payload, SETTING, variables_of_job), save_caches(payload, SETTING, variables_of_job)
 
 
 @pytest.mark.parametrize(
     ("policy", "restores", "saves"),
     [("pull-push", 1, 1), ("", 1, 1), (None, 1, 1), ("pull", 1, 0), ("push", 0, 1), ("$POLICY", 1, 0)],
 )
-def test_policies(policy: str | None, restores: int, saves: int) -> None:
+def test_cache_policies(policy: str | None, restores: int, saves: int) -> None:
     restored, saved = caches({"policy": policy}, POLICY="pull")
     assert (len(restored), len(saved)) == (restores, saves)
 
@@ -36,7 +36,7 @@ def test_policies(policy: str | None, restores: int, saves: int) -> None:
     ("when", "condition"),
     [(None, "success()"), ("on_success", "success()"), ("on_failure", "failure()"), ("always", "always()")],
 )
-def test_when(when: str | None, condition: str) -> None:
+def test_conditions_of_cache_and_artifacts(when: str | None, condition: str) -> None:
     _, [saved] = caches({"when": when})
     assert saved["if"] == condition
     [upload] = upload_artifacts(a_payload(artifacts=[{"paths": ["x"], "when": when}]), SETTING, Variables([]))
@@ -75,8 +75,11 @@ def test_caches_of_protected_refs_have_a_folder_of_their_own(protected: bool | N
     git = {"repo_url": "https://cell.example/g/p.git", "protected": protected}
     keys = {"key": f"k{suffix}", "fallback_keys": [f"l{suffix}"]}
     payload = a_payload(git_info=git, cache=[keys | {"paths": ["deps"]}])
-    known = Variables(variable_list({"CACHE_FALLBACK_KEY": "main-non_protected"}))
-    [restored], [saved] = restore_caches(payload, SETTING, known), save_caches(payload, SETTING, known)
+    variables_of_job = Variables(variable_list({"CACHE_FALLBACK_KEY": "main-non_protected"}))
+    [restored], [saved] = (
+        restore_caches(payload, SETTING, variables_of_job),
+        save_caches(payload, SETTING, variables_of_job),
+    )
     assert restored["inputs"]["folder"] == saved["inputs"]["folder"] == folder
     folders = restored["inputs"].get("folders", [folder] * 3)
     assert folders == [folder, folder, "/c/g/p"]
@@ -98,12 +101,12 @@ def test_several_caches_have_their_own_steps_and_empty_ones_none() -> None:
         ({"paths": "deps"}, r"cache\[0\]: Expected `array"),
     ],
 )
-def test_what_cannot_be_read_says_so(entry: dict[str, Any], text: str) -> None:
+def test_errors_for_invalid_caches(entry: dict[str, Any], text: str) -> None:
     with pytest.raises(CompileError, match=text):
         caches(entry)
 
 
-def test_reports_alone() -> None:
+def test_reports_without_an_archive() -> None:
     reports = [
         {
             "paths": ["a.xml"],
@@ -114,9 +117,9 @@ def test_reports_alone() -> None:
         },
         {"paths": ["q.json"], "when": "always", "artifact_type": "codequality", "artifact_format": "raw"},
     ]
-    found = upload_artifacts(a_payload(artifacts=reports), SETTING, Variables([]))
+    entries = upload_artifacts(a_payload(artifacts=reports), SETTING, Variables([]))
     assert [
-        (entry["name"], entry["inputs"]["artifact_type"], entry["inputs"]["artifact_format"]) for entry in found
+        (entry["name"], entry["inputs"]["artifact_type"], entry["inputs"]["artifact_format"]) for entry in entries
     ] == [
         ("upload_artifacts", "junit", "gzip"),
         ("upload_artifacts_2", "codequality", "raw"),
@@ -126,14 +129,14 @@ def test_reports_alone() -> None:
 BUCKET = S3Config(server_address="s3.test:9000", access_key="AK", secret_key="the secret", bucket="caches")
 
 
-def in_a_bucket(**changes: Any) -> Setting:
+def bucket_setting(**changes: Any) -> Setting:
     cache = CacheConfig(type="s3", path="ci", s3=BUCKET, **changes)
     runner = RunnerConfig(url="https://cell.example", token="glrt-abcdefghijkl", cache=cache)
     return msgspec.structs.replace(SETTING, runner=runner, now=1_700_000_000.0)
 
 
-def test_caches_in_a_bucket_are_signed_addresses_without_credentials() -> None:
-    setting = in_a_bucket(largest_bytes=7)
+def test_caches_in_a_bucket_have_signed_urls_without_credentials() -> None:
+    setting = bucket_setting(largest_bytes=7)
     payload = a_payload(
         cache=[{"key": "a/b", "paths": ["deps"], "fallback_keys": ["main"]}],
         job_info={"project_id": 9},
@@ -152,18 +155,18 @@ def test_caches_in_a_bucket_are_signed_addresses_without_credentials() -> None:
     assert saved["inputs"]["limit_bytes"] == 7
     assert "folder" not in restored["inputs"] | saved["inputs"]
     assert "the secret" not in repr([restored, saved])
-    [restored] = restore_caches(payload, in_a_bucket(shared=True), Variables([]))
+    [restored] = restore_caches(payload, bucket_setting(shared=True), Variables([]))
     assert restored["inputs"]["downloads"][1].startswith("https://s3.test:9000/caches/ci/project/9/main?")
 
 
-def signing(artifacts: list[dict[str, Any]], **changes: Any) -> list[dict[str, Any]]:
+def upload_signed(artifacts: list[dict[str, Any]], **changes: Any) -> list[dict[str, Any]]:
     own = RemudaConfig(signing_key="/etc/remuda/key.pem", **changes)
     setting = msgspec.structs.replace(SETTING, runner=RunnerConfig(url="https://cell.example", name="r", remuda=own))
     return upload_artifacts(a_payload(artifacts=artifacts), setting, Variables([]))
 
 
 def test_a_runner_with_a_key_signs_archives_and_sends_the_signature_along() -> None:
-    sign, upload, report = signing(
+    sign, upload, report = upload_signed(
         [
             {"paths": ["out"], "exclude": ["out/x"], "when": "always"},
             {"paths": ["r.xml"], "artifact_format": "gzip", "artifact_type": "junit"},
@@ -180,12 +183,12 @@ def test_a_runner_with_a_key_signs_archives_and_sends_the_signature_along() -> N
     assert "statement" not in report["inputs"]
 
 
-def test_the_key_is_out_of_reach_where_jobs_are_other_users() -> None:
-    for how in ({"run_as": "ci"}, {"first_uid": 2000}):
-        assert signing([{"paths": ["out"]}], **how)[0]["inputs"]["apart"] is True
+def test_the_signing_key_is_kept_apart_if_jobs_run_as_other_users() -> None:
+    for user_settings in ({"run_as": "ci"}, {"first_uid": 2000}):
+        assert upload_signed([{"paths": ["out"]}], **user_settings)[0]["inputs"]["apart"] is True
 
 
-def test_an_upload_may_have_a_time_of_its_own() -> None:
+def test_timeout_of_an_upload() -> None:
     runner = RunnerConfig(url="https://cell.example", artifact=ArtifactConfig(upload_timeout="10m"))
     setting = msgspec.structs.replace(SETTING, runner=runner)
     [upload] = upload_artifacts(a_payload(artifacts=[{"paths": ["x"]}]), setting, Variables([]))

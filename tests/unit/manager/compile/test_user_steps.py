@@ -1,4 +1,4 @@
-"""The job's own work as steps."""
+"""Compilation of the job's scripts and its `run` into steps."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def run(*listed: Any, runner: RunnerConfig | None = None) -> list[Any]:
 
 
 def test_scripts_in_their_order_with_the_runners_own() -> None:
-    found = steps(
+    entries = steps(
         RUNNER,
         steps=[
             {"name": "script", "script": ["make"]},
@@ -33,29 +33,29 @@ def test_scripts_in_their_order_with_the_runners_own() -> None:
             {"name": "on fire", "script": ["report"], "when": "on_failure", "allow_failure": True},
         ],
     )
-    assert [entry["name"] for entry in found] == ["step_script", "step_release", "step_on_fire", "after_script"]
-    assert found[0]["inputs"] == {"script": ["echo begin", "make", "echo end"]}
-    assert "if" not in found[1]
-    assert (found[2]["if"], found[2]["continue_on_error"]) == ("failure()", True)
-    assert (found[3]["if"], found[3]["continue_on_error"], found[3]["timeout"]) == ("always()", True, 300)
+    assert [entry["name"] for entry in entries] == ["step_script", "step_release", "step_on_fire", "after_script"]
+    assert entries[0]["inputs"] == {"script": ["echo begin", "make", "echo end"]}
+    assert "if" not in entries[1]
+    assert (entries[2]["if"], entries[2]["continue_on_error"]) == ("failure()", True)
+    assert (entries[3]["if"], entries[3]["continue_on_error"], entries[3]["timeout"]) == ("always()", True, 300)
 
 
-def test_errors_of_after_script_may_count() -> None:
+def test_errors_of_after_script_count_if_the_variable_says_so() -> None:
     after = [{"name": "after_script", "script": ["false"], "when": "always", "allow_failure": True}]
     assert steps(None, {"AFTER_SCRIPT_IGNORE_ERRORS": "false"}, steps=after)[-1]["continue_on_error"] is False
 
 
-def test_a_run_takes_the_place_of_scripts() -> None:
-    found = run({"name": "one", "script": "make", "env": {"A": "1"}}, {"name": "two", "func": "builtin://checkout"})
-    assert found == [
+def test_run_replaces_scripts() -> None:
+    entries = run({"name": "one", "script": "make", "env": {"A": "1"}}, {"name": "two", "func": "builtin://checkout"})
+    assert entries == [
         {"name": "one", "script": "make", "env": {"A": "1"}, "origin": "user"},
         {"name": "two", "func": "builtin://checkout", "origin": "user"},
     ]
-    around = [entry["name"] for entry in run({"name": "one", "script": "make"}, runner=RUNNER)]
-    assert around == ["pre_build_script", "one", "post_build_script"]
+    names = [entry["name"] for entry in run({"name": "one", "script": "make"}, runner=RUNNER)]
+    assert names == ["pre_build_script", "one", "post_build_script"]
 
 
-def test_any_reference_and_any_expression_is_left_to_the_agent() -> None:
+def test_references_and_expressions_are_passed_to_the_agent() -> None:
     listed: list[dict[str, Any]] = [
         {"name": "a", "step": "./local", "inputs": {"who": "${{ vars.USER }}"}},
         {"name": "b", "func": "gitlab.com/steps/echo@v1"},
@@ -65,7 +65,7 @@ def test_any_reference_and_any_expression_is_left_to_the_agent() -> None:
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_no_run_is_no_run(value: str | None) -> None:
+def test_an_empty_run_is_ignored(value: str | None) -> None:
     assert [entry["name"] for entry in steps(run=value, steps=[{"name": "script", "script": ["x"]}])] == ["step_script"]
 
 
@@ -86,6 +86,6 @@ def test_no_run_is_no_run(value: str | None) -> None:
         ("[" * 100_000, "run: "),
     ],
 )
-def test_what_the_agent_cannot_do_fails_with_its_reason(text: str, error: str) -> None:
+def test_errors_for_an_invalid_run(text: str, error: str) -> None:
     with pytest.raises(CompileError, match=error):
         steps(run=text)

@@ -1,4 +1,4 @@
-"""Reasons that a server does not list are sent as one it knows."""
+"""Failure reasons that a server does not list are replaced by one that it knows."""
 
 import pytest
 

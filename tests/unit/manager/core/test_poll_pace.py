@@ -1,9 +1,9 @@
-"""How soon to ask again."""
+"""The time until a runner requests the next job."""
 
 from remuda.manager.core.poll_pace import LONGEST_WAIT_SECONDS, Health, Pace
 
 
-def test_after_a_job_the_next_is_asked_for_at_once_unless_the_interval_is_strict() -> None:
+def test_the_next_request_follows_a_job_at_once_unless_the_interval_is_strict() -> None:
     assert Pace(check_interval_seconds=3).after(201, took_seconds=0.1)[1] == 0
     assert Pace(check_interval_seconds=3, strict=True).after(201, took_seconds=1)[1] == 2
 
@@ -12,7 +12,7 @@ def test_a_held_answer_is_followed_at_once() -> None:
     assert Pace(check_interval_seconds=3).after(204, took_seconds=50)[1] == 0
 
 
-def test_the_first_quick_answer_only_brings_the_cursor_the_next_ones_wait() -> None:
+def test_the_first_quick_answer_is_followed_at_once_and_later_ones_after_the_interval() -> None:
     pace, wait = Pace(check_interval_seconds=3).after(204, took_seconds=0.01)
     assert wait == 0
     pace, wait = pace.after(204, took_seconds=0.5)
@@ -21,11 +21,11 @@ def test_the_first_quick_answer_only_brings_the_cursor_the_next_ones_wait() -> N
     assert (wait, pace.quick) == (0, 0)
 
 
-def test_a_request_that_may_not_be_held_leaves_room_for_others() -> None:
+def test_a_request_that_may_not_be_held_is_repeated_after_the_interval() -> None:
     assert Pace(check_interval_seconds=3).after(204, took_seconds=0, may_hold=False)[1] == 3
 
 
-def test_refusals_wait_shortly_and_ever_longer_up_to_a_minute() -> None:
+def test_waits_after_refusals_grow_up_to_a_minute() -> None:
     pace, waits = Pace(check_interval_seconds=3), []
     for _ in range(10):
         pace, wait = pace.after(403, took_seconds=0)
@@ -36,14 +36,14 @@ def test_refusals_wait_shortly_and_ever_longer_up_to_a_minute() -> None:
     assert pace.refusals == 0
 
 
-def test_troubles_wait_too() -> None:
+def test_waits_after_errors_grow() -> None:
     pace, first = Pace(check_interval_seconds=3).after(None, took_seconds=0)
     pace, second = pace.after(503, took_seconds=0)
     assert 0 < first < second
     assert pace.after(409, took_seconds=1)[1] == 2
 
 
-def test_what_a_server_asks_for_counts_within_reason() -> None:
+def test_the_wait_that_a_server_requests_is_respected_up_to_a_maximum() -> None:
     pace = Pace(check_interval_seconds=3)
     assert pace.after(429, took_seconds=0, asked_seconds=60, jitter=0)[1] == 60
     assert 60 < pace.after(503, took_seconds=0, asked_seconds=60, jitter=0.5)[1] <= 66
@@ -51,7 +51,7 @@ def test_what_a_server_asks_for_counts_within_reason() -> None:
     assert pace.after(503, took_seconds=0, asked_seconds=0)[1] > 0
 
 
-def test_its_health_in_a_word() -> None:
+def test_health_after_answers() -> None:
     pace = Pace(check_interval_seconds=3)
     assert pace.health is Health.WELL
     refused, _ = pace.after(403, took_seconds=0)

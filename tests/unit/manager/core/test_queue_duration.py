@@ -1,4 +1,4 @@
-"""Which waits are too long."""
+"""When the time of a job in the queue is too long."""
 
 from datetime import UTC, datetime
 
@@ -24,7 +24,7 @@ def test_without_an_entry_no_wait_is_too_long() -> None:
     assert not too_long(queued=1e6)
 
 
-def test_above_the_threshold() -> None:
+def test_a_wait_above_the_threshold_is_too_long() -> None:
     assert too_long(entry())
     assert not too_long(entry(), queued=60.0)
     assert not too_long(entry(threshold=""), queued=1e6)
@@ -36,7 +36,7 @@ def test_the_last_entry_that_matches_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("periods", "timezone", "counts"),
+    ("periods", "timezone", "expected"),
     [
         ("* 12 * * *", "UTC", True),
         ("30 * * * *", "UTC", True),
@@ -48,8 +48,8 @@ def test_the_last_entry_that_matches_counts() -> None:
         ("* * * * *", "Nowhere/Land", False),
     ],
 )
-def test_the_time_has_to_match(periods: str, timezone: str, counts: bool) -> None:
-    assert too_long(entry(periods=periods, timezone=timezone)) is counts
+def test_the_time_has_to_match(periods: str, timezone: str, expected: bool) -> None:
+    assert too_long(entry(periods=periods, timezone=timezone)) is expected
 
 
 def test_the_projects_running_jobs_have_to_match() -> None:

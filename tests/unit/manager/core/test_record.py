@@ -1,4 +1,4 @@
-"""What of a job is worth a write to the journal."""
+"""Which changes of a job's record are written to the journal."""
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ ENDED = replace(STARTED, phase=Phase.ENDED, outcome=Outcome(state="success", log
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "worth"),
+    ("before", "after", "is_stored"),
     [
         (STARTED, STARTED, False),
         (STARTED, replace(STARTED, log_offset=11, result_seq=7), False),
@@ -27,11 +27,11 @@ ENDED = replace(STARTED, phase=Phase.ENDED, outcome=Outcome(state="success", log
         (ENDED, replace(ENDED, log_offset=50, phase=Phase.OVER), True),
     ],
 )
-def test_what_a_new_process_should_know_is_stored(before: Record, after: Record, worth: bool) -> None:
-    assert after.is_worth_storing(before) is worth
+def test_changes_that_a_new_process_needs_are_stored(before: Record, after: Record, is_stored: bool) -> None:
+    assert after.is_worth_storing(before) is is_stored
 
 
-def test_what_is_little_is_stored_after_a_while_and_sooner_where_the_agent_keeps_little() -> None:
+def test_small_changes_are_stored_after_a_time_or_a_part_of_the_agents_buffer() -> None:
     after = replace(STARTED, log_offset=STARTED.log_offset + 100)
     assert not after.is_worth_storing(STARTED, seconds=AGAIN_SECONDS - 1)
     assert after.is_worth_storing(STARTED, seconds=AGAIN_SECONDS)

@@ -1,4 +1,4 @@
-"""The relay keeps the log exact whatever the agent repeats and wherever the server says it stands."""
+"""The relay between agent and server: the server's log is exact even if the agent repeats or the server loses bytes."""
 
 import zlib
 
@@ -17,7 +17,7 @@ def test_bytes_wait_until_the_server_has_them() -> None:
     assert (relay.head(), relay.confirmed, relay.crc) == (b"world", 6, zlib.crc32(b"hello "))
 
 
-def test_what_does_not_join_on_is_ignored_and_what_overlaps_is_cut() -> None:
+def test_bytes_after_a_gap_are_ignored_and_overlaps_are_cut() -> None:
     relay = TraceRelay(confirmed=4, crc=zlib.crc32(b"0123"))
     relay.add(7, b"789")
     relay.add(0, b"0123")
@@ -25,7 +25,7 @@ def test_what_does_not_join_on_is_ignored_and_what_overlaps_is_cut() -> None:
     assert (relay.head(), relay.received) == (b"456", 7)
 
 
-def test_a_server_that_is_ahead_gets_only_what_it_misses() -> None:
+def test_a_server_that_is_ahead_gets_only_missing_bytes() -> None:
     relay = TraceRelay()
     relay.add(0, b"01")
     relay.server_has(5)
@@ -34,7 +34,7 @@ def test_a_server_that_is_ahead_gets_only_what_it_misses() -> None:
     assert (relay.head(), relay.confirmed, relay.crc) == (b"56", 5, zlib.crc32(b"01234"))
 
 
-def test_a_server_that_lost_bytes_makes_us_ask_the_agent_again() -> None:
+def test_bytes_that_the_server_lost_are_requested_from_the_agent_again() -> None:
     relay = TraceRelay(confirmed=10, crc=123)
     relay.add(10, b"more")
     relay.server_has(3)
@@ -43,7 +43,7 @@ def test_a_server_that_lost_bytes_makes_us_ask_the_agent_again() -> None:
     assert relay.crc == 0
 
 
-def test_one_call_carries_no_more_than_a_chunk() -> None:
+def test_one_call_sends_at_most_one_chunk() -> None:
     relay = TraceRelay()
     relay.add(0, b"x" * (CHUNK_BYTES + 1))
     assert len(relay.head()) == CHUNK_BYTES
@@ -51,7 +51,7 @@ def test_one_call_carries_no_more_than_a_chunk() -> None:
 
 @given(st.binary(min_size=1, max_size=200), st.data())
 def test_the_server_ends_with_exactly_the_log(log: bytes, data: st.DataObject) -> None:
-    """Whatever is repeated, lost or answered with another position, the stored bytes are the log's."""
+    """Chunks may be repeated or lost, and the server may answer with another position."""
     relay, server = TraceRelay(), b""
     for _ in range(data.draw(st.integers(0, 40))):
         match data.draw(st.sampled_from(("chunk", "send", "lost answer", "server lost bytes"))):
@@ -77,7 +77,7 @@ def test_the_server_ends_with_exactly_the_log(log: bytes, data: st.DataObject) -
     assert relay.crc in (None, zlib.crc32(log))
 
 
-def test_results_go_in_order_and_back_to_where_the_server_stands() -> None:
+def test_results_are_sent_in_order_from_the_number_that_the_server_wants() -> None:
     relay = ResultRelay()
     relay.add(2, b"two")
     relay.add(1, b"one")
@@ -95,14 +95,14 @@ def test_results_go_in_order_and_back_to_where_the_server_stands() -> None:
     assert relay.head() == [b"three"]
 
 
-def test_results_of_one_call_are_hardly_more_than_a_chunk() -> None:
+def test_results_of_one_call_are_limited_to_about_one_chunk() -> None:
     relay = ResultRelay()
     for seq in (1, 2, 3):
         relay.add(seq, b"x" * (CHUNK_BYTES // 2 + 1))
     assert len(relay.head()) == 1
 
 
-def test_results_that_nobody_wants_are_dropped_and_the_count_goes_on() -> None:
+def test_numbers_continue_after_results_were_dropped() -> None:
     relay = ResultRelay()
     relay.add(1, b"one")
     relay.drop()
@@ -110,7 +110,7 @@ def test_results_that_nobody_wants_are_dropped_and_the_count_goes_on() -> None:
     assert (relay.received, relay.confirmed, relay.head(), relay.bytes_waiting) == (3, 1, [b"two"], 3)
 
 
-def test_pieces_that_are_refused_get_smaller_down_to_a_least() -> None:
+def test_refused_chunks_are_halved_down_to_a_minimum() -> None:
     relay = TraceRelay()
     relay.add(0, b"x" * (2 * CHUNK_BYTES))
     relay.halve(len(relay.head()))

@@ -1,4 +1,4 @@
-"""Slots are counted per runner and in all, and numbers are never shared."""
+"""Slots are limited per runner and in total, and no number is used twice."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def test_the_lowest_free_number_is_taken() -> None:
     assert slots.reserve("a") == Slot("a", 0)
 
 
-def test_there_is_no_room_beyond_concurrent_and_limit() -> None:
+def test_concurrent_and_limit_are_maximums() -> None:
     slots = Slots(concurrent=3, limits={"a": 1})
     assert slots.reserve("a")
     assert slots.reserve("a") is None
@@ -32,7 +32,7 @@ def test_jobs_of_an_earlier_process_keep_their_slots_even_beyond_a_lowered_limit
     assert slots.reserve("a") is None
 
 
-def test_runners_in_one_place_share_its_capacity() -> None:
+def test_runners_of_one_environment_share_its_capacity() -> None:
     slots = Slots(concurrent=10, limits={}, places={"a": "there", "b": "there"})
     assert slots.reserve("a", 2)
     assert slots.reserve("b", 2)
@@ -42,7 +42,7 @@ def test_runners_in_one_place_share_its_capacity() -> None:
     assert slots.reserve("b", 2) == Slot("b", 1)
 
 
-def test_a_slot_that_is_held_already_is_not_shared_with_a_job_that_was_found() -> None:
+def test_a_recovered_job_gets_another_slot_if_its_own_is_used() -> None:
     slots = Slots(concurrent=10, limits={})
     assert slots.reserve("a") == Slot("a", 0)
     assert slots.adopt(Slot("a", 0)) == Slot("a", 1)
@@ -52,19 +52,19 @@ def test_a_slot_that_is_held_already_is_not_shared_with_a_job_that_was_found() -
 
 
 @given(st.lists(st.sampled_from(["reserve a", "reserve b", "release"])), st.integers(1, 4), st.integers(0, 3))
-def test_no_two_hold_the_same_slot(moves: list[str], concurrent: int, limit: int) -> None:
+def test_no_slot_is_given_twice(operations: list[str], concurrent: int, limit: int) -> None:
     slots = Slots(concurrent=concurrent, limits={"a": limit})
-    held: list[Slot] = []
-    for move in moves:
-        if move == "release":
-            if held:
-                slots.release(held.pop(0))
+    used: list[Slot] = []
+    for operation in operations:
+        if operation == "release":
+            if used:
+                slots.release(used.pop(0))
             continue
-        slot = slots.reserve(move[-1])
+        slot = slots.reserve(operation[-1])
         if slot is not None:
-            assert slot not in held
-            mine = {one.number for one in held if one.runner == slot.runner}
-            assert slot.number == min(set(range(len(mine) + 1)) - mine)
-            held.append(slot)
-        assert len(held) == concurrent - slots.free <= concurrent
-        assert not limit or sum(one.runner == "a" for one in held) <= limit
+            assert slot not in used
+            numbers = {other.number for other in used if other.runner == slot.runner}
+            assert slot.number == min(set(range(len(numbers) + 1)) - numbers)
+            used.append(slot)
+        assert len(used) == concurrent - slots.free <= concurrent
+        assert not limit or sum(other.runner == "a" for other in used) <= limit

@@ -1,4 +1,4 @@
-"""Jobs on machines that come and go; with real machines, see tests/integration/autoscaling."""
+"""The autoscaled environment with a simulated cloud; tests/integration/autoscaling uses real machines."""
 
 import asyncio
 from pathlib import Path
@@ -29,8 +29,8 @@ def an_environment(folder: Path, cloud: Cloud) -> AutoscaledEnvironment:
     )
 
 
-async def test_nothing_is_cleaned_up_on_a_machine_that_was_removed_since(tmp_path: Path) -> None:
-    """As after a first try that failed, when the machine had nothing more to do."""
+async def test_cleaning_up_on_a_removed_machine_is_an_error(tmp_path: Path) -> None:
+    """For example, the first attempt failed and the idle machine was removed before the next one."""
     clock = VirtualClock()
     environment = an_environment(tmp_path, Cloud(clock))
     place = a_place(key="1-abc")
@@ -39,43 +39,41 @@ async def test_nothing_is_cleaned_up_on_a_machine_that_was_removed_since(tmp_pat
     await environment.close()
 
 
-async def test_a_job_on_a_machine_that_came_back_does_not_end_for_what_was_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def nothing(*_: object) -> None:
+async def test_a_lost_machine_that_returns_can_run_new_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def do_nothing(*_: object) -> None:
         pass
 
-    async def silent(*_: object) -> None:
+    async def refuse_connection(*_: object) -> None:
         raise SshError("nobody answers")
 
-    monkeypatch.setattr(Instances, "prepare", nothing)
-    monkeypatch.setattr(Instances, "connect", silent)
+    monkeypatch.setattr(Instances, "prepare", do_nothing)
+    monkeypatch.setattr(Instances, "connect", refuse_connection)
     cloud = Cloud(VirtualClock(), boot_seconds=1.0)
     environment = an_environment(tmp_path, cloud)
     environment.end_recovery()
     running = asyncio.create_task(environment.run(), name="scaler")
 
-    async def acquired(place: JobPlace) -> str:
+    async def acquire(place: JobPlace) -> str:
         task = asyncio.create_task(environment.acquire(place), name=place.key)
         while not task.done():
-            await passed(1)
+            await advance(1)
         return task.result()
 
-    async def passed(seconds: int) -> None:
+    async def advance(seconds: int) -> None:
         for _ in range(seconds):
             await cloud.clock.advance(1.0)
             await settle(50)
             await asyncio.sleep(0.001)  # the state is written in a thread
 
-    machine = await acquired(a_place(key="old"))
-    kept = cloud.machines.pop("i-1")
+    machine = await acquire(a_place(key="old"))
+    removed = cloud.machines.pop("i-1")
     environment.refresh()
-    await passed(15)
+    await advance(15)
     with pytest.raises(EnvironmentLostError, match="this manager did not remove it"):
         await environment.prepare(a_place(key="old"), machine)
-    cloud.machines["i-1"] = kept
+    cloud.machines["i-1"] = removed
     environment.refresh()
-    assert await acquired(a_place(key="new")) == machine
+    assert await acquire(a_place(key="new")) == machine
     with pytest.raises(EnvironmentTemporaryError, match="nobody answers"):
         await environment.prepare(a_place(key="new"), machine)
     running.cancel()

@@ -1,4 +1,4 @@
-"""Which runners share an environment."""
+"""Creation, sharing and closing of environments."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ from remuda.manager.process.supervision import restart_on_failure
 from remuda.testing.environment import FakeEnvironment
 
 
-def test_runners_with_equal_places_share() -> None:
+def test_runners_with_the_same_machine_share_an_environment() -> None:
     shell, docker = RunnerConfig(executor="shell", token="a"), RunnerConfig(executor="docker", token="b")
     assert identity(shell) == identity(docker) == "local"
     ssh = [RunnerConfig(executor="ssh", token=token, ssh=SshConfig(host="one")) for token in "ab"]
@@ -27,11 +27,14 @@ def test_runners_with_equal_places_share() -> None:
     assert identity(listed) not in (identity(ssh[0]), "local")
 
 
-def test_machines_that_are_created_are_one_runners_own_whatever_its_token() -> None:
-    one = RunnerConfig(executor="instance", name="builder", url="https://a.example", token="glrt-first")
-    assert identity(one) == identity(replace(one, token="glrt-second", limit=3))
-    assert len({identity(one), identity(replace(one, name="x")), identity(replace(one, url="https://b.example"))}) == 3
-    assert identity(replace(one, id=7)) == identity(replace(one, id=7, name="renamed"))
+def test_autoscaled_machines_belong_to_one_runner_independent_of_its_token() -> None:
+    runner = RunnerConfig(executor="instance", name="builder", url="https://a.example", token="glrt-first")
+    assert identity(runner) == identity(replace(runner, token="glrt-second", limit=3))
+    assert (
+        len({identity(runner), identity(replace(runner, name="x")), identity(replace(runner, url="https://b.example"))})
+        == 3
+    )
+    assert identity(replace(runner, id=7)) == identity(replace(runner, id=7, name="renamed"))
 
 
 def test_every_executor_has_a_kind() -> None:
@@ -40,34 +43,34 @@ def test_every_executor_has_a_kind() -> None:
     assert set(KIND_OF_EXECUTOR) == set(EXECUTORS)
 
 
-async def test_an_environment_is_made_once_and_closed_when_nobody_uses_it(tmp_path: Path) -> None:
-    made: list[FakeEnvironment] = []
+async def test_an_environment_is_created_once_and_closed_when_it_is_unused(tmp_path: Path) -> None:
+    created: list[FakeEnvironment] = []
 
-    def make(_: RunnerConfig, around: EnvironmentContext) -> Environment:
-        made.append(FakeEnvironment(tmp_path))
-        return made[-1]
+    def make(_: RunnerConfig, context: EnvironmentContext) -> Environment:
+        created.append(FakeEnvironment(tmp_path))
+        return created[-1]
 
     environments = Environments(make, identity, EnvironmentContext(folder=tmp_path))
     local, other = RunnerConfig(executor="shell"), RunnerConfig(executor="ssh", ssh=SshConfig(host="one"))
     first, second = environments.of(local), environments.of(other)
     assert environments.of(local) is first
-    left: list[Environment] = []
+    ended: list[Environment] = []
     async with asyncio.TaskGroup() as tasks:
-        environments.end_unused([second], starter(tasks), left.append)
-        assert (list(environments), left) == ([second], [first])
+        environments.end_unused([second], task_starter(tasks), ended.append)
+        assert (list(environments), ended) == ([second], [first])
     assert environments.of(local) is not first
     await environments.close()
     assert not list(environments)
-    await asyncio.gather(*(one.remove() for one in made))
+    await asyncio.gather(*(environment.remove() for environment in created))
 
 
-def starter(tasks: asyncio.TaskGroup) -> Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]:
-    """As the supervisor: what fails is begun anew."""
+def task_starter(tasks: asyncio.TaskGroup) -> Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]:
+    """Start tasks like the supervisor, which runs failed ones again."""
     return lambda name, work: tasks.create_task(restart_on_failure(name, work, SystemClock()), name=name)
 
 
-class Lingering(FakeEnvironment):
-    """One that takes its time to close, and may fail at that."""
+class SlowlyClosing(FakeEnvironment):
+    """Closes when `go` is set, with an error if `fault` is set."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -81,27 +84,27 @@ class Lingering(FakeEnvironment):
 
 
 @pytest.mark.parametrize("fault", ["", "its plugin does not end"])
-async def test_what_is_being_closed_is_not_made_again_before_that_is_done(tmp_path: Path, fault: str) -> None:
-    """There never are two over the same machines; one that fails to close is left at that, and keeps nobody."""
-    made: list[Lingering] = []
+async def test_an_environment_is_not_created_again_before_it_is_closed(tmp_path: Path, fault: str) -> None:
+    """Two environments never use the same machines. One that fails to close does not block its successor."""
+    created: list[SlowlyClosing] = []
 
-    def make(_: RunnerConfig, around: EnvironmentContext) -> Environment:
-        made.append(Lingering(tmp_path))
-        return made[-1]
+    def make(_: RunnerConfig, context: EnvironmentContext) -> Environment:
+        created.append(SlowlyClosing(tmp_path))
+        return created[-1]
 
     environments = Environments(make, identity, EnvironmentContext(folder=tmp_path))
     local, other = RunnerConfig(executor="shell", name="one"), RunnerConfig(executor="ssh", ssh=SshConfig(host="one"))
     environments.of(local)
-    made[0].fault = fault
+    created[0].fault = fault
     async with asyncio.TaskGroup() as tasks:
-        environments.end_unused([], starter(tasks), lambda _: None)
+        environments.end_unused([], task_starter(tasks), lambda _: None)
         environments.check([other])
         with pytest.raises(ClosingError, match="runner one was removed from the configuration a moment ago"):
             environments.check([other, local])
         with pytest.raises(ClosingError):
             environments.of(local)
-        environments.end_unused([], starter(tasks), lambda _: None)
-        made[0].go.set()
-    again = environments.of(local)
-    assert (len(made), made[0].closed, again) == (2, 1, made[1])
-    await asyncio.gather(*(one.remove() for one in made))
+        environments.end_unused([], task_starter(tasks), lambda _: None)
+        created[0].go.set()
+    reopened = environments.of(local)
+    assert (len(created), created[0].closed, reopened) == (2, 1, created[1])
+    await asyncio.gather(*(environment.remove() for environment in created))

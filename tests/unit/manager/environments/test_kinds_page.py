@@ -1,4 +1,4 @@
-"""The configurations in docs/reference/environments.md are good ones, and of the kind they are shown for."""
+"""The example configurations in docs/reference/environments.md are valid and use the executors of their sections."""
 
 import re
 from pathlib import Path

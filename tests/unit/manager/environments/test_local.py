@@ -1,4 +1,4 @@
-"""What is left on the disks that jobs of the local environment use."""
+"""Free disk space as reported by the local environment."""
 
 import shutil
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from remuda.manager.errors import EnvironmentTemporaryError
 
 @pytest.fixture
 def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Plays the machine's disks: room in MiB by the folder where each is mounted."""
+    """Return a function that simulates disks; it takes the free space in MiB for each mounted folder."""
 
     def mount(**rooms: int) -> None:
         by_place = {tmp_path / name: free for name, free in rooms.items()}
@@ -33,7 +33,7 @@ def disks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
     return mount
 
 
-async def test_the_fullest_disk_that_jobs_use_counts(tmp_path: Path, disks: Callable[..., None]) -> None:
+async def test_the_disk_with_the_least_free_space_counts(tmp_path: Path, disks: Callable[..., None]) -> None:
     disks(jobs=900, small=7, caches=3)
     environment = LocalEnvironment(tmp_path / "jobs", clock=VirtualClock())
     assert (await environment.usage()).disk_free_bytes == 900 << 20
@@ -43,18 +43,18 @@ async def test_the_fullest_disk_that_jobs_use_counts(tmp_path: Path, disks: Call
     assert (await environment.usage(["builds"])).disk_free_bytes == 900 << 20
 
 
-async def test_a_folder_for_jobs_that_is_gone_is_said(tmp_path: Path, disks: Callable[..., None]) -> None:
+async def test_a_missing_job_folder_is_an_error(tmp_path: Path, disks: Callable[..., None]) -> None:
     disks(small=7)
     with pytest.raises(EnvironmentTemporaryError, match=r"cannot read the free space of .*jobs"):
         await LocalEnvironment(tmp_path / "jobs", clock=VirtualClock()).usage()
 
 
-def test_the_folders_that_a_runner_names() -> None:
+def test_job_folders_of_a_runner() -> None:
     shell, custom = (
         RunnerConfig(
-            url="http://127.0.0.1:1", token="glrt-1", executor=one, builds_dir="/mnt/small", cache_dir="caches"
+            url="http://127.0.0.1:1", token="glrt-1", executor=executor, builds_dir="/mnt/small", cache_dir="caches"
         )
-        for one in ("shell", "custom")
+        for executor in ("shell", "custom")
     )
     assert shell.job_folders == ["/mnt/small", "caches"]
     assert custom.job_folders == []

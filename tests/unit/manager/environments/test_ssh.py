@@ -1,4 +1,4 @@
-"""Connections that cannot be made, without a machine."""
+"""Errors of SSH connections, tested without a server."""
 
 import asyncio
 
@@ -16,10 +16,10 @@ from remuda.manager.environments.ssh import Address, SshConnection, SshError, Ss
         (asyncssh.PermissionDenied("no"), SshLastingError("root@away:22 does not accept the key id_ed25519")),
     ],
 )
-async def test_who_waits_for_a_machine_that_is_away_learns_of_it_together(
+async def test_waiting_commands_fail_together_with_one_connection_attempt(
     monkeypatch: pytest.MonkeyPatch, cause: Exception, error: SshError
 ) -> None:
-    """One after the other would wait for the time that a connection may take as often as there are jobs."""
+    """Otherwise each job would wait for its own connection timeout, one after the other."""
     attempts = 0
 
     async def connect(*_: object, **__: object) -> None:
@@ -30,8 +30,8 @@ async def test_who_waits_for_a_machine_that_is_away_learns_of_it_together(
 
     monkeypatch.setattr(asyncssh, "connect", connect)
     connection = SshConnection(Address(host="away", identity_file="id_ed25519", checks_host_key=False))
-    found = await asyncio.gather(*(connection.run("true") for _ in range(3)), return_exceptions=True)
-    assert [(type(one), str(one)) for one in found] == [(type(error), str(error))] * 3
+    results = await asyncio.gather(*(connection.run("true") for _ in range(3)), return_exceptions=True)
+    assert [(type(result), str(result)) for result in results] == [(type(error), str(error))] * 3
     assert attempts == 1
     with pytest.raises(SshError):
         await connection.connect()

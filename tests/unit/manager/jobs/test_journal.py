@@ -1,4 +1,4 @@
-"""The journal keeps what it was told, also for another process, and refuses what it does not know."""
+"""The journal: rows survive a restart, older schema versions are migrated, and newer or damaged files are refused."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from remuda.manager.jobs.journal import (
 )
 
 
-async def test_another_process_finds_everything(tmp_path: Path) -> None:
+async def test_another_process_reads_all_rows(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     await journal.add(a_row(), Record())
     await journal.add(a_row("2-def", received_at=13.0, sends_results=False), Record())
@@ -32,14 +32,14 @@ async def test_another_process_finds_everything(tmp_path: Path) -> None:
     record = Record(phase=Phase.ENDED, log_offset=7, log_crc=None, result_seq=4, cancel_told=True, outcome=outcome)
     await journal.save("2-def", record)
     journal.close()
-    again = Journal(tmp_path / "journal.sqlite")
-    assert again.jobs() == [(a_row(), Record()), (a_row("2-def", received_at=13.0, sends_results=False), record)]
-    await again.remove("1-abc")
-    assert [row.key for row, _ in again.jobs()] == ["2-def"]
-    again.close()
+    reopened = Journal(tmp_path / "journal.sqlite")
+    assert reopened.jobs() == [(a_row(), Record()), (a_row("2-def", received_at=13.0, sends_results=False), record)]
+    await reopened.remove("1-abc")
+    assert [row.key for row, _ in reopened.jobs()] == ["2-def"]
+    reopened.close()
 
 
-async def test_many_writes_at_once_share_transactions_and_are_all_there(tmp_path: Path) -> None:
+async def test_concurrent_writes_are_all_stored(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     await asyncio.gather(*(journal.add(a_row(f"{n}-x", received_at=n), Record()) for n in range(200)))
     await asyncio.gather(*(journal.save(f"{n}-x", Record(log_offset=n)) for n in range(200)))
@@ -47,7 +47,7 @@ async def test_many_writes_at_once_share_transactions_and_are_all_there(tmp_path
     journal.close()
 
 
-async def test_a_write_that_fails_is_known_to_its_caller_and_costs_the_others_nothing(tmp_path: Path) -> None:
+async def test_a_failed_write_raises_at_its_caller_and_does_not_affect_others(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     bad = a_row("bad", received_at="not a number")
     outcomes = await asyncio.gather(
@@ -63,7 +63,7 @@ async def test_a_write_that_fails_is_known_to_its_caller_and_costs_the_others_no
     journal.close()
 
 
-async def test_a_journal_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_journal_of_a_newer_version_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     Journal(path).close()
     with sqlite3.connect(path) as connection:
@@ -76,7 +76,7 @@ async def test_a_journal_of_a_newer_version_is_refused_and_left_alone(tmp_path: 
     connection.close()
 
 
-async def test_a_journal_of_the_first_version_is_read_on(tmp_path: Path) -> None:
+async def test_a_journal_of_the_first_version_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute(_SCHEMA)
@@ -91,7 +91,7 @@ async def test_a_journal_of_the_first_version_is_read_on(tmp_path: Path) -> None
         journal.close()
 
 
-async def test_a_payload_goes_with_its_job_and_is_not_written_again(tmp_path: Path) -> None:
+async def test_a_payload_is_written_once_and_removed_with_its_job(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
     large = b"x" * 100_000
@@ -110,7 +110,7 @@ async def test_a_payload_goes_with_its_job_and_is_not_written_again(tmp_path: Pa
     connection.close()
 
 
-async def test_a_journal_of_the_second_version_is_read_on(tmp_path: Path) -> None:
+async def test_a_journal_of_the_second_version_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     with sqlite3.connect(path) as connection:
         for statement in (_SCHEMA, *_SINCE_2):
@@ -126,7 +126,7 @@ async def test_a_journal_of_the_second_version_is_read_on(tmp_path: Path) -> Non
         journal.close()
 
 
-async def test_a_journal_of_the_third_version_is_read_on(tmp_path: Path) -> None:
+async def test_a_journal_of_the_third_version_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
     await journal.add(a_row(), Record())
@@ -149,52 +149,52 @@ async def test_configurations_stay_as_long_as_jobs_need_them(tmp_path: Path) -> 
     await journal.add(a_row("3-c", settings=settings_name(b"two")), Record(), b"two")
     await journal.remove("1-a")
     journal.close()
-    again = Journal(tmp_path / "journal.sqlite")
-    assert again.settings() == {settings_name(b"two"): b"two"}
-    again.close()
+    reopened = Journal(tmp_path / "journal.sqlite")
+    assert reopened.settings() == {settings_name(b"two"): b"two"}
+    reopened.close()
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["folder", "file"])
-async def test_a_removed_journal_is_written_anew_with_everything(tmp_path: Path, whole: bool) -> None:
+@pytest.mark.parametrize("is_folder_removed", [True, False], ids=["folder", "file"])
+async def test_a_removed_journal_is_written_again_with_all_rows(tmp_path: Path, is_folder_removed: bool) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     journal = Journal(folder / "journal.sqlite")
     await journal.add(a_row("1-a", settings=settings_name(b"one")), Record(), b"one")
     await journal.add(a_row("2-b"), Record())
-    if whole:
+    if is_folder_removed:
         shutil.rmtree(folder)
     else:
         (folder / "journal.sqlite").unlink()
     assert not journal.is_there()
-    if whole:
+    if is_folder_removed:
         with pytest.raises(sqlite3.Error):
             await journal.renew()
         folder.mkdir()
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(journal.save("2-b", Record(log_offset=5)))
+        pending_save = group.create_task(journal.save("2-b", Record(log_offset=5)))
         await journal.renew()
-    assert waiting.done()
+    assert pending_save.done()
     assert journal.is_there()
     await journal.remove("1-a")
     await journal.add(a_row("3-c"), Record())
     journal.close()
-    again = Journal(folder / "journal.sqlite")
-    assert {row.key: record.log_offset for row, record in again.jobs()} == {"2-b": 5, "3-c": 0}
-    again.close()
+    reopened = Journal(folder / "journal.sqlite")
+    assert {row.key: record.log_offset for row, record in reopened.jobs()} == {"2-b": 5, "3-c": 0}
+    reopened.close()
 
 
-async def test_a_damaged_journal_is_told_from_one_that_cannot_be_opened(tmp_path: Path) -> None:
+async def test_a_damaged_journal_has_its_own_error(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").write_bytes(b"this is no database, not at all, by no means" * 100)
     with pytest.raises(JournalDamagedError, match="is damaged: "):
         Journal(tmp_path / "journal.sqlite")
 
 
-async def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     Journal(tmp_path / "journal.sqlite").close()
     assert (tmp_path / "journal.sqlite").stat().st_mode & 0o777 == 0o600
 
 
-def test_one_manager_per_data_folder(tmp_path: Path) -> None:
+def test_a_data_folder_is_used_by_one_manager_at_a_time(tmp_path: Path) -> None:
     with (
         lock_folder(tmp_path / "data"),
         pytest.raises(DataFolderError, match=f"in use by another manager .process {os.getpid()}"),
@@ -205,7 +205,7 @@ def test_one_manager_per_data_folder(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataFolderError, match="cannot be used"), lock_folder(tmp_path / "file" / "data"):
         pass
@@ -229,7 +229,7 @@ def test_a_record_is_read_as_it_was_written(record: Record) -> None:
     assert _from_row(stored) == (row, record)
 
 
-async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_found(tmp_path: Path) -> None:
+async def test_an_unreadable_row_does_not_hide_the_others(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
     for key in ("1-a", "2-b", "3-c"):
@@ -239,6 +239,6 @@ async def test_a_row_that_cannot_be_read_keeps_no_other_from_being_found(tmp_pat
         connection.execute("update jobs set phase = 'of a later Remuda' where key = '1-a'")
         connection.execute("update jobs set outcome = x'7b' where key = '2-b'")
     connection.close()
-    again = Journal(path)
-    assert [row.key for row, _ in again.jobs()] == ["3-c"]
-    again.close()
+    reopened = Journal(path)
+    assert [row.key for row, _ in reopened.jobs()] == ["3-c"]
+    reopened.close()

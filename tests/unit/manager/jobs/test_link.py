@@ -1,4 +1,4 @@
-"""How a link to an agent is made again."""
+"""Reconnection of a link to an agent, and its error before the first connection."""
 
 import asyncio
 from pathlib import Path
@@ -12,8 +12,8 @@ from remuda.testing.environment import FakeEnvironment
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError
 
 
-class HurryingClock(VirtualClock):
-    """Keeps nobody waiting, and knows who wanted to."""
+class NonWaitingClock(VirtualClock):
+    """Returns from `sleep` at once and records the durations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,10 +27,10 @@ class HurryingClock(VirtualClock):
         await asyncio.sleep(0)
 
 
-async def test_an_agent_that_dies_at_once_is_left_alone_for_ever_longer_and_one_that_lasted_is_not(
+async def test_waits_grow_while_an_agent_dies_at_once_and_start_again_after_a_steady_connection(
     tmp_path: Path,
 ) -> None:
-    clock, environment = HurryingClock(), FakeEnvironment(tmp_path)
+    clock, environment = NonWaitingClock(), FakeEnvironment(tmp_path)
 
     async def die_early(_link: AgentLink, _client: AgentClient) -> None:
         if len(clock.waits) < 8:
@@ -51,15 +51,15 @@ async def test_an_agent_that_dies_at_once_is_left_alone_for_ever_longer_and_one_
     await environment.remove()
 
 
-async def test_that_the_first_connection_is_being_made_is_no_problem(tmp_path: Path) -> None:
+async def test_connecting_for_the_first_time_is_a_separate_error(tmp_path: Path) -> None:
     environment = FakeEnvironment(tmp_path)
     link = AgentLink(environment, "fake", VirtualClock())
     with pytest.raises(ConnectingError):
         link.require_connection()
     link.problem = "it denies the login"
-    with pytest.raises(EnvironmentTemporaryError, match="denies the login") as found:
+    with pytest.raises(EnvironmentTemporaryError, match="denies the login") as caught:
         link.require_connection()
-    assert not isinstance(found.value, ConnectingError)
+    assert not isinstance(caught.value, ConnectingError)
     link.connected.set()
     link.require_connection()
     await environment.remove()

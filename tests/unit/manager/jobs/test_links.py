@@ -1,4 +1,4 @@
-"""Links are opened for those who use them, shared, and closed a while after the last one let go."""
+"""Links are opened on first use, shared, and closed some time after the last user released them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from remuda.manager.jobs.links import LINGER_SECONDS, Links
 from remuda.testing.environment import FakeEnvironment
 
 
-async def test_a_link_lives_as_long_as_it_is_used_and_a_while_longer(tmp_path: Path) -> None:
+async def test_a_link_is_closed_some_time_after_its_last_user_released_it(tmp_path: Path) -> None:
     clock, environment = VirtualClock(), FakeEnvironment(tmp_path, machines=("one", "two"))
     started: list[str] = []
     async with asyncio.TaskGroup() as group:
@@ -35,10 +35,10 @@ async def test_a_link_lives_as_long_as_it_is_used_and_a_while_longer(tmp_path: P
         await clock.advance(LINGER_SECONDS)
         links.close_idle()
         assert [link.machine for link in links] == ["two"]
-        again = links.use(environment, "one")
-        assert again is not first
+        reopened = links.use(environment, "one")
+        assert reopened is not first
         links.close()
-        links.let_go(again)
+        links.let_go(reopened)
     assert started == ["agent link to one", "agent link to two", "agent link to one"]
     await environment.remove()
 

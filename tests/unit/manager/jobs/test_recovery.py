@@ -1,4 +1,4 @@
-"""The note that an agent keeps of a job, and whose job it is."""
+"""Recovery of jobs from agents: the owner note that an agent stores for each job, and the search for lost jobs."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -29,12 +29,12 @@ def test_a_note_is_read_as_it_was_written() -> None:
 
 
 @given(st.binary() | st.builds(lambda end: owner_note(ROW, "s")[:end], st.integers(0, 400)))
-def test_what_is_no_note_is_nobodys(data: bytes) -> None:
+def test_invalid_notes_are_ignored(data: bytes) -> None:
     note = read_note(data)
     assert note is None or note.row.payload == PAYLOAD
 
 
-def test_a_note_of_a_later_kind_is_left_alone() -> None:
+def test_a_note_of_a_later_version_is_ignored() -> None:
     assert read_note(owner_note(ROW, "s").replace(b'"version":1', b'"version":2')) is None
 
 
@@ -68,7 +68,7 @@ async def test_the_log_says_why_a_job_is_ignored(tmp_path: Path, owner: bytes, i
     await environment.remove()
 
 
-async def test_environments_are_searched_while_somebody_uses_them(tmp_path: Path) -> None:
+async def test_environments_are_searched_while_they_are_configured(tmp_path: Path) -> None:
     clock = VirtualClock()
     silent, answering = FakeEnvironment(tmp_path / "a"), FakeEnvironment(tmp_path / "b")
     for environment in (silent, answering):
@@ -76,14 +76,14 @@ async def test_environments_are_searched_while_somebody_uses_them(tmp_path: Path
     silent.is_broken = True
     async with asyncio.TaskGroup() as group:
 
-        async def done(work: Callable[[], Awaitable[None]]) -> None:
+        async def run(work: Callable[[], Awaitable[None]]) -> None:
             await work()
 
-        links = Links(clock, lambda name, work: group.create_task(done(work), name=name))
-        searches = Searches(links, lambda name, work: group.create_task(done(work), name=name))
+        links = Links(clock, lambda name, work: group.create_task(run(work), name=name))
+        searches = Searches(links, lambda name, work: group.create_task(run(work), name=name))
         searches.follow([silent])
         await until(lambda: silent.calls["connect"] > 0)
-        # One comes with a reload; the other one, whose machine never answers, goes with it.
+        # A reload adds one environment and removes the other, whose machine never answers.
         searches.follow([answering])
         await searches.wait(answering, 30)
         assert answering.calls["connect"] == 1
@@ -92,7 +92,7 @@ async def test_environments_are_searched_while_somebody_uses_them(tmp_path: Path
         assert list(links) == []
         searches.follow([answering])
         assert list(links) == []
-        # The same one again is looked through again.
+        # An environment that was removed and is configured again is searched again.
         searches.follow([answering, silent])
         silent.is_broken = False
         await searches.wait(silent, 0.01)

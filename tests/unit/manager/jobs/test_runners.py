@@ -1,4 +1,4 @@
-"""Who ends a job that an earlier process took."""
+"""Lookup of the runner of a journal row, also if that runner is no longer configured."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ from remuda.manager.metrics.metrics import ManagerMetrics
 from remuda.wire.runner_server import new_session
 
 
-def row_of(runner: str, url: str, settings: str = "") -> JobRow:
+def runner_row(runner: str, url: str, settings: str = "") -> JobRow:
     return a_row(runner=runner, runner_name=f"the {runner}", url=url, settings=settings)
 
 
@@ -26,32 +26,32 @@ def runners() -> RunnerLookup:
     )
 
 
-def test_runners_that_are_gone_are_not_taken_for_each_other(runners: RunnerLookup) -> None:
-    rows = [row_of("one", "http://one"), row_of("two", "http://two"), row_of("one", "http://two")]
-    found = [runners.find(row, None) for row in rows]
-    assert [client.url for _, client in found] == ["http://one", "http://two", "http://two"]
-    assert [config.name for config, _ in found] == ["the one", "the two", "the one"]
+def test_removed_runners_are_not_confused(runners: RunnerLookup) -> None:
+    rows = [runner_row("one", "http://one"), runner_row("two", "http://two"), runner_row("one", "http://two")]
+    results = [runners.find(row, None) for row in rows]
+    assert [client.url for _, client in results] == ["http://one", "http://two", "http://two"]
+    assert [config.name for config, _ in results] == ["the one", "the two", "the one"]
 
 
-def test_a_runner_that_is_gone_is_as_it_was(runners: RunnerLookup) -> None:
-    was = RunnerConfig(name="old", url="http://one", token="glrt-one", executor="docker")
-    row = row_of("one", "http://one", settings="abc")
-    config, client = runners.find(row, msgspec.json.encode(was))
-    assert config == was
+def test_a_removed_runner_has_its_stored_configuration(runners: RunnerLookup) -> None:
+    stored = RunnerConfig(name="old", url="http://one", token="glrt-one", executor="docker")
+    row = runner_row("one", "http://one", settings="abc")
+    config, client = runners.find(row, msgspec.json.encode(stored))
+    assert config == stored
     assert runners.find(row, None) == (config, client)
 
 
-def test_settings_of_another_form_are_as_good_as_none(runners: RunnerLookup) -> None:
-    row = row_of("one", "http://one", settings="abc")
+def test_settings_that_cannot_be_decoded_are_ignored(runners: RunnerLookup) -> None:
+    row = runner_row("one", "http://one", settings="abc")
     config, client = runners.find(row, b'{"limit": {"of": "another form"}}')
     assert (config.name, client.url) == ("the one", "http://one")
     assert runners.is_placeholder(config)
 
 
-def test_what_is_made_up_for_a_runner_is_not_one_that_somebody_wrote(runners: RunnerLookup) -> None:
-    made_up, _ = runners.find(row_of("one", "http://one"), None)
-    was = RunnerConfig(name=made_up.name, url=made_up.url, token=made_up.token, executor="shell")
-    known, _ = runners.find(row_of("one", "http://one", "abc"), msgspec.json.encode(was))
-    assert known == made_up
-    assert not runners.is_placeholder(known)
-    assert runners.is_placeholder(made_up)
+def test_a_stored_configuration_equal_to_a_placeholder_is_no_placeholder(runners: RunnerLookup) -> None:
+    placeholder, _ = runners.find(runner_row("one", "http://one"), None)
+    stored = RunnerConfig(name=placeholder.name, url=placeholder.url, token=placeholder.token, executor="shell")
+    configured, _ = runners.find(runner_row("one", "http://one", "abc"), msgspec.json.encode(stored))
+    assert configured == placeholder
+    assert not runners.is_placeholder(configured)
+    assert runners.is_placeholder(placeholder)

@@ -1,4 +1,5 @@
-"""Output on its way to the cell: nothing is lost or sent twice, whatever the way does; a slow cell is waited for."""
+"""Output of a shell on its way to the cell: nothing is lost or sent twice when calls fail, and a full window blocks the
+shell. Also the polls for shell requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from remuda.lib.clock import VirtualClock
 from remuda.manager.config.values import RunnerConfig
-from remuda.manager.jobs import shell as looking
+from remuda.manager.jobs import shell as shells
 from remuda.manager.jobs.runners import ServedRunner
 from remuda.testing.environment import FakeEnvironment
 from remuda.wire.http_session import Answer, HttpSession
@@ -23,28 +24,29 @@ from remuda.wire.shell_client import ShellClient, Taken
 
 
 class Cell(ShellClient):
-    """Keeps bytes as a cell does; `moods` say what becomes of each call."""
+    """Stores output like a cell. `outcomes` has a letter per call: t (accepted), l (accepted, but the answer is lost),
+    f (the request is lost), b (nothing is accepted), o (the shell is over)."""
 
-    def __init__(self, moods: str = "") -> None:
-        self.kept = b""
-        self.moods = list(moods)
+    def __init__(self, outcomes: str = "") -> None:
+        self.stored = b""
+        self.outcomes = list(outcomes)
         self.calls = 0
 
     async def output(self, shell: str, start: int, data: bytes) -> Taken:
         self.calls += 1
-        mood = self.moods.pop(0) if self.moods else "t"
-        assert start <= len(self.kept), "a gap"
-        assert self.kept[start : start + len(data)] == data[: len(self.kept) - start], "other bytes than before"
-        if mood in "tl":
-            self.kept = self.kept[:start] + data
-        if mood in "lf":  # the answer is lost, or the request was
+        outcome = self.outcomes.pop(0) if self.outcomes else "t"
+        assert start <= len(self.stored), "gap in the output"
+        assert self.stored[start : start + len(data)] == data[: len(self.stored) - start], "a retry sent other bytes"
+        if outcome in "tl":
+            self.stored = self.stored[:start] + data
+        if outcome in "lf":
             raise RunnerApiTemporaryError("no route")
-        return Taken(size=len(self.kept), is_over=mood == "o")
+        return Taken(size=len(self.stored), is_over=outcome == "o")
 
 
-async def carried(cell: Cell, pieces: list[bytes]) -> None:
+async def send(cell: Cell, pieces: list[bytes]) -> None:
     clock = VirtualClock()
-    output = looking._Output(cell, "s", clock)
+    output = shells._Output(cell, "s", clock)
     async with asyncio.TaskGroup() as tasks:
         sending = tasks.create_task(output.run())
         for piece in pieces:
@@ -58,31 +60,31 @@ async def carried(cell: Cell, pieces: list[bytes]) -> None:
 @settings(deadline=None)
 @given(
     pieces=st.lists(st.binary(min_size=1, max_size=300)),
-    moods=st.text(alphabet="tlfb", max_size=12),
+    outcomes=st.text(alphabet="tlfb", max_size=12),
 )
-def test_everything_arrives_once(pieces: list[bytes], moods: str) -> None:
-    cell = Cell(moods)
-    asyncio.run(carried(cell, pieces))
-    assert cell.kept == b"".join(pieces)
+def test_everything_arrives_once(pieces: list[bytes], outcomes: str) -> None:
+    cell = Cell(outcomes)
+    asyncio.run(send(cell, pieces))
+    assert cell.stored == b"".join(pieces)
 
 
-async def test_what_waits_goes_together() -> None:
+async def test_waiting_output_is_sent_in_one_call() -> None:
     cell = Cell()
-    await carried(cell, [b"x"] * 1000)
-    assert cell.kept == b"x" * 1000
+    await send(cell, [b"x"] * 1000)
+    assert cell.stored == b"x" * 1000
     assert cell.calls == 1
 
 
-async def test_a_shell_that_is_over_is_given_up() -> None:
-    output = looking._Output(Cell("o"), "s", VirtualClock())
-    with pytest.raises(looking._OverError):
+async def test_output_of_a_closed_shell_ends_with_an_error() -> None:
+    output = shells._Output(Cell("o"), "s", VirtualClock())
+    with pytest.raises(shells._OverError):
         await output.finish("because")
 
 
-async def test_whoever_prints_waits_for_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "WINDOW_BYTES", 10)
+async def test_adding_output_waits_while_the_window_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shells, "WINDOW_BYTES", 10)
     cell = Cell()
-    output = looking._Output(cell, "s", VirtualClock())
+    output = shells._Output(cell, "s", VirtualClock())
     await output.add(b"x" * 11)
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
         adding = tasks.create_task(output.add(b"y"))
@@ -92,71 +94,71 @@ async def test_whoever_prints_waits_for_the_cell(monkeypatch: pytest.MonkeyPatch
         await adding
         await output.flush()
         sending.cancel()
-    assert cell.kept == b"x" * 11 + b"y"
+    assert cell.stored == b"x" * 11 + b"y"
 
 
-class Silent(HttpSession):
-    """A server that answers nobody."""
+class SilentSession(HttpSession):
+    """Requests that never get an answer."""
 
     def __init__(self) -> None:
         super().__init__({})
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
 
     @asynccontextmanager
     async def request(self, *_: Any, **__: Any) -> AsyncIterator[Answer]:
-        self.asked.set()
+        self.requested.set()
         yield await asyncio.get_running_loop().create_future()
 
 
-def served(session: Silent, environment: FakeEnvironment) -> ServedRunner:
+def create_runner(session: SilentSession, environment: FakeEnvironment) -> ServedRunner:
     config = RunnerConfig(url="http://127.0.0.1:1", token="glrt-abcdefghijkl", executor="shell")
     server = Server(url=config.url, session=session, clock=VirtualClock())
     client = RunnerClient(server, token=config.token, system_id="s", info=RunnerInfo())
     return ServedRunner(config, client, environment)
 
 
-async def test_the_watch_of_a_runner_is_begun_anew_after_a_failure(tmp_path: Path) -> None:
-    clock, session, environment = VirtualClock(), Silent(), FakeEnvironment(tmp_path)
-    runner = served(session, environment)
+async def test_polls_of_a_runner_start_again_after_a_failure(tmp_path: Path) -> None:
+    clock, session, environment = VirtualClock(), SilentSession(), FakeEnvironment(tmp_path)
+    runner = create_runner(session, environment)
     runner.client.is_remuda.set()
-    fails = True
+    should_fail = True
 
     def runners() -> list[ServedRunner]:
-        nonlocal fails
-        if session.asked.is_set() and fails:
-            fails = False
-            raise RuntimeError("nobody foresaw this")
+        nonlocal should_fail
+        if session.requested.is_set() and should_fail:
+            should_fail = False
+            raise RuntimeError("unexpected error")
         return [runner]
 
-    part = looking.ShellRequests(clock, runners=runners, jobs={})
+    requests = shells.ShellRequests(clock, runners=runners, jobs={})
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        failing = tasks.create_task(_failed(part))
-        await session.asked.wait()
-        await clock.advance(looking.LOOK_SECONDS)
+        failing = tasks.create_task(run_until_failure(requests))
+        await session.requested.wait()
+        await clock.advance(shells.LOOK_SECONDS)
         await failing
-        session.asked.clear()
-        again = tasks.create_task(part.run())
-        await session.asked.wait()
-        again.cancel()
+        session.requested.clear()
+        restarted = tasks.create_task(requests.run())
+        await session.requested.wait()
+        restarted.cancel()
     await environment.remove()
 
 
-async def _failed(part: looking.ShellRequests) -> None:
+async def run_until_failure(requests: shells.ShellRequests) -> None:
     with pytest.raises(ExceptionGroup):
-        await part.run()
+        await requests.run()
 
 
-async def test_a_runner_that_is_configured_anew_before_its_server_spoke_is_watched_all_the_same(tmp_path: Path) -> None:
-    clock, session, environment = VirtualClock(), Silent(), FakeEnvironment(tmp_path)
-    old, new = served(session, environment), served(session, environment)
+async def test_a_runner_that_is_replaced_before_the_first_answer_is_polled(tmp_path: Path) -> None:
+    clock, session, environment = VirtualClock(), SilentSession(), FakeEnvironment(tmp_path)
+    old, new = create_runner(session, environment), create_runner(session, environment)
     runners = [old]
-    part = looking.ShellRequests(clock, runners=lambda: runners, jobs={})
+    requests = shells.ShellRequests(clock, runners=lambda: runners, jobs={})
     async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(part.run())
-        await clock.advance(looking.LOOK_SECONDS)
+        running = tasks.create_task(requests.run())
+        await clock.advance(shells.LOOK_SECONDS)
         runners[:] = [new]
         new.client.is_remuda.set()
-        await clock.advance(looking.LOOK_SECONDS)
-        await session.asked.wait()
+        await clock.advance(shells.LOOK_SECONDS)
+        await session.requested.wait()
         running.cancel()
     await environment.remove()

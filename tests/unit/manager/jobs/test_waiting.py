@@ -1,4 +1,4 @@
-"""How a job waits, by a clock that stands still until it is told to move."""
+"""How a job waits for events, times and long work, tested with a virtual clock."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from remuda.lib.clock import VirtualClock, settle
 from remuda.manager.jobs.waiting import Bell, Hindrance, run_beside
 
 
-async def test_a_bell_rings_when_something_happens_or_the_moment_has_come() -> None:
+async def test_a_bell_wakes_at_an_event_or_at_its_time() -> None:
     clock = VirtualClock()
     bell = Bell(clock, "job 7")
     async with asyncio.TaskGroup() as group:
@@ -23,10 +23,10 @@ async def test_a_bell_rings_when_something_happens_or_the_moment_has_come() -> N
         bell.ring()
         await settle()
         assert waiting.done()
-    await bell.until(clock.monotonic() + 10)  # what happened before is not missed
+    await bell.until(clock.monotonic() + 10)  # an earlier ring counts
 
 
-async def test_turns_are_taken_until_the_work_is_done() -> None:
+async def test_turns_are_called_until_the_work_is_done() -> None:
     clock = VirtualClock()
     bell, turns = Bell(clock, "job 7"), []
 
@@ -44,10 +44,10 @@ async def test_turns_are_taken_until_the_work_is_done() -> None:
         waiting = group.create_task(run_beside(work(), turn, bell))
         await clock.advance(25)
         assert await waiting == "done"
-    assert [at - turns[0] for at in turns] == [0, 10, 20]
+    assert [time - turns[0] for time in turns] == [0, 10, 20]
 
 
-async def test_work_that_nobody_wants_any_more_is_cancelled() -> None:
+async def test_work_is_cancelled_if_a_turn_returns_false() -> None:
     clock = VirtualClock()
     ended: list[str] = []
 
@@ -69,7 +69,7 @@ async def test_work_that_nobody_wants_any_more_is_cancelled() -> None:
     assert ended == ["work"]
 
 
-async def test_what_goes_wrong_comes_out_as_it_is() -> None:
+async def test_an_error_of_the_work_is_raised_unchanged() -> None:
     bell = Bell(VirtualClock(), "job 7")
 
     async def work() -> str:
@@ -83,7 +83,7 @@ async def test_what_goes_wrong_comes_out_as_it_is() -> None:
         await run_beside(work(), turn, bell)
 
 
-def test_a_hindrance_is_new_once_and_again_when_it_is_another_one() -> None:
+def test_a_hindrance_is_new_if_its_cause_differs_from_the_last_one() -> None:
     hindrance = Hindrance()
     assert hindrance.is_new("its disk is full")
     hindrance.clear()

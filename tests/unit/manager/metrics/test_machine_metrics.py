@@ -1,4 +1,4 @@
-"""Docker Machine's machines under gitlab-runner's names."""
+"""Metrics of Docker Machine's machines, with the names that gitlab-runner uses."""
 
 import pytest
 from msgspec.structs import replace
@@ -18,10 +18,10 @@ ONE = RunnerConfig(
     machine=MachineConfig(machine_driver="google", machine_options=OPTIONS),
 )
 TWO = replace(ONE, name="two", token="glrt-zyxwvutsrqp")
-PLACE = 'target_machine_type="n1-standard-1",target_project="ci",target_region="us-east1",target_zone="us-east1-c"'
+TARGET = 'target_machine_type="n1-standard-1",target_project="ci",target_region="us-east1",target_zone="us-east1-c"'
 
 
-def shown(machines: dict[str, int], *, stuck: int = 0, open_requests: int = 0) -> Gauges:
+def gauges(machines: dict[str, int], *, stuck: int = 0, open_requests: int = 0) -> Gauges:
     return Gauges(
         instances={"requested": 1, "pending": 2},
         tasks={},
@@ -38,18 +38,18 @@ def shown(machines: dict[str, int], *, stuck: int = 0, open_requests: int = 0) -
 
 def states(metrics: ManagerMetrics) -> dict[str, float]:
     prefix = 'gitlab_runner_autoscaling_machine_states{executor="docker+machine",state="'
-    found = [one for one in render(metrics.registry).decode().splitlines() if one.startswith(prefix)]
-    assert all(PLACE in one for one in found)
-    return {one.removeprefix(prefix).partition('"')[0]: float(one.rpartition(" ")[2]) for one in found}
+    lines = [line for line in render(metrics.registry).decode().splitlines() if line.startswith(prefix)]
+    assert all(TARGET in line for line in lines)
+    return {line.removeprefix(prefix).partition('"')[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_states_of_all_runners_of_a_place_add_up() -> None:
+def test_machine_states_of_runners_with_the_same_target_add_up() -> None:
     metrics = ManagerMetrics(list)
     config = ManagerConfig(runners=(ONE, TWO))
     metrics.apply_config(config, "s_1")
     first, second = metrics.add_scaler(lambda: ONE), metrics.add_scaler(lambda: TWO)
     machines = {"creating": 1, "idle": 5, "busy": 3, "unavailable": 1, "removing": 4}
-    first.set_gauges(shown(machines, stuck=1, open_requests=2))
+    first.set_gauges(gauges(machines, stuck=1, open_requests=2))
     assert states(metrics) == {
         "acquired": 2,
         "creating": 4,
@@ -58,50 +58,50 @@ def test_states_of_all_runners_of_a_place_add_up() -> None:
         "removing": 4,
         "stuck-on-removing": 1,
     }
-    second.set_gauges(shown({"busy": 10}, stuck=1))
+    second.set_gauges(gauges({"busy": 10}, stuck=1))
     assert states(metrics)["stuck-on-removing"] == 1
     assert states(metrics)["removing"] == 4
     assert states(metrics)["used"] == 13
-    second.set_gauges(shown({"busy": 9}))
+    second.set_gauges(gauges({"busy": 9}))
     assert states(metrics)["used"] == 12
     metrics.apply_config(replace(config, runners=(ONE,)), "s_1")
-    first.set_gauges(shown({"busy": 1}))
+    first.set_gauges(gauges({"busy": 1}))
     assert states(metrics)["used"] == 1
 
 
-def test_actions_and_times() -> None:
+def test_actions_and_durations() -> None:
     metrics = ManagerMetrics(list)
     metrics.apply_config(ManagerConfig(runners=(ONE,)), "s_1")
-    counts = metrics.add_scaler(lambda: ONE)
-    counts.observe("instance_is_running", 60.0)
-    counts.observe("instance_deletion", 4.0)
-    counts.observe("instance_life_duration", 400.0)
-    counts.count_task_operation("acquire")
-    counts.count_task_operation("release")
-    counts.count_failed_creation("docker-machine", "lost", 12.0)
-    counts.count_failed_creation("docker-machine", "refused", None, 2)
-    said = render(metrics.registry).decode().splitlines()
+    scaler_metrics = metrics.add_scaler(lambda: ONE)
+    scaler_metrics.observe("instance_is_running", 60.0)
+    scaler_metrics.observe("instance_deletion", 4.0)
+    scaler_metrics.observe("instance_life_duration", 400.0)
+    scaler_metrics.count_task_operation("acquire")
+    scaler_metrics.count_task_operation("release")
+    scaler_metrics.count_failed_creation("docker-machine", "lost", 12.0)
+    scaler_metrics.count_failed_creation("docker-machine", "refused", None, 2)
+    lines = render(metrics.registry).decode().splitlines()
     for action, count in (("created", 1), ("creation-failed", 3), ("used", 1), ("removed", 1)):
-        labels = f'action="{action}",executor="docker+machine",{PLACE}'
-        assert f"gitlab_runner_autoscaling_actions_total{{{labels}}} {count}.0" in said
-    for what, end, count in (
+        labels = f'action="{action}",executor="docker+machine",{TARGET}'
+        assert f"gitlab_runner_autoscaling_actions_total{{{labels}}} {count}.0" in lines
+    for duration, end, count in (
         ("creation", "73.2421875", 1),
         ("creation", "46.875", 0),
         ("removal", "5.0", 1),
         ("failed_creation", "30.0", 1),
         ("stopping", "+Inf", 0),
     ):
-        name = f"gitlab_runner_autoscaling_machine_{what}_duration_seconds_bucket"
-        assert f'{name}{{executor="docker+machine",le="{end}"}} {count}.0' in said
+        name = f"gitlab_runner_autoscaling_machine_{duration}_duration_seconds_bucket"
+        assert f'{name}{{executor="docker+machine",le="{end}"}} {count}.0' in lines
 
 
-def test_other_executors_have_none() -> None:
+def test_other_executors_have_no_machine_metrics() -> None:
     metrics = ManagerMetrics(list)
-    counts = metrics.add_scaler(lambda: replace(ONE, executor="instance"))
-    counts.observe("instance_is_running", 60.0)
-    counts.set_gauges(shown({"busy": 1}))
-    said = render(metrics.registry).decode().splitlines()
-    assert not any(one.startswith("gitlab_runner_autoscaling") for one in said)
+    scaler_metrics = metrics.add_scaler(lambda: replace(ONE, executor="instance"))
+    scaler_metrics.observe("instance_is_running", 60.0)
+    scaler_metrics.set_gauges(gauges({"busy": 1}))
+    lines = render(metrics.registry).decode().splitlines()
+    assert not any(line.startswith("gitlab_runner_autoscaling") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_other_executors_have_none() -> None:
         ("", (), ("", "", "", "")),
     ],
 )
-def test_the_place_is_read_off_the_drivers_options(
+def test_the_target_is_read_from_the_options_of_the_driver(
     driver: str, options: tuple[str, ...], target: tuple[str, str, str, str]
 ) -> None:
     assert target_of(driver, options) == target

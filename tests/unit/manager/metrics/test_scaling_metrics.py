@@ -1,4 +1,4 @@
-"""What scalers count, under upstream's names."""
+"""Metrics of scalers, with the names that gitlab-runner uses."""
 
 import gc
 
@@ -31,43 +31,43 @@ GAUGES = Gauges(
 )
 
 
-def lines(metrics: ManagerMetrics) -> list[str]:
+def rendered_lines(metrics: ManagerMetrics) -> list[str]:
     return render(metrics.registry).decode().splitlines()
 
 
 def line(name: str, value: float, **more: str) -> str:
-    """Labels are sorted."""
+    """Return the expected line of a sample with the labels of RUNNER."""
     labels = {"runner": "abcdefghi", "runner_name": "one", "system_id": "s_1"} | more
-    shown = ",".join(f'{key}="{labels[key]}"' for key in sorted(labels))
-    return f"{name}{{{shown}}} {value}"
+    pairs = ",".join(f'{key}="{labels[key]}"' for key in sorted(labels))
+    return f"{name}{{{pairs}}} {value}"
 
 
-def test_everything_has_the_runners_labels() -> None:
+def test_all_metrics_have_the_labels_of_their_runner() -> None:
     metrics = ManagerMetrics(list)
     metrics.apply_config(ManagerConfig(runners=(RUNNER,)), "s_1")
-    told: ScalerMetrics = metrics.add_scaler(lambda: RUNNER)
-    told.set_gauges(GAUGES)
-    told.count_instance_operation("create", 2)
-    told.count_internal_operation("reconcile")
-    told.count_scale_operation("up")
-    told.count_task_operation("acquire")
-    told.count_missed_update()
-    for what in (
+    scaler_metrics: ScalerMetrics = metrics.add_scaler(lambda: RUNNER)
+    scaler_metrics.set_gauges(GAUGES)
+    scaler_metrics.count_instance_operation("create", 2)
+    scaler_metrics.count_internal_operation("reconcile")
+    scaler_metrics.count_scale_operation("up")
+    scaler_metrics.count_task_operation("acquire")
+    scaler_metrics.count_missed_update()
+    for duration in (
         "instance_creation",
         "instance_is_running",
         "instance_deletion",
         "instance_life_duration",
         "task_instance_readiness",
     ):
-        told.observe(what, 7.0)
-    told.count_decision("create", "waiting_jobs", 2)
-    told.observe_boot("lab", 200.0)
-    told.count_failed_creation("lab", "refused", 3.0, 2)
-    told.count_loss("lab", "replaced")
-    told.set_orphans(5)
-    told.observe("slot_wait", 0.5)
-    told.set_gauges(replace(GAUGES, at=10.0))
-    said = lines(metrics)
+        scaler_metrics.observe(duration, 7.0)
+    scaler_metrics.count_decision("create", "waiting_jobs", 2)
+    scaler_metrics.observe_boot("lab", 200.0)
+    scaler_metrics.count_failed_creation("lab", "refused", 3.0, 2)
+    scaler_metrics.count_loss("lab", "replaced")
+    scaler_metrics.set_orphans(5)
+    scaler_metrics.observe("slot_wait", 0.5)
+    scaler_metrics.set_gauges(replace(GAUGES, at=10.0))
+    lines = rendered_lines(metrics)
     for expected in (
         line("fleeting_provisioner_instances", 3.0, state="running"),
         line("fleeting_taskscaler_tasks", 4.0, state="acquired"),
@@ -99,85 +99,85 @@ def test_everything_has_the_runners_labels() -> None:
         line("remuda_manager_scaling_orphans", 5.0),
         line("fleeting_taskscaler_task_operations_total", 0.0, operation="reserve"),
     ):
-        assert expected in said
-    of_machines = [name for name in SERVED if name.startswith(("fleeting_", "remuda_manager_scaling_"))]
-    assert all(any(one.startswith(name) and "{" in one for one in said) for name in of_machines)
+        assert expected in lines
+    scaling_names = [name for name in SERVED if name.startswith(("fleeting_", "remuda_manager_scaling_"))]
+    assert all(any(line.startswith(name) and "{" in line for line in lines) for name in scaling_names)
 
 
-def test_a_new_token_is_other_labels_and_leaves_no_old_gauges() -> None:
-    metrics, now = ManagerMetrics(list), RUNNER
-    told = metrics.add_scaler(lambda: now)
-    told.set_gauges(GAUGES)
-    now = replace(RUNNER, token="glrt-zyxwvutsrqp")
-    metrics.apply_config(ManagerConfig(runners=(now,)), "s_1")
-    told.set_gauges(GAUGES)
-    shown = [line for line in lines(metrics) if line.startswith("fleeting_provisioner_max_instances{")]
-    assert len(shown) == 1
-    assert 'runner="zyxwvutsr"' in shown[0]
+def test_a_new_token_replaces_the_labels_of_gauges() -> None:
+    metrics, runner = ManagerMetrics(list), RUNNER
+    scaler_metrics = metrics.add_scaler(lambda: runner)
+    scaler_metrics.set_gauges(GAUGES)
+    runner = replace(RUNNER, token="glrt-zyxwvutsrqp")
+    metrics.apply_config(ManagerConfig(runners=(runner,)), "s_1")
+    scaler_metrics.set_gauges(GAUGES)
+    samples = [line for line in rendered_lines(metrics) if line.startswith("fleeting_provisioner_max_instances{")]
+    assert len(samples) == 1
+    assert 'runner="zyxwvutsr"' in samples[0]
 
 
-def test_a_configuration_that_is_read_again_leaves_no_gap() -> None:
-    """The next plan of a runner may be a minute away."""
+def test_gauges_stay_when_the_configuration_is_reloaded() -> None:
+    """Gauges are set again only by the next plan, which may be a minute later."""
     metrics, scaled = ManagerMetrics(list), replace(RUNNER, executor="instance")
     config = ManagerConfig(runners=(scaled,))
     metrics.apply_config(config, "s_1")
     metrics.add_scaler(lambda: scaled).set_gauges(GAUGES)
     metrics.apply_config(config, "s_1")
-    assert line("fleeting_provisioner_max_instances", 9.0) in lines(metrics)
-    assert line("remuda_manager_scaling_group_well", 1.0, group="lab") in lines(metrics)
+    assert line("fleeting_provisioner_max_instances", 9.0) in rendered_lines(metrics)
+    assert line("remuda_manager_scaling_group_well", 1.0, group="lab") in rendered_lines(metrics)
     metrics.apply_config(ManagerConfig(runners=(replace(scaled, executor="shell"),)), "s_1")
-    assert not any(one.startswith("fleeting_provisioner_max_instances{") for one in lines(metrics))
+    assert not any(line.startswith("fleeting_provisioner_max_instances{") for line in rendered_lines(metrics))
 
 
-def test_requests_for_jobs_are_reservations_where_there_are_machines() -> None:
+def test_job_requests_of_scaled_runners_are_counted_as_reservations() -> None:
     metrics = ManagerMetrics(list)
     metrics.apply_config(ManagerConfig(runners=(RUNNER,)), "s_1")
-    counts = metrics.add_scaler(lambda: RUNNER)
-    asking = metrics.poller_events()
-    asking.opened(RUNNER, 1)
-    asking.opened(RUNNER, 1)
-    asking.opened(RUNNER, -1)
-    asking.emptied(RUNNER)
-    asking.opened(replace(RUNNER, token="glrt-zyxwvutsrqp"), 1)
-    counts.set_gauges(GAUGES)
-    asking.starved(RUNNER, True)
-    asking.starved(RUNNER, False)  # `concurrent` or `limit` leave no slot: the machines are not asked
-    counts.set_gauges(replace(GAUGES, may_grow=False))
-    asking.starved(RUNNER, True)
-    asking.starved(RUNNER, True)
-    said = lines(metrics)
+    scaler_metrics = metrics.add_scaler(lambda: RUNNER)
+    events = metrics.poller_events()
+    events.opened(RUNNER, 1)
+    events.opened(RUNNER, 1)
+    events.opened(RUNNER, -1)
+    events.emptied(RUNNER)
+    events.opened(replace(RUNNER, token="glrt-zyxwvutsrqp"), 1)
+    scaler_metrics.set_gauges(GAUGES)
+    events.starved(RUNNER, True)
+    events.starved(RUNNER, False)  # `concurrent` or `limit` leave no slot, so machines are not involved
+    scaler_metrics.set_gauges(replace(GAUGES, may_grow=False))
+    events.starved(RUNNER, True)
+    events.starved(RUNNER, True)
+    lines = rendered_lines(metrics)
     for operation, count in (
         ("reserve", 2.0),
         ("unreserve", 1.0),
         ("reserve_available_capacity_failure", 1.0),
         ("reserve_iop_capacity_failure", 2.0),
     ):
-        assert line("fleeting_taskscaler_task_operations_total", count, operation=operation) in said
+        assert line("fleeting_taskscaler_task_operations_total", count, operation=operation) in lines
 
 
-def test_a_runner_whose_scaler_is_gone_is_not_counted() -> None:
+def test_requests_of_a_runner_without_a_scaler_are_not_counted() -> None:
     metrics = ManagerMetrics(list)
-    counts = metrics.add_scaler(lambda: RUNNER)
-    del counts
+    scaler_metrics = metrics.add_scaler(lambda: RUNNER)
+    del scaler_metrics
     gc.collect()
     metrics.poller_events().opened(RUNNER, 1)
-    assert not any(one.startswith("fleeting_taskscaler_task_operations_total{") for one in lines(metrics))
+    assert not any(line.startswith("fleeting_taskscaler_task_operations_total{") for line in rendered_lines(metrics))
 
 
-def test_machines_of_a_runner_that_is_taken_out_are_shown_until_its_fleet_has_ended() -> None:
+def test_machines_of_a_removed_runner_are_shown_until_its_fleet_has_ended() -> None:
     runner = replace(RUNNER, executor="docker+machine")
     metrics = ManagerMetrics(list)
     metrics.apply_config(ManagerConfig(runners=(runner,)), "s_1")
-    counts = metrics.add_scaler(lambda: runner)
+    scaler_metrics = metrics.add_scaler(lambda: runner)
     metrics.apply_config(ManagerConfig(), "s_1")
     gauges = replace(GAUGES, instances={"requested": 0, "pending": 0, "running": 3})
-    counts.set_gauges(gauges)  # it waits for its last jobs, and plans
-    counts.set_orphans(1)
-    shown = line("fleeting_provisioner_instances", 3.0, state="running")
+    scaler_metrics.set_gauges(gauges)  # the fleet waits for its last jobs and still plans
+    scaler_metrics.set_orphans(1)
+    running = line("fleeting_provisioner_instances", 3.0, state="running")
     states = "gitlab_runner_autoscaling_machine_states{"
-    assert shown in lines(metrics)
-    assert any(one.startswith(states) for one in lines(metrics))
-    counts.clear()
-    said = lines(metrics)
-    assert [one for name in SCALING_GAUGES for one in said if one.startswith(f"{name}{{")] == []
-    assert not any(one.startswith(states) for one in said)
+    assert running in rendered_lines(metrics)
+    assert any(line.startswith(states) for line in rendered_lines(metrics))
+    scaler_metrics.clear()
+    lines = rendered_lines(metrics)
+    assert [line for name in SCALING_GAUGES for line in lines if line.startswith(f"{name}{{")] == []
+    assert not any(line.startswith(states) for line in lines)

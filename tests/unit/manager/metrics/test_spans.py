@@ -1,4 +1,4 @@
-"""Jobs and steps as spans."""
+"""Jobs and steps as OpenTelemetry spans."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from remuda.wire.runner_api import GitInfo, JobInfo, JobPayload, Variable
 
 NOW = 1_750_000_000.0
 ROW: dict[str, Any] = {"job_id": 7, "url": "https://ci.example", "runner_name": "bench", "received_at": NOW}
-AROUND = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def a_payload(stage: str = "test", pipeline: int = 3, **variables: str) -> JobPayload:
@@ -28,8 +28,8 @@ def a_payload(stage: str = "test", pipeline: int = 3, **variables: str) -> JobPa
     )
 
 
-class Bench:
-    """The spans of a job, told in order."""
+class SpanRecorder:
+    """Records the spans of a job."""
 
     def __init__(self, payload: JobPayload | None = None, **row: Any) -> None:
         self.spans: list[Span] = []
@@ -39,27 +39,27 @@ class Bench:
             offer=self.spans.append,
         )
 
-    def hear(self, *events: dict[str, Any]) -> None:
+    def add_events(self, *events: dict[str, Any]) -> None:
         for event in events:
             self.job.on_result(self.job.next_seq, json.dumps(event).encode())
 
-    def names(self) -> dict[str, Span]:
+    def by_name(self) -> dict[str, Span]:
         return {span.name: span for span in self.spans}
 
 
-def started(path: str, at: float, **more: Any) -> dict[str, Any]:
-    return {"event": "started", "path": path, "name": path.rpartition("/")[2], "time": stamp(NOW + at)} | more
+def started_event(path: str, offset: float, **more: Any) -> dict[str, Any]:
+    return {"event": "started", "path": path, "name": path.rpartition("/")[2], "time": stamp(NOW + offset)} | more
 
 
-def finished(path: str, began: float, ended: float, **more: Any) -> dict[str, Any]:
-    times = {"started_at": stamp(NOW + began), "finished_at": stamp(NOW + ended)}
-    return started(path, ended) | {"event": "finished", "status": "success"} | times | more
+def finished_event(path: str, start: float, end: float, **more: Any) -> dict[str, Any]:
+    times = {"started_at": stamp(NOW + start), "finished_at": stamp(NOW + end)}
+    return started_event(path, end) | {"event": "finished", "status": "success"} | times | more
 
 
-def test_a_job() -> None:
-    bench = Bench(a_payload(CI_PIPELINE_URL="https://ci.example/p/3", CI_RUNNER_ID="5"))
-    bench.job.end(Outcome(state="success"), NOW + 9)
-    [span] = bench.spans
+def test_attributes_of_a_job() -> None:
+    recorder = SpanRecorder(a_payload(CI_PIPELINE_URL="https://ci.example/p/3", CI_RUNNER_ID="5"))
+    recorder.job.end(Outcome(state="success"), NOW + 9)
+    [span] = recorder.spans
     assert (span.name, span.kind, span.parent_id, span.started_at, span.ended_at, span.error) == (
         "unit",
         SERVER,
@@ -95,61 +95,63 @@ def test_a_job() -> None:
         ("what_else", "error"),
     ],
 )
-def test_how_a_job_ended(reason: str, result: str) -> None:
-    bench = Bench()
-    bench.job.end(Outcome(state="failed", reason=reason, exit_code=3, message="x" * 5000), NOW + 1)
-    [span] = bench.spans
+def test_the_result_of_a_failed_job(reason: str, result: str) -> None:
+    recorder = SpanRecorder()
+    recorder.job.end(Outcome(state="failed", reason=reason, exit_code=3, message="x" * 5000), NOW + 1)
+    [span] = recorder.spans
     assert span.attributes["cicd.pipeline.task.run.result"] == result
     assert (span.attributes["error.type"], len(span.error or "")) == (reason, 1024)
 
 
-def test_a_job_that_the_server_did_not_want_any_more() -> None:
-    bench = Bench()
-    bench.job.end(None, NOW + 1)
-    [span] = bench.spans
+def test_a_job_without_an_outcome_is_a_cancellation() -> None:
+    recorder = SpanRecorder()
+    recorder.job.end(None, NOW + 1)
+    [span] = recorder.spans
     assert (span.attributes["cicd.pipeline.result"], span.error) == ("cancellation", "job_canceled")
 
 
-def test_steps_are_below_those_that_called_them() -> None:
-    bench = Bench()
-    bench.hear(
-        started("/box", 1),
-        finished("/box/+open", 1, 2),
-        started("/box/script", 2),
-        finished("/box/script/fetch", 2, 3),
-        finished("/box/script", 2, 4),
-        finished("/box", 1, 5),
-        finished("/last", 5, 6),
-        finished("/never", 0, 6, status="skipped", started_at=None),
+def test_the_parent_of_a_step_is_its_caller() -> None:
+    recorder = SpanRecorder()
+    recorder.add_events(
+        started_event("/box", 1),
+        finished_event("/box/+open", 1, 2),
+        started_event("/box/script", 2),
+        finished_event("/box/script/fetch", 2, 3),
+        finished_event("/box/script", 2, 4),
+        finished_event("/box", 1, 5),
+        finished_event("/last", 5, 6),
+        finished_event("/never", 0, 6, status="skipped", started_at=None),
     )
-    bench.job.end(Outcome(state="success"), NOW + 9)
-    found = bench.names()
-    assert set(found) == {"open", "fetch", "script", "box", "last", "unit"}
-    job, box = found["unit"].span_id, found["box"].span_id
-    assert {name: span.parent_id for name, span in found.items()} == {
+    recorder.job.end(Outcome(state="success"), NOW + 9)
+    spans = recorder.by_name()
+    assert set(spans) == {"open", "fetch", "script", "box", "last", "unit"}
+    job, box = spans["unit"].span_id, spans["box"].span_id
+    assert {name: span.parent_id for name, span in spans.items()} == {
         "open": box,
-        "fetch": found["script"].span_id,
+        "fetch": spans["script"].span_id,
         "script": box,
         "box": job,
         "last": job,
         "unit": "",
     }
-    assert len({span.trace_id for span in bench.spans}) == 1
-    assert (found["fetch"].started_at, found["fetch"].ended_at) == (NOW + 2, NOW + 3)
+    assert len({span.trace_id for span in recorder.spans}) == 1
+    assert (spans["fetch"].started_at, spans["fetch"].ended_at) == (NOW + 2, NOW + 3)
 
 
-def test_what_a_step_says() -> None:
-    bench = Bench()
+def test_attributes_of_a_step() -> None:
+    recorder = SpanRecorder()
     resolved = {"reference": "builtin://cache@1.0.0", "digest": "sha256:ab", "commit": None, "version": "1.0.0"}
     policy = {"decision": "allowed", "rule": "", "enforced": ["memory"], "advisory": []}
     usage = {"cpu_user_seconds": 0.5, "max_rss_bytes": None, "io_read_bytes": 12}
-    event = finished("/a", 0, 1, status="failure", exit_code=3, error="exit status 3", error_kind="exit", fault="user")
-    bench.hear(
+    event = finished_event(
+        "/a", 0, 1, status="failure", exit_code=3, error="exit status 3", error_kind="exit", fault="user"
+    )
+    recorder.add_events(
         event
         | {"resolved": resolved, "policy": policy, "usage": usage, "origin": "user", "environment": "/box"}
         | {"inputs": {"password": "x"}, "outputs": {"big": "x"}, "env": {"A": "x"}}
     )
-    [span] = bench.spans
+    [span] = recorder.spans
     assert span.error == "exit status 3"
     assert span.attributes == {
         "cicd.pipeline.task.name": "a",
@@ -182,98 +184,100 @@ def test_what_a_step_says() -> None:
         ({"status": "?"}, "error"),
     ],
 )
-def test_how_a_step_ended(end: dict[str, Any], result: str) -> None:
-    bench = Bench()
-    bench.hear(finished("/a", 0, 1, **end))
-    [span] = bench.spans
+def test_the_result_of_a_step(end: dict[str, Any], result: str) -> None:
+    recorder = SpanRecorder()
+    recorder.add_events(finished_event("/a", 0, 1, **end))
+    [span] = recorder.spans
     assert span.attributes["cicd.pipeline.task.run.result"] == result
 
 
 def test_each_attempt_is_a_span_with_its_own_steps() -> None:
-    bench = Bench()
-    bench.hear(
-        started("/a", 0, attempt=1),
-        finished("/a/x", 0, 1),
-        finished("/a", 0, 1, attempt=1, status="failure", retried=True),
-        started("/a", 2, attempt=2),
-        finished("/a/y", 2, 3),
-        finished("/a", 2, 3, attempt=2),
+    recorder = SpanRecorder()
+    recorder.add_events(
+        started_event("/a", 0, attempt=1),
+        finished_event("/a/x", 0, 1),
+        finished_event("/a", 0, 1, attempt=1, status="failure", retried=True),
+        started_event("/a", 2, attempt=2),
+        finished_event("/a/y", 2, 3),
+        finished_event("/a", 2, 3, attempt=2),
     )
-    x, first, y, second = bench.spans
+    x, first, y, second = recorder.spans
     assert (x.parent_id, y.parent_id) == (first.span_id, second.span_id)
     assert first.span_id != second.span_id
 
 
-def test_a_step_that_never_began_takes_no_time() -> None:
-    bench = Bench()
-    bench.hear(finished("/a", 0, 4, started_at=None, status="failure", error="denied", error_kind="policy"))
-    [span] = bench.spans
+def test_a_step_that_never_started_has_no_duration() -> None:
+    recorder = SpanRecorder()
+    recorder.add_events(
+        finished_event("/a", 0, 4, started_at=None, status="failure", error="denied", error_kind="policy")
+    )
+    [span] = recorder.spans
     assert (span.started_at, span.ended_at, span.error) == (NOW + 4, NOW + 4, "denied")
 
 
-def test_told_again_it_says_the_same() -> None:
-    """As a manager does that takes the job up again."""
-    events = [started("/a", 0), finished("/a/b", 0, 1), finished("/a", 0, 2)]
-    benches = [Bench(), Bench()]
-    for bench in benches:
-        bench.hear(*events)
-        bench.job.end(Outcome(state="success"), NOW + 3)
-    assert benches[0].spans == benches[1].spans
+def test_repeated_events_give_the_same_spans() -> None:
+    """A manager that continues a job after a restart reads the same events again."""
+    events = [started_event("/a", 0), finished_event("/a/b", 0, 1), finished_event("/a", 0, 2)]
+    recorders = [SpanRecorder(), SpanRecorder()]
+    for recorder in recorders:
+        recorder.add_events(*events)
+        recorder.job.end(Outcome(state="success"), NOW + 3)
+    assert recorders[0].spans == recorders[1].spans
 
 
-def test_a_result_counts_once_and_in_its_turn() -> None:
-    bench = Bench()
-    document = json.dumps(finished("/a", 0, 1)).encode()
+def test_results_are_used_once_and_in_order() -> None:
+    recorder = SpanRecorder()
+    document = json.dumps(finished_event("/a", 0, 1)).encode()
     for seq in (2, 1, 1, 0):
-        bench.job.on_result(seq, document)
-    assert (len(bench.spans), bench.job.next_seq) == (1, 2)
+        recorder.job.on_result(seq, document)
+    assert (len(recorder.spans), recorder.job.next_seq) == (1, 2)
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b'{"event": 5}', b'{"event": "finished", "status": "success"}'])
-def test_what_cannot_be_read_is_no_span(document: bytes) -> None:
-    bench = Bench()
-    bench.job.on_result(1, document)
-    assert (bench.spans, bench.job.next_seq) == ([], 2)
+def test_an_unreadable_result_has_no_span(document: bytes) -> None:
+    recorder = SpanRecorder()
+    recorder.job.on_result(1, document)
+    assert (recorder.spans, recorder.job.next_seq) == ([], 2)
 
 
 def test_jobs_of_a_pipeline_are_one_trace() -> None:
-    one, other = Bench().job.context, Bench(key="8-def", job_id=8).job.context
-    assert one.trace_id == other.trace_id
-    assert one.span_id != other.span_id
-    assert Bench(a_payload(pipeline=4)).job.context.trace_id != one.trace_id
-    assert Bench(url="https://other.example").job.context.trace_id != one.trace_id
-    assert Bench(a_payload(CI_PIPELINE_CREATED_AT="2026-01-01")).job.context.trace_id != one.trace_id
+    first, second = SpanRecorder().job.context, SpanRecorder(key="8-def", job_id=8).job.context
+    assert first.trace_id == second.trace_id
+    assert first.span_id != second.span_id
+    assert SpanRecorder(a_payload(pipeline=4)).job.context.trace_id != first.trace_id
+    assert SpanRecorder(url="https://other.example").job.context.trace_id != first.trace_id
+    assert SpanRecorder(a_payload(CI_PIPELINE_CREATED_AT="2026-01-01")).job.context.trace_id != first.trace_id
 
 
-def test_a_job_may_be_part_of_a_trace() -> None:
-    bench = Bench(a_payload(TRACEPARENT=AROUND))
-    bench.job.end(Outcome(state="success"), NOW + 1)
-    [span] = bench.spans
-    assert f"00-{span.trace_id}-{span.parent_id}-01" == AROUND
-    given = [JobVariable(key="A", value="1"), JobVariable(key="TRACEPARENT", value=AROUND)]
+def test_a_job_joins_the_trace_of_its_traceparent_variable() -> None:
+    recorder = SpanRecorder(a_payload(TRACEPARENT=TRACEPARENT))
+    recorder.job.end(Outcome(state="success"), NOW + 1)
+    [span] = recorder.spans
+    assert f"00-{span.trace_id}-{span.parent_id}-01" == TRACEPARENT
+    variables = [JobVariable(key="A", value="1"), JobVariable(key="TRACEPARENT", value=TRACEPARENT)]
     own = JobVariable(key="TRACEPARENT", value=f"00-{span.trace_id}-{span.span_id}-01")
-    assert bench.job.with_traceparent(given) == [given[0], own]
+    assert recorder.job.with_traceparent(variables) == [variables[0], own]
 
 
-def test_a_trace_that_nobody_records() -> None:
-    bench = Bench(a_payload(TRACEPARENT=AROUND[:-1] + "0"))
-    bench.hear(started("/a", 0), finished("/a", 0, 1))
-    bench.job.end(Outcome(state="success"), NOW + 1)
-    assert bench.spans == []
-    given = [JobVariable(key="TRACEPARENT", value=AROUND)]
-    assert bench.job.with_traceparent(given) == given
+def test_a_job_of_an_unsampled_trace_has_no_spans() -> None:
+    recorder = SpanRecorder(a_payload(TRACEPARENT=TRACEPARENT[:-1] + "0"))
+    recorder.add_events(started_event("/a", 0), finished_event("/a", 0, 1))
+    recorder.job.end(Outcome(state="success"), NOW + 1)
+    assert recorder.spans == []
+    variables = [JobVariable(key="TRACEPARENT", value=TRACEPARENT)]
+    assert recorder.job.with_traceparent(variables) == variables
 
 
 @pytest.mark.parametrize(
     ("stage", "variables", "kind"),
     [("Build", {}, "build"), ("lint", {}, "lint"), ("ship", {"CI_ENVIRONMENT_NAME": "production"}, "deploy")],
 )
-def test_what_a_job_is_for(stage: str, variables: dict[str, Any], kind: str) -> None:
-    bench = Bench(a_payload(stage, **variables))
-    bench.job.end(Outcome(state="success"), NOW)
-    assert bench.spans[0].attributes["cicd.pipeline.task.type"] == kind
+def test_the_type_of_a_job(stage: str, variables: dict[str, Any], kind: str) -> None:
+    recorder = SpanRecorder(a_payload(stage, **variables))
+    recorder.job.end(Outcome(state="success"), NOW)
+    assert recorder.spans[0].attributes["cicd.pipeline.task.type"] == kind
 
 
-def test_settings_that_cannot_be_met_are_no_reason_to_stop() -> None:
-    said = {"OTEL_EXPORTER_OTLP_ENDPOINT": "nowhere"}
-    assert find_exporter(said, VirtualClock(), lambda outcome, number: None, own_id="s_1") is None
+def test_an_invalid_endpoint_disables_the_export() -> None:
+    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": "nowhere"}
+    assert find_exporter(settings, VirtualClock(), lambda outcome, number: None, own_id="s_1") is None

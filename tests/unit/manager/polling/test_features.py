@@ -1,4 +1,4 @@
-"""What the manager says of itself."""
+"""The features that the manager reports to the server."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_every_feature_is_sent_and_only_the_implemented_ones_are_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("executor", "besides"),
+    ("executor", "additional"),
     [
         ("shell", set()),
         ("ssh", set()),
@@ -33,7 +33,7 @@ def test_every_feature_is_sent_and_only_the_implemented_ones_are_true() -> None:
         ("custom", OF_DRIVERS),
     ],
 )
-def test_who_runs_containers_says_so(executor: str, besides: set[str]) -> None:
+def test_features_that_depend_on_the_executor(executor: str, additional: set[str]) -> None:
     features = runner_info(executor=executor).features
     assert features is not None
-    assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED | besides
+    assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED | additional

@@ -1,4 +1,4 @@
-"""A poller and its server, which a test plays by hand: every request waits until it is answered."""
+"""A poller against a fake server: every request waits until the test answers it."""
 
 import asyncio
 import json
@@ -27,8 +27,6 @@ from remuda.wire.runner_client import JobOffer, RunnerClient
 
 
 class Reply:
-    """An answer of the server."""
-
     def __init__(self, status: int, body: object = None, **headers: str) -> None:
         self.status = status
         self.headers = CIMultiDict({name.replace("_", "-"): value for name, value in headers.items()})
@@ -86,15 +84,15 @@ class Server(HttpSession):
 
 
 class Bench:
-    """A poller at work."""
+    """Creates pollers and takes the jobs that they receive."""
 
     def __init__(self, environment: FakeEnvironment) -> None:
         self.clock = VirtualClock()
         self.environment = environment
-        self.taken: list[tuple[str, Slot]] = []
-        self.takes = True
+        self.taken_jobs: list[tuple[str, Slot]] = []
+        self.accepts_jobs = True
         self.store_problem = ""
-        self.unheard = ""
+        self.job_problem_text = ""
         self.room = Room(concurrent=100, limits={"abcdefghi": 0})
 
     def poller(self, server: Server, *, after: Poller | None = None, **changes: Any) -> Poller:
@@ -107,21 +105,21 @@ class Bench:
             system_id="s_1",
             info=RunnerInfo(),
         )
-        asking = PollerContext(
+        context = PollerContext(
             room=self.room,
             clock=self.clock,
             check_interval_seconds=3.0,
             take=self._take,
-            job_problem=lambda _: self.unheard,
+            job_problem=lambda _: self.job_problem_text,
         )
-        return Poller(runner, client, asking, self.environment, after=after)
+        return Poller(runner, client, context, self.environment, after=after)
 
     async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
         if self.store_problem:
             raise NotStoredError(self.store_problem)
-        if self.takes:
-            self.taken.append((runner.short_token, slot))
-        return self.takes
+        if self.accepts_jobs:
+            self.taken_jobs.append((runner.short_token, slot))
+        return self.accepts_jobs
 
 
 @pytest.fixture
@@ -132,7 +130,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
-async def running(*pollers: Poller) -> AsyncIterator[None]:
+async def run(*pollers: Poller) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(poller.run()) for poller in pollers]
         await settle()
@@ -141,10 +139,10 @@ async def running(*pollers: Poller) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def test_requests_grow_with_the_jobs_and_shrink_when_there_are_none(bench: Bench) -> None:
+async def test_open_requests_grow_with_jobs_and_shrink_without(bench: Bench) -> None:
     server = Server()
     poller = bench.poller(server, request_concurrency=3)
-    async with running(poller):
+    async with run(poller):
         assert len(server.waiting) == 1
         await server.hand_out()
         assert len(server.waiting) == 2
@@ -158,43 +156,43 @@ async def test_requests_grow_with_the_jobs_and_shrink_when_there_are_none(bench:
                 await server.answer(204)
         await bench.clock.advance(50)
         assert len(server.waiting) == 1
-    assert len(bench.taken) == 11
+    assert len(bench.taken_jobs) == 11
     assert bench.room.free == 100 - 11
 
 
-async def test_all_requests_at_once_where_the_adaptive_limit_is_switched_off(bench: Bench) -> None:
+async def test_all_requests_are_sent_at_once_without_the_adaptive_limit(bench: Bench) -> None:
     server = Server()
-    async with running(bench.poller(server, request_concurrency=3, feature_flags={ADAPTIVE_FLAG: False})):
+    async with run(bench.poller(server, request_concurrency=3, feature_flags={ADAPTIVE_FLAG: False})):
         assert len(server.waiting) == 3
 
 
 async def test_no_request_without_a_slot(bench: Bench) -> None:
     server = Server()
     bench.room = Room(concurrent=2, limits={"abcdefghi": 0})
-    async with running(bench.poller(server, request_concurrency=9)):
+    async with run(bench.poller(server, request_concurrency=9)):
         await server.hand_out()
         await server.hand_out()
         assert server.waiting == []
-        bench.room.release(bench.taken[0][1])
+        bench.room.release(bench.taken_jobs[0][1])
         await settle()
         assert len(server.waiting) == 1
 
 
-async def test_a_job_that_is_not_taken_leaves_its_slot(bench: Bench) -> None:
+async def test_a_refused_job_frees_its_slot(bench: Bench) -> None:
     server = Server()
-    bench.takes = False
+    bench.accepts_jobs = False
     bench.room = Room(concurrent=1, limits={"abcdefghi": 0})
-    async with running(bench.poller(server)):
+    async with run(bench.poller(server)):
         await server.hand_out()
         assert len(server.waiting) == 1
 
 
-async def test_a_server_in_trouble_is_asked_by_one_request_and_others_do_not_notice(bench: Bench) -> None:
+async def test_a_failing_server_gets_one_request_and_other_servers_are_not_affected(bench: Bench) -> None:
     bad, good = Server(), Server()
     bench.room = Room(concurrent=100, limits={"abcdefghi": 0, "zyxwvutsr": 0})
     troubled = bench.poller(bad, request_concurrency=3, feature_flags={ADAPTIVE_FLAG: False})
     well = bench.poller(good, token="glrt-zyxwvutsrqpo")
-    async with running(troubled, well):
+    async with run(troubled, well):
         while bad.waiting:
             await bad.cut()
         assert troubled.status.health is Health.TROUBLED
@@ -203,16 +201,16 @@ async def test_a_server_in_trouble_is_asked_by_one_request_and_others_do_not_not
         await bench.clock.advance(5)
         assert len(bad.waiting) == 1
         await good.hand_out()
-        assert bench.taken == [("zyxwvutsr", Slot("zyxwvutsr", 0))]
+        assert bench.taken_jobs == [("zyxwvutsr", Slot("zyxwvutsr", 0))]
         await bad.answer(204)
         assert (troubled.status.health, troubled.status.problem) == (Health.WELL, "")
         assert len(bad.waiting) == 3
 
 
 @pytest.mark.parametrize("status", [403, 422, 429, 500, 503])
-async def test_the_waits_grow_but_never_to_an_hours_silence(bench: Bench, status: int) -> None:
+async def test_waits_grow_up_to_a_minute(bench: Bench, status: int) -> None:
     server = Server()
-    async with running(bench.poller(server)):
+    async with run(bench.poller(server)):
         for _ in range(12):
             if not server.waiting:
                 await bench.clock.advance(61)
@@ -224,10 +222,10 @@ async def test_the_waits_grow_but_never_to_an_hours_silence(bench: Bench, status
         assert len(server.waiting) == 1
 
 
-async def test_what_the_server_asks_for_is_waited_for(bench: Bench) -> None:
+async def test_retry_after_is_respected(bench: Bench) -> None:
     server = Server()
     poller = bench.poller(server)
-    async with running(poller):
+    async with run(poller):
         await server.answer(429, {"message": "too many"}, Retry_After="60")
         assert "too many" in poller.status.problem
         assert poller.status.next_at >= bench.clock.now() + 60
@@ -237,9 +235,9 @@ async def test_what_the_server_asks_for_is_waited_for(bench: Bench) -> None:
         assert len(server.waiting) == 1
 
 
-async def test_a_request_that_broke_is_made_again_with_the_same_id(bench: Bench) -> None:
+async def test_a_failed_request_is_repeated_with_the_same_id(bench: Bench) -> None:
     server = Server()
-    async with running(bench.poller(server)):
+    async with run(bench.poller(server)):
         await server.cut()
         await bench.clock.advance(1)
         await server.answer(502)
@@ -248,11 +246,11 @@ async def test_a_request_that_broke_is_made_again_with_the_same_id(bench: Bench)
         assert server.ids[0] == server.ids[1] == server.ids[2] != server.ids[3]
 
 
-async def test_who_asks_next_for_a_runner_makes_the_request_again_that_was_hung_up_on(bench: Bench) -> None:
+async def test_the_next_poller_of_a_runner_repeats_the_request_that_was_ended(bench: Bench) -> None:
     server = Server()
     old = bench.poller(server)
     new = bench.poller(server, after=old, request_concurrency=2)
-    async with running(old, new):
+    async with run(old, new):
         assert len(server.ids) == 1
         await bench.clock.advance(2.5)
         old.retire()
@@ -262,9 +260,9 @@ async def test_who_asks_next_for_a_runner_makes_the_request_again_that_was_hung_
         assert server.ids[0] == server.ids[1]
 
 
-async def test_the_cursor_comes_back_and_a_held_request_is_followed_at_once(bench: Bench) -> None:
+async def test_the_cursor_is_sent_back_and_a_held_request_is_followed_at_once(bench: Bench) -> None:
     server = Server()
-    async with running(bench.poller(server)):
+    async with run(bench.poller(server)):
         assert "last_update" not in server.waiting[0][0]
         await server.answer(204, X_GitLab_Last_Update="abc")
         assert server.waiting[0][0]["last_update"] == "abc"
@@ -273,21 +271,21 @@ async def test_the_cursor_comes_back_and_a_held_request_is_followed_at_once(benc
         assert server.waiting[0][0]["last_update"] == "abc"
 
 
-async def test_the_last_slot_is_asked_for_without_the_cursor(bench: Bench) -> None:
-    one, other = Server(), Server()
+async def test_requests_for_the_last_slot_have_no_cursor(bench: Bench) -> None:
+    first, second = Server(), Server()
     bench.room = Room(concurrent=1, limits={"abcdefghi": 0, "zyxwvutsr": 0})
-    async with running(bench.poller(one), bench.poller(other, token="glrt-zyxwvutsrqpo")):
-        await one.answer(204, X_GitLab_Last_Update="abc")
-        await other.answer(204, X_GitLab_Last_Update="abc")
+    async with run(bench.poller(first), bench.poller(second, token="glrt-zyxwvutsrqpo")):
+        await first.answer(204, X_GitLab_Last_Update="abc")
+        await second.answer(204, X_GitLab_Last_Update="abc")
         await bench.clock.advance(3)
-        assert "last_update" not in one.waiting[0][0]
+        assert "last_update" not in first.waiting[0][0]
 
 
-async def test_a_cell_is_told_that_it_may_hold_a_request_and_other_servers_are_not(bench: Bench) -> None:
+async def test_hold_seconds_are_sent_only_to_a_cell(bench: Bench) -> None:
     cell, gitlab = Server(), Server()
     bench.room = Room(concurrent=9, limits={"abcdefghi": 0, "zyxwvutsr": 0})
-    async with running(bench.poller(cell), bench.poller(gitlab, token="glrt-zyxwvutsrqpo")):
-        assert "hold_seconds" not in cell.waiting[0][0], "the first answer shall come at once"
+    async with run(bench.poller(cell), bench.poller(gitlab, token="glrt-zyxwvutsrqpo")):
+        assert "hold_seconds" not in cell.waiting[0][0], "the first request must not be held"
         await cell.answer(204, X_GitLab_Last_Update="abc", X_Remuda_Cell="1")
         await gitlab.answer(204, X_GitLab_Last_Update="abc")
         assert cell.waiting[0][0]["hold_seconds"] >= 50
@@ -295,37 +293,39 @@ async def test_a_cell_is_told_that_it_may_hold_a_request_and_other_servers_are_n
 
 
 async def test_a_held_request_ends_when_another_runner_needs_its_slot(bench: Bench) -> None:
-    """Both were held; one got a job that takes its slot, and must be able to ask for the next one."""
-    one, other = Server(), Server()
+    """Both requests were held. One runner gets a job, which uses its slot, and must be able to request the next one."""
+    first, second = Server(), Server()
     bench.room = Room(concurrent=2, limits={"abcdefghi": 0, "zyxwvutsr": 0})
-    async with running(bench.poller(one), bench.poller(other, token="glrt-zyxwvutsrqpo")):
-        for server in (one, other):
+    async with run(bench.poller(first), bench.poller(second, token="glrt-zyxwvutsrqpo")):
+        for server in (first, second):
             await server.answer(204, X_GitLab_Last_Update="abc", X_Remuda_Cell="1")
             assert "hold_seconds" in server.waiting[0][0]
-        await other.hand_out(X_Remuda_Cell="1")
+        await second.hand_out(X_Remuda_Cell="1")
         await settle()
-        assert (one.hung_up, len(other.waiting)) == (1, 1)
-        assert "last_update" not in other.waiting[0][0], "nor does it keep the first one from asking for long"
-        await other.answer(204, X_Remuda_Cell="1")
-        assert len(one.waiting) == 2, "the one that was hung up on, and the next"
-        assert one.ids[-1] == one.ids[-2]
+        assert (first.hung_up, len(second.waiting)) == (1, 1)
+        assert "last_update" not in second.waiting[0][0], (
+            "a request without cursor is not held, so the first runner is blocked only shortly"
+        )
+        await second.answer(204, X_Remuda_Cell="1")
+        assert len(first.waiting) == 2, "the repeated request and the next one"
+        assert first.ids[-1] == first.ids[-2]
 
 
-async def test_a_request_of_a_plain_gitlab_is_hung_up_on_only_when_it_is_surely_held(bench: Bench) -> None:
-    one, other = Server(), Server()
+async def test_a_request_to_gitlab_is_ended_only_after_it_must_be_held(bench: Bench) -> None:
+    first, second = Server(), Server()
     bench.room = Room(concurrent=2, limits={"abcdefghi": 0, "zyxwvutsr": 0})
-    async with running(bench.poller(one), bench.poller(other, token="glrt-zyxwvutsrqpo")):
-        for server in (one, other):
+    async with run(bench.poller(first), bench.poller(second, token="glrt-zyxwvutsrqpo")):
+        for server in (first, second):
             await server.answer(204, X_GitLab_Last_Update="abc")
-        await other.hand_out()
-        assert (one.hung_up, other.waiting) == (0, [])
+        await second.hand_out()
+        assert (first.hung_up, second.waiting) == (0, [])
         await bench.clock.advance(2.5)
-        assert (one.hung_up, len(other.waiting)) == (1, 1)
+        assert (first.hung_up, len(second.waiting)) == (1, 1)
 
 
-async def test_a_strict_interval_is_kept_after_a_job_too(bench: Bench) -> None:
+async def test_a_strict_interval_applies_after_a_job_too(bench: Bench) -> None:
     server = Server()
-    async with running(bench.poller(server, strict_check_interval=True)):
+    async with run(bench.poller(server, strict_check_interval=True)):
         await server.hand_out()
         await bench.clock.advance(2.9)
         assert server.waiting == []
@@ -336,7 +336,7 @@ async def test_a_strict_interval_is_kept_after_a_job_too(bench: Bench) -> None:
 async def test_a_job_that_cannot_be_read_is_refused_at_once(bench: Bench) -> None:
     server = Server()
     poller = bench.poller(server)
-    async with running(poller):
+    async with run(poller):
         await server.answer(201, {"id": 7, "token": "glcbt-7", "steps": "none"})
         assert [update["failure_reason"] for update in server.updates] == ["runner_system_failure"]
         assert "cannot be read" in poller.status.problem
@@ -344,13 +344,13 @@ async def test_a_job_that_cannot_be_read_is_refused_at_once(bench: Bench) -> Non
 
 
 class TestDisk:
-    async def test_too_little_is_said_once_and_no_job_is_asked_for(self, bench: Bench) -> None:
+    async def test_low_disk_space_is_logged_once_and_stops_requests(self, bench: Bench) -> None:
         levels: list[str] = []
         logs.notify_of_problems("manager", levels.append)
         server = Server()
         bench.environment.disk_free_bytes = 5 << 20
         poller = bench.poller(server, remuda=RemudaConfig(least_disk="1g"))
-        async with running(poller):
+        async with run(poller):
             await bench.clock.advance(100)
             assert server.ids == []
             assert poller.status.is_blocked
@@ -361,26 +361,26 @@ class TestDisk:
             assert poller.status.problem == ""
         assert levels == ["error"]
 
-    async def test_what_nobody_has_measured_is_enough_and_no_number(self, bench: Bench) -> None:
+    async def test_unknown_disk_space_does_not_block(self, bench: Bench) -> None:
         server = Server()
         bench.environment.disk_free_bytes = UNKNOWN_BYTES
         poller = bench.poller(server, remuda=RemudaConfig(least_disk="1g"))
-        async with running(poller):
+        async with run(poller):
             await bench.clock.advance(1)
             assert len(server.waiting) == 1
             assert (poller.status.disk_free_bytes, poller.status.is_blocked) == (None, False)
 
-    async def test_it_is_not_looked_at_for_every_job(self, bench: Bench) -> None:
+    async def test_disk_space_is_not_read_for_every_job(self, bench: Bench) -> None:
         server = Server()
-        async with running(bench.poller(server)):
+        async with run(bench.poller(server)):
             for _ in range(10):
                 await server.hand_out()
             assert bench.environment.calls["usage"] == 1
 
-    async def test_requests_that_are_held_are_ended_when_it_gets_full(self, bench: Bench) -> None:
+    async def test_held_requests_end_when_the_disk_gets_full(self, bench: Bench) -> None:
         server = Server()
         poller = bench.poller(server, remuda=RemudaConfig(least_disk="1g"))
-        async with running(poller):
+        async with run(poller):
             await server.answer(204, X_Remuda_Cell="1")
             await bench.clock.advance(11)
             assert (server.hung_up, bench.environment.calls["usage"]) == (0, 2)
@@ -391,18 +391,20 @@ class TestDisk:
             assert len(server.ids) == 2
             bench.environment.disk_free_bytes = 2 << 30
             await bench.clock.advance(10)
-            assert server.ids[2] == server.ids[1], "a cell that handed a job out meanwhile gives the same one"
+            assert server.ids[2] == server.ids[1], (
+                "with the same id, a cell answers with a job that it handed out meanwhile"
+            )
         assert bench.room.free == 100
 
 
 class TestUnstored:
-    async def test_a_cell_is_asked_for_the_same_job_again_after_a_while(self, bench: Bench) -> None:
+    async def test_a_cell_gets_the_same_request_again_later(self, bench: Bench) -> None:
         levels: list[str] = []
         logs.notify_of_problems("manager", levels.append)
         server = Server()
         bench.store_problem = "the journal cannot be written"
         poller = bench.poller(server)
-        async with running(poller):
+        async with run(poller):
             await server.hand_out(X_Remuda_Cell="1")
             assert (server.waiting, server.updates) == ([], [])
             assert poller.status.problem == "the journal cannot be written"
@@ -415,14 +417,14 @@ class TestUnstored:
             await server.hand_out(X_Remuda_Cell="1")
             assert server.ids[0] == server.ids[1] == server.ids[2] != server.ids[3]
             assert poller.status.problem == ""
-        assert len(bench.taken) == 1
+        assert len(bench.taken_jobs) == 1
         assert levels == ["error"]
         assert bench.room.free == 99
 
-    async def test_another_server_hears_at_once_that_the_job_failed(self, bench: Bench) -> None:
+    async def test_another_server_is_told_at_once_that_the_job_failed(self, bench: Bench) -> None:
         server = Server()
         bench.store_problem = "the journal cannot be written"
-        async with running(bench.poller(server)):
+        async with run(bench.poller(server)):
             await server.hand_out()
             assert [update["failure_reason"] for update in server.updates] == ["runner_system_failure"]
             assert server.waiting == []
@@ -431,18 +433,18 @@ class TestUnstored:
         assert bench.room.free == 100
 
 
-async def test_jobs_that_get_no_answer_count_for_the_health(bench: Bench) -> None:
+async def test_jobs_without_an_answer_affect_the_health(bench: Bench) -> None:
     server = Server()
     poller = bench.poller(server)
-    async with running(poller):
-        bench.unheard = "the server cannot be reached; 4 jobs wait: refused"
-        assert (poller.status.health, poller.status.problem) == (Health.TROUBLED, bench.unheard)
-        bench.unheard = ""
+    async with run(poller):
+        bench.job_problem_text = "the server cannot be reached; 4 jobs wait: refused"
+        assert (poller.status.health, poller.status.problem) == (Health.TROUBLED, bench.job_problem_text)
+        bench.job_problem_text = ""
         assert (poller.status.health, poller.status.problem) == (Health.WELL, "")
 
 
 class TestRetiring:
-    async def retired(self, bench: Bench, act: Callable[[Server, Poller], Any]) -> Server:
+    async def run_until_retired(self, bench: Bench, act: Callable[[Server, Poller], Any]) -> Server:
         server = Server()
         poller = bench.poller(server)
         async with asyncio.TaskGroup() as group:
@@ -455,27 +457,27 @@ class TestRetiring:
         assert bench.room.requesting == 0
         return server
 
-    async def test_a_cell_is_hung_up_on_at_once(self, bench: Bench) -> None:
+    async def test_a_request_to_a_cell_is_ended_at_once(self, bench: Bench) -> None:
         async def act(server: Server, _: Poller) -> None:
             await server.answer(204, X_Remuda_Cell="1")
 
-        server = await self.retired(bench, act)
+        server = await self.run_until_retired(bench, act)
         assert server.hung_up == 1
 
-    async def test_a_young_request_to_another_server_may_still_bring_a_job(self, bench: Bench) -> None:
+    async def test_a_new_request_to_another_server_may_still_get_a_job(self, bench: Bench) -> None:
         async def act(server: Server, poller: Poller) -> None:
             poller.retire()
             await settle()
             assert server.hung_up == 0
             await server.hand_out()
 
-        server = await self.retired(bench, act)
-        assert len(bench.taken) == 1
+        server = await self.run_until_retired(bench, act)
+        assert len(bench.taken_jobs) == 1
         assert server.waiting == []
 
-    async def test_a_request_that_is_held_is_not_waited_for(self, bench: Bench) -> None:
+    async def test_a_held_request_is_ended(self, bench: Bench) -> None:
         async def act(_: Server, __: Poller) -> None:
             await bench.clock.advance(30)
 
-        server = await self.retired(bench, act)
+        server = await self.run_until_retired(bench, act)
         assert server.hung_up == 1

@@ -1,4 +1,4 @@
-"""Waiting for slots, and who may keep one for long."""
+"""Reservation of slots for job requests, and which requests may be held."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from remuda.manager.core.slots import Slot
 from remuda.manager.polling.room import Room
 
 
-async def test_slots_go_to_whoever_came_first() -> None:
+async def test_slots_are_given_in_the_order_of_requests() -> None:
     room = Room(concurrent=1, limits={"a": 0, "b": 0})
     first = await room.reserve("a")
     async with asyncio.TaskGroup() as group:
@@ -25,7 +25,7 @@ async def test_slots_go_to_whoever_came_first() -> None:
         assert await third == Slot("a", 0)
 
 
-async def test_a_runner_at_its_limit_does_not_hold_up_another() -> None:
+async def test_a_runner_at_its_limit_does_not_block_others() -> None:
     room = Room(concurrent=5, limits={"a": 1, "b": 0})
     await room.reserve("a")
     async with asyncio.TaskGroup() as group:
@@ -35,18 +35,18 @@ async def test_a_runner_at_its_limit_does_not_hold_up_another() -> None:
         waiting.cancel()
 
 
-async def test_who_goes_away_leaves_no_slot_behind() -> None:
+async def test_a_cancelled_reservation_frees_its_slot() -> None:
     room = Room(concurrent=1, limits={"a": 0, "b": 0, "c": 0})
     first = await room.reserve("a")
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(room.reserve("b"))
         await settle()
-        room.release(first)  # the slot is given to the waiting one, which is cancelled before it wakes
+        room.release(first)  # the slot goes to the waiting task, which is cancelled before it wakes
         waiting.cancel()
     assert await room.reserve("c") == Slot("c", 0)
 
 
-async def test_an_environment_without_room_holds_up_its_runner_alone() -> None:
+async def test_a_full_environment_blocks_only_its_own_runner() -> None:
     room = Room(concurrent=9, limits={"a": 0, "b": 0})
     capacity = 1
     room.hand_over(await room.reserve("a", lambda: capacity))
@@ -63,18 +63,18 @@ async def test_an_environment_without_room_holds_up_its_runner_alone() -> None:
 
 async def test_a_job_keeps_the_slot_of_its_request() -> None:
     room = Room(concurrent=2, limits={"a": 0})
-    taken, empty = await room.reserve("a"), await room.reserve("a")
+    with_job, without_job = await room.reserve("a"), await room.reserve("a")
     assert (room.requesting, room.free) == (2, 0)
-    room.hand_over(taken)
-    room.give_back(taken)
-    room.give_back(empty)
+    room.hand_over(with_job)
+    room.give_back(with_job)
+    room.give_back(without_job)
     assert (room.requesting, room.free) == (0, 1)
 
 
 async def test_the_slot_that_another_runner_needs_is_not_held() -> None:
     room = Room(concurrent=2, limits={"a": 0, "b": 0, "c": 0})
     first = await room.reserve("a")
-    assert not room.may_hold("a")  # two others have no request open, and there is one slot
+    assert not room.may_hold("a")  # two other runners have no open request, and one slot is free
     await room.reserve("b")
     assert not room.may_hold("b")
     room.release(first)
@@ -83,17 +83,17 @@ async def test_the_slot_that_another_runner_needs_is_not_held() -> None:
     assert alone.may_hold("a")
 
 
-async def test_a_slot_may_be_held_once_all_others_ask_too_or_cannot() -> None:
+async def test_a_slot_may_be_held_if_all_other_runners_have_a_request_or_no_room() -> None:
     room = Room(concurrent=3, limits={"a": 0, "b": 0, "full": 1})
     room.hand_over(await room.reserve("full"))
     await room.reserve("a")
-    assert room.may_hold("a")  # one slot is left for b
+    assert room.may_hold("a")  # one slot is free for b
     await room.reserve("b")
     assert room.may_hold("b")
 
 
-class Held:
-    """Requests that are held until they are told to hang up, which gives their slot back."""
+class HeldRequests:
+    """Holds requests. When the room ends one, its slot is returned."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -109,26 +109,26 @@ class Held:
 
 async def test_a_held_request_ends_when_a_job_has_taken_the_room_of_another_runner() -> None:
     room = Room(concurrent=2, limits={"a": 0, "b": 0})
-    held = Held(room)
+    held = HeldRequests(room)
     first, other = await room.reserve("a"), await room.reserve("b")
     held.hold(first)
     held.hold(other)
-    room.hand_over(other)  # b got a job, and asks for the next one
+    room.hand_over(other)  # b got a job and requests the next one
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(room.reserve("b"))
         await settle()
         assert held.ended == [first]
         assert await waiting == Slot("b", 1)
-    again = asyncio.ensure_future(room.reserve("a"))
+    next_reservation = asyncio.ensure_future(room.reserve("a"))
     await settle()
     assert not room.may_hold("b"), "a waits for a slot"
     assert held.ended == [first]
-    again.cancel()
+    next_reservation.cancel()
 
 
-async def test_a_held_request_ends_for_a_runner_that_is_new() -> None:
+async def test_a_held_request_ends_for_a_new_runner() -> None:
     room = Room(concurrent=1, limits={"a": 0})
-    held = Held(room)
+    held = HeldRequests(room)
     held.hold(await room.reserve("a"))
     room.change(concurrent=1, limits={"a": 0, "new": 0})
     assert await room.reserve("new") == Slot("new", 0)
@@ -138,33 +138,33 @@ async def test_a_held_request_ends_for_a_runner_that_is_new() -> None:
 async def test_a_held_request_ends_for_another_runner_of_a_full_environment() -> None:
     places = {"a": "here", "b": "here", "c": "there"}
     room = Room(concurrent=9, limits={"a": 0, "b": 0, "c": 0}, places=places)
-    held = Held(room)
-    away = await room.reserve("c", lambda: 1)
-    held.hold(away)
+    held = HeldRequests(room)
+    other_environment = await room.reserve("c", lambda: 1)
+    held.hold(other_environment)
     first = await room.reserve("a", lambda: 1)
     held.hold(first)
     assert await room.reserve("b", lambda: 1) == Slot("b", 0)
     assert held.ended == [first]
-    assert not room.may_hold("b"), "a could ask, if b did not"
+    assert not room.may_hold("b"), "a could send a request if b had none"
 
 
 @pytest.mark.parametrize("capacity", [0, 1])
-async def test_no_request_ends_for_a_runner_that_could_have_no_job(capacity: int) -> None:
+async def test_no_request_ends_for_a_runner_without_room(capacity: int) -> None:
     room = Room(concurrent=2, limits={"full": 0, "a": 0, "limited": 1})
-    held = Held(room)
+    held = HeldRequests(room)
     room.adopt(Slot("full", 0))
     held.hold(await room.reserve("a"))
     full = asyncio.ensure_future(room.reserve("full", lambda: capacity))
     await settle()
     assert held.ended == []
-    assert room.may_hold("a") is False, "there is a runner with a limit that has no request open"
+    assert room.may_hold("a") is False, "the runner `limited` has no open request"
     full.cancel()
     await settle()
 
 
-async def test_a_runner_that_asks_already_ends_nobody_elses_request() -> None:
+async def test_a_runner_with_an_open_request_does_not_end_others() -> None:
     room = Room(concurrent=2, limits={"a": 0, "b": 0})
-    held = Held(room)
+    held = HeldRequests(room)
     held.hold(await room.reserve("a"))
     held.hold(await room.reserve("b"))
     more = asyncio.ensure_future(room.reserve("b"))
@@ -174,9 +174,9 @@ async def test_a_runner_that_asks_already_ends_nobody_elses_request() -> None:
     await settle()
 
 
-async def test_other_limits_count_at_once() -> None:
+async def test_changed_limits_apply_at_once() -> None:
     room = Room(concurrent=1, limits={"a": 0})
-    held = await room.reserve("a")
+    slot = await room.reserve("a")
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(room.reserve("a"))
         await settle()
@@ -184,18 +184,18 @@ async def test_other_limits_count_at_once() -> None:
         await waiting
     room.change(concurrent=1, limits={"a": 1})
     assert room.free == 0
-    room.release(held)
-    assert room.free == 0  # the other one still runs
+    room.release(slot)
+    assert room.free == 0  # the other job still runs
 
 
-async def test_who_makes_machines_hears_how_much_of_its_room_is_taken() -> None:
-    heard: list[int] = []
+async def test_observers_receive_the_number_of_used_slots_of_their_environment() -> None:
+    counts: list[int] = []
     room = Room(concurrent=3, limits={"one": 0, "two": 0}, places={"one": "here", "two": "here"})
-    room.observers = {"one": heard.append, "two": heard.append}
+    room.observers = {"one": counts.append, "two": counts.append}
     first = await room.reserve("one")
     room.hand_over(first)
     second = await room.reserve("two")
     room.give_back(second)
     room.adopt(Slot("two", 0))
     room.release(first)
-    assert heard == [1, 2, 1, 2, 1]
+    assert counts == [1, 2, 1, 2, 1]

@@ -1,4 +1,4 @@
-"""What is worth showing of machines, and when a runner is well."""
+"""The status of machines and fleets, and the health of a runner."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +64,7 @@ def an_instance(name: str, state: str) -> InstanceStatus:
 
 
 def a_fleet(*groups: GroupStatus, instances: Mapping[str, str] | None = None) -> ScalerStatus:
-    """`instances` has a state for each name."""
+    """`instances` maps names to states."""
     return ScalerStatus(
         name="fleet",
         owner="s_1/fleet",
@@ -83,25 +83,25 @@ def a_fleet(*groups: GroupStatus, instances: Mapping[str, str] | None = None) ->
 
 
 class _Fleet(AutoscaledEnvironment):
-    """A real one that never runs, with the instances that a test wants."""
+    """An environment that never runs; its status has the given instances."""
 
     def __init__(self, folder: Path, instances: Mapping[str, str]) -> None:
         runner = RunnerConfig(name="bench", executor="instance", autoscaler=AutoscalerConfig(plugin="table"))
         super().__init__(
             runner, folder=folder, system_id="s_1", clock=SystemClock(), plugins=lambda _: InProcess(PlainGroup())
         )
-        self._shown = a_fleet(instances=instances)
+        self._status = a_fleet(instances=instances)
 
     def status(self) -> ScalerStatus:
-        return self._shown
+        return self._status
 
 
 @pytest.mark.parametrize(
-    ("health", "fleet", "word"),
+    ("health", "fleet", "expected"),
     [
         (Health.WELL, None, "well"),
         (Health.WELL, a_fleet(a_group()), "well"),
-        (Health.WELL, a_fleet(a_group(is_current=False)), "well"),  # it has not begun
+        (Health.WELL, a_fleet(a_group(is_current=False)), "well"),  # not started yet
         (Health.WELL, a_fleet(a_group(error="no such plugin", is_current=False)), "troubled"),
         (Health.WELL, a_fleet(a_group(error="quota")), "well"),
         (Health.WELL, a_fleet(a_group(error="gone", is_current=False), a_group("other")), "well"),
@@ -110,8 +110,8 @@ class _Fleet(AutoscaledEnvironment):
         (Health.REFUSED, a_fleet(a_group(error="gone", is_current=False)), "refused"),
     ],
 )
-def test_who_has_no_plugin_is_not_well(health: Health, fleet: ScalerStatus | None, word: str) -> None:
-    assert health_of(health, fleet) == word
+def test_health_of_a_runner_with_a_fleet(health: Health, fleet: ScalerStatus | None, expected: str) -> None:
+    assert health_of(health, fleet) == expected
 
 
 def test_a_plugin_that_takes_long_to_start_is_a_problem() -> None:
@@ -120,8 +120,8 @@ def test_a_plugin_that_takes_long_to_start_is_a_problem() -> None:
     assert fleet_of(RunnerConfig(), quick).problems == ()
 
 
-async def test_machines_are_shown_by_those_whose_they_are(tmp_path: Path) -> None:
-    """After a runner was renamed two fleets see the same machines; and links outlive machines for a while."""
+async def test_a_machine_is_shown_once_by_the_fleet_that_owns_it(tmp_path: Path) -> None:
+    """After a runner was renamed, two fleets see the same machines. Links outlive their machines for some time."""
     old = _Fleet(tmp_path / "old", {"local/a": "ready"})
     new = _Fleet(tmp_path / "new", {"local/a": "foreign", "local/b": "ready"})
     plain = FakeEnvironment(tmp_path)
@@ -137,8 +137,8 @@ async def test_machines_are_shown_by_those_whose_they_are(tmp_path: Path) -> Non
             (plain, "local"),
         )
     ]
-    shown = machines_of(links, {(id(old), "local/a"): 2, (id(new), "local/lost"): 1})
-    assert [(one.machine, one.jobs) for one in shown] == [
+    machines = machines_of(links, {(id(old), "local/a"): 2, (id(new), "local/lost"): 1})
+    assert [(machine.machine, machine.jobs) for machine in machines] == [
         ("local", 0),
         ("local/a", 2),
         ("local/b", 0),

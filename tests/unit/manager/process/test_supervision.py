@@ -1,11 +1,11 @@
-"""How soon a part of the manager that failed is begun anew."""
+"""The delay after which a failed part of the manager is started again."""
 
 from remuda.lib.clock import VirtualClock
 from remuda.manager.process.supervision import STEADY_SECONDS, restart_on_failure
 
 
-class HurryingClock(VirtualClock):
-    """Keeps nobody waiting, and knows who wanted to."""
+class NonWaitingClock(VirtualClock):
+    """Returns from `sleep` at once and records the durations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -16,14 +16,14 @@ class HurryingClock(VirtualClock):
         self.jump(seconds)
 
 
-async def test_what_fails_again_and_again_waits_longer_and_what_went_well_in_between_does_not() -> None:
-    clock = HurryingClock()
-    lasts = [0.0, 0.0, 0.0, 0.0, STEADY_SECONDS, 0.0]
+async def test_delays_grow_with_each_failure_and_start_again_after_a_steady_run() -> None:
+    clock = NonWaitingClock()
+    run_times = [0.0, 0.0, 0.0, 0.0, STEADY_SECONDS, 0.0]
 
     async def work() -> None:
-        if lasts:
-            clock.jump(lasts.pop(0))
-            raise RuntimeError("nobody foresaw this")
+        if run_times:
+            clock.jump(run_times.pop(0))
+            raise RuntimeError("unexpected error")
 
     await restart_on_failure("part", work, clock)
     first, second, third, fourth, steady, after = clock.waits

@@ -1,4 +1,4 @@
-"""The manager's own id."""
+"""The manager's system_id: derived from the machine or random, and stored."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from remuda.manager.registration.system_id import FILE_NAME, system_id
 
 
-def test_it_comes_from_the_machine_and_stays(tmp_path: Path) -> None:
+def test_it_is_derived_from_the_machine_id_and_stays(tmp_path: Path) -> None:
     machine = tmp_path / "machine-id"
     machine.write_text("0123456789abcdef0123456789abcdef\n")
     first = system_id(tmp_path, machine_ids=(machine,))
@@ -15,13 +15,13 @@ def test_it_comes_from_the_machine_and_stays(tmp_path: Path) -> None:
     assert system_id(tmp_path, machine_ids=(machine,)) == first
 
 
-def test_it_is_random_where_the_machine_has_none(tmp_path: Path) -> None:
+def test_it_is_random_if_the_machine_has_no_id(tmp_path: Path) -> None:
     first = system_id(tmp_path, machine_ids=())
     assert re.fullmatch(r"r_[0-9a-zA-Z]{12}", first)
     assert system_id(tmp_path, machine_ids=()) == first
 
 
-def test_the_one_beside_the_configuration_is_kept(tmp_path: Path) -> None:
+def test_a_system_id_beside_the_configuration_is_used(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / FILE_NAME).write_text("r_abcdefABCDEF")
     assert system_id(tmp_path / "data", beside_config=tmp_path) == "r_abcdefABCDEF"

@@ -1,4 +1,4 @@
-"""Fleets as the supervisor sees them: those that end, and those that are drained."""
+"""Fleets during the life of a manager: fleets that end, drained fleets, and the commands `scale` and `sweep`."""
 
 import asyncio
 from pathlib import Path
@@ -23,7 +23,7 @@ from remuda.testing.scalers import Cloud, CloudGroup
 
 
 class Site:
-    """One fleet that a supervisor runs; its machines never come so far that somebody logs in to them."""
+    """A running fleet. Its machines never finish booting, so no login is tried."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = VirtualClock()
@@ -35,12 +35,12 @@ class Site:
             autoscaler=AutoscalerConfig(plugin="cloud", policy=(AutoscalerPolicy(idle_count=2, idle_time="1m"),)),
         )
         self.folder = folder
-        self.environment = self.made(self.runner)
+        self.environment = self.create_environment(self.runner)
         self.scaling = Scaling(lambda name, work: asyncio.create_task(work(), name=name))  # type: ignore[arg-type]
         environments = Environments(
             lambda _runner, _around: self.environment, identity, EnvironmentContext(folder=folder)
         )
-        self.left = OrphanedMachines(
+        self.orphaned = OrphanedMachines(
             folder,
             scaling=self.scaling,
             plugins=lambda _: InProcess(CloudGroup(self.cloud)),
@@ -49,7 +49,7 @@ class Site:
         )
         self.scaling.fleets = [(self.runner, self.environment)]
 
-    def made(self, runner: RunnerConfig) -> AutoscaledEnvironment:
+    def create_environment(self, runner: RunnerConfig) -> AutoscaledEnvironment:
         return AutoscaledEnvironment(
             runner,
             folder=self.folder,
@@ -58,13 +58,13 @@ class Site:
             plugins=lambda _: InProcess(CloudGroup(self.cloud)),
         )
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self.scaling.follow([self.environment])
 
     def serve(self, *runners: RunnerConfig) -> None:
-        """These are configured now."""
+        """Set the configured runners."""
         client: Any = None
-        served = [ServedRunner(one, client, self.environment) for one in runners]
+        served = [ServedRunner(runner, client, self.environment) for runner in runners]
         self.scaling.serve(served, Room(concurrent=2, limits={}))
 
     async def run(self, seconds: float) -> None:
@@ -74,10 +74,10 @@ class Site:
             await asyncio.sleep(0.001)  # the state is written in a thread
             seconds -= 0.5
 
-    async def explained(self) -> ScaleReport:
-        found = await scale_commands(self.scaling, self.left)["scale"](Command(command="scale"))
-        assert isinstance(found, ScaleReport)
-        return found
+    async def report(self) -> ScaleReport:
+        report = await scale_commands(self.scaling, self.orphaned)["scale"](Command(command="scale"))
+        assert isinstance(report, ScaleReport)
+        return report
 
     async def close(self, environment: AutoscaledEnvironment | None = None) -> None:
         closing = asyncio.create_task((environment or self.environment).close(), name="close")
@@ -91,26 +91,26 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
-async def test_a_fleet_whose_runner_is_gone_is_seen_until_it_has_ended(site: Site) -> None:
-    site.begin()
+async def test_a_fleet_of_a_removed_runner_is_shown_until_it_has_ended(site: Site) -> None:
+    site.start()
     await site.run(5)
     assert len(site.cloud.list_instances()) == 2
-    assert [one.is_ending for one in (await site.explained()).fleets] == [False]
+    assert [fleet.is_ending for fleet in (await site.report()).fleets] == [False]
     site.serve()
     await site.run(1)
-    (fleet,) = (await site.explained()).fleets
+    (fleet,) = (await site.report()).fleets
     assert (fleet.name, fleet.is_ending, len(fleet.status.instances)) == ("builder", True, 2)
     site.scaling.discard(site.environment)
     site.scaling.follow([])
     assert site.scaling.owners == {site.environment.setup.owner}
-    assert [one.runner.name for one in site.scaling.ending] == ["builder"]
+    assert [fleet.runner.name for fleet in site.scaling.ending] == ["builder"]
     await site.close()
     assert site.scaling.ending == []
     assert site.cloud.list_instances() == {}
 
 
-async def test_machines_that_come_for_nobody_go_with_their_runner_at_once(site: Site) -> None:
-    site.begin()
+async def test_machines_without_jobs_are_removed_with_their_runner_at_once(site: Site) -> None:
+    site.start()
     await site.run(5)
     site.scaling.drain()
     await site.run(5)
@@ -122,66 +122,66 @@ async def test_machines_that_come_for_nobody_go_with_their_runner_at_once(site: 
     await site.close()
 
 
-async def test_a_runner_that_only_ends_its_jobs_keeps_no_idle_machines_until_it_comes_back(site: Site) -> None:
-    site.begin()
+async def test_a_removed_runner_keeps_no_idle_machines_until_it_is_configured_again(site: Site) -> None:
+    site.start()
     await site.run(5)
     site.serve()
     await site.run(1)
-    assert "none idle are wanted" in (await site.explained()).fleets[0].status.explanation
+    assert "no idle slots are wanted" in (await site.report()).fleets[0].status.explanation
     site.serve(site.runner)
     await site.run(1)
-    (fleet,) = (await site.explained()).fleets
-    assert (fleet.is_ending, "none idle are wanted" in fleet.status.explanation) == (False, False)
+    (fleet,) = (await site.report()).fleets
+    assert (fleet.is_ending, "no idle slots are wanted" in fleet.status.explanation) == (False, False)
     site.scaling.follow([])
     await site.close()
 
 
 async def test_a_manager_that_drains_keeps_no_idle_machines(site: Site) -> None:
     site.scaling.drain()
-    site.begin()
+    site.start()
     await site.run(10)
     assert site.cloud.made == 0
-    assert "no more jobs are asked for" in (await site.explained()).fleets[0].status.explanation
+    assert "no more jobs are requested" in (await site.report()).fleets[0].status.explanation
     site.scaling.follow([])
     await site.close()
 
 
-async def test_a_plugin_that_hangs_at_its_start_is_said_to_be_starting(site: Site) -> None:
+async def test_a_plugin_that_hangs_at_its_start_is_reported_as_starting(site: Site) -> None:
     site.cloud.hung.add("init")
-    site.begin()
+    site.start()
     await site.run(12)
-    (group,) = (await site.explained()).fleets[0].status.groups
+    (group,) = (await site.report()).fleets[0].status.groups
     assert group.starting_seconds == pytest.approx(12, abs=1)
-    swept = await scale_commands(site.scaling, site.left)["sweep"](Command(command="sweep"))
-    assert isinstance(swept, SweepReport)
-    assert swept.problems[0].startswith("builder: group cloud: its plugin is starting, 1")
+    sweep_report = await scale_commands(site.scaling, site.orphaned)["sweep"](Command(command="sweep"))
+    assert isinstance(sweep_report, SweepReport)
+    assert sweep_report.problems[0].startswith("builder: group cloud: its plugin is starting, 1")
     site.scaling.follow([])
     await site.close()
 
 
-async def test_what_a_sweep_has_removed_is_looked_at_at_once(site: Site) -> None:
+async def test_fleets_refresh_at_once_after_a_sweep(site: Site) -> None:
     foreign = site.cloud.make(1, "s_1/gone-name")
     site.cloud.machines[foreign[0]].created_at -= 3600.0
-    site.begin()
+    site.start()
     await site.run(5)
-    states = {one.id: one.state for one in (await site.explained()).fleets[0].status.instances}
+    states = {instance.id: instance.state for instance in (await site.report()).fleets[0].status.instances}
     assert states[foreign[0]] == "foreign"
     site.cloud.delete_seconds = 0.0
-    sweeping = scale_commands(site.scaling, site.left)["sweep"](Command(command="sweep", remove=True))
+    sweeping = scale_commands(site.scaling, site.orphaned)["sweep"](Command(command="sweep", remove=True))
     task = asyncio.ensure_future(sweeping)
     while not task.done():
         await site.run(0.5)
     await site.run(8)
-    assert foreign[0] not in {one.id for one in (await site.explained()).fleets[0].status.instances}
+    assert foreign[0] not in {instance.id for instance in (await site.report()).fleets[0].status.instances}
     site.scaling.follow([])
     await site.close()
 
 
-async def test_others_look_at_once_when_a_fleet_has_ended(site: Site) -> None:
-    """Its machines take up places of theirs until they see that those are gone."""
+async def test_other_fleets_refresh_at_once_when_a_fleet_has_ended(site: Site) -> None:
+    """Its machines count against their limits until they see that those are gone."""
     renamed = msgspec.structs.replace(site.runner, name="renamed", autoscaler=AutoscalerConfig(plugin="cloud"))
-    other = site.made(renamed)
-    site.begin()
+    other = site.create_environment(renamed)
+    site.start()
     await site.run(5)
     site.scaling.fleets = [(renamed, other)]
     site.scaling.follow([site.environment, other])
@@ -189,7 +189,7 @@ async def test_others_look_at_once_when_a_fleet_has_ended(site: Site) -> None:
     site.scaling.discard(site.environment)
     site.scaling.follow([other])
     await site.close()
-    assert {one.state for one in other.status().instances} == {"foreign"}
+    assert {instance.state for instance in other.status().instances} == {"foreign"}
     site.scaling.follow([other])
     await site.run(8)
     assert other.status().instances == ()
@@ -197,14 +197,14 @@ async def test_others_look_at_once_when_a_fleet_has_ended(site: Site) -> None:
     await site.close(other)
 
 
-async def test_a_sweep_says_of_a_fleet_that_ends_that_its_machines_go(site: Site) -> None:
-    site.begin()
+async def test_a_sweep_reports_that_an_ending_fleet_removes_its_machines(site: Site) -> None:
+    site.start()
     await site.run(5)
     site.serve()
     for name in ("", "builder"):
-        swept = await scale_commands(site.scaling, site.left)["sweep"](Command(command="sweep", runner=name))
-        assert isinstance(swept, SweepReport)
-        assert swept.remarks == ("builder is not configured any more: its machines go when their jobs are over",)
-        assert not swept.orphans
+        sweep_report = await scale_commands(site.scaling, site.orphaned)["sweep"](Command(command="sweep", runner=name))
+        assert isinstance(sweep_report, SweepReport)
+        assert sweep_report.remarks == ("builder is not configured any more: its machines go when their jobs are over",)
+        assert not sweep_report.orphans
     site.scaling.follow([])
     await site.close()

@@ -1,7 +1,7 @@
 from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
 
 
-def test_an_address_taken_apart() -> None:
+def test_read_prefix() -> None:
     assert read_prefix("https://Example.org/a//b") == Prefix(
         scheme="https", host="example.org", port=443, folders=("a", "b")
     )

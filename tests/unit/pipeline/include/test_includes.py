@@ -2,7 +2,7 @@ import pytest
 
 from remuda.pipeline import PipelineError, SourceProblem, compile_pipeline
 from remuda.pipeline.include.includes import MAX_FILES
-from remuda.pipeline.include.sources import MemorySources
+from remuda.pipeline.include.port import MemorySources
 
 
 class CountingSources(MemorySources):

@@ -1,4 +1,4 @@
-"""The keywords of a job, one by one."""
+"""The keywords of a job."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,9 @@ Mistakes = Callable[[str], list[str]]
 
 
 def test_scripts_are_strings_or_nested_lists(jobs: Jobs) -> None:
-    found = jobs("a: {before_script: one, script: [two, [three, [four]]], after_script: [five, '']}")
-    assert found["a"].script == ("one", "two", "three", "four")
-    assert found["a"].after_script == ("five", "")
+    compiled = jobs("a: {before_script: one, script: [two, [three, [four]]], after_script: [five, '']}")
+    assert compiled["a"].script == ("one", "two", "three", "four")
+    assert compiled["a"].after_script == ("five", "")
 
 
 def test_a_block_of_lines_stays_one_string(jobs: Jobs) -> None:
@@ -42,7 +42,7 @@ def test_allow_failure(keys: str, allowed: bool, jobs: Jobs) -> None:
 
 
 def test_artifacts_with_all_keys(jobs: Jobs) -> None:
-    found = jobs("""
+    compiled = jobs("""
         a:
           script: x
           artifacts:
@@ -55,7 +55,7 @@ def test_artifacts_with_all_keys(jobs: Jobs) -> None:
         b: {script: x, artifacts: {paths: [o], expire_in: never}}
         c: {script: x, artifacts: {expire_in: 3600}}
     """)
-    assert found["a"].artifacts == Artifacts(
+    assert compiled["a"].artifacts == Artifacts(
         paths=("out/", "*.log"),
         exclude=("out/tmp",),
         untracked=True,
@@ -63,23 +63,23 @@ def test_artifacts_with_all_keys(jobs: Jobs) -> None:
         name="$CI_JOB_NAME",
         expire_in="1 week",
     )
-    assert found["b"].artifacts == Artifacts(paths=("o",), expire_in="never")
-    assert found["c"].artifacts is None
+    assert compiled["b"].artifacts == Artifacts(paths=("o",), expire_in="never")
+    assert compiled["c"].artifacts is None
 
 
 def test_needs_in_all_forms(jobs: Jobs) -> None:
-    found = jobs("""
+    compiled = jobs("""
         a: {script: x}
         b: {script: x, needs: []}
         c: {script: x, needs: [a, [b], {job: gone, optional: true}]}
         d: {script: x, needs: {job: a, artifacts: false}}
         e: {script: x, needs: }
     """)
-    assert found["a"].needs is None
-    assert found["b"].needs == ()
-    assert found["c"].needs == (Need(job="a"), Need(job="b"), Need(job="gone", optional=True))
-    assert found["d"].needs == (Need(job="a", artifacts=False),)
-    assert found["e"].needs is None
+    assert compiled["a"].needs is None
+    assert compiled["b"].needs == ()
+    assert compiled["c"].needs == (Need(job="a"), Need(job="b"), Need(job="gone", optional=True))
+    assert compiled["d"].needs == (Need(job="a", artifacts=False),)
+    assert compiled["e"].needs is None
 
 
 @pytest.mark.parametrize(
@@ -171,9 +171,9 @@ def test_mistakes_of_a_job(body: str, expected: str, mistakes: Mistakes) -> None
 
 @pytest.mark.parametrize("key", JOB.later)
 def test_keys_of_a_job_that_do_not_work_yet(key: str, mistakes: Mistakes) -> None:
-    found = mistakes(f"a:\n  script: x\n  {key}: y\n")
-    assert len(found) == 1
-    assert found[0].startswith(f'3:3: a:{key}: the key "{key}" is not supported yet')
+    messages = mistakes(f"a:\n  script: x\n  {key}: y\n")
+    assert len(messages) == 1
+    assert messages[0].startswith(f'3:3: a:{key}: the key "{key}" is not supported yet')
 
 
 @pytest.mark.parametrize(
@@ -181,16 +181,16 @@ def test_keys_of_a_job_that_do_not_work_yet(key: str, mistakes: Mistakes) -> Non
     [("artifacts", key) for key in ARTIFACTS.later] + [("environment", key) for key in ENVIRONMENT.later],
 )
 def test_inner_keys_that_do_not_work_yet(parent: str, key: str, mistakes: Mistakes) -> None:
-    found = mistakes(f"a:\n  script: x\n  {parent}: {{name: n, {key}: y}}\n")
-    assert len(found) == 1
-    assert f'a:{parent}:{key}: the key "{key}" is not supported yet' in found[0]
+    messages = mistakes(f"a:\n  script: x\n  {parent}: {{name: n, {key}: y}}\n")
+    assert len(messages) == 1
+    assert f'a:{parent}:{key}: the key "{key}" is not supported yet' in messages[0]
 
 
 @pytest.mark.parametrize("key", ["run", "scirpt", "scripts"])
-def test_what_stands_for_a_script_is_the_only_mistake(key: str, mistakes: Mistakes) -> None:
+def test_a_wrong_key_in_place_of_script_is_the_only_mistake(key: str, mistakes: Mistakes) -> None:
     assert len(mistakes(f"a: {{{key}: x}}")) == 1
 
 
 def test_a_reference_that_leads_nowhere_is_reported_once(mistakes: Mistakes) -> None:
-    found = mistakes("a:\n  script: [x, !reference [.b, script]]\n  tags: !reference [.b, tags]\n")
-    assert [line.split(" ")[0] for line in found] == ["2:15:", "3:9:"]
+    messages = mistakes("a:\n  script: [x, !reference [.b, script]]\n  tags: !reference [.b, tags]\n")
+    assert [line.split(" ")[0] for line in messages] == ["2:15:", "3:9:"]

@@ -62,6 +62,6 @@ def test_settings_of_git(name: str, value: str, jobs: Jobs) -> None:
     ],
 )
 def test_mistakes(written: str, expected: str, mistakes: Mistakes) -> None:
-    found = mistakes(f"variables: {{{written}}}\na: {{script: x}}")
-    assert len(found) == 1
-    assert found[0].startswith(expected)
+    messages = mistakes(f"variables: {{{written}}}\na: {{script: x}}")
+    assert len(messages) == 1
+    assert messages[0].startswith(expected)

@@ -1,4 +1,4 @@
-"""Which rule decided, and why a job is not there: the pipeline says it itself."""
+"""A pipeline records which rule decided about a job, and why a job is left out."""
 
 from textwrap import dedent
 
@@ -11,7 +11,7 @@ from remuda.pipeline.facts import MERGE_REQUEST
 def reasons(text: str, **facts: object) -> dict[str, str]:
     text = f"{dedent(text)}\nalways:\n  script: [x]\n  rules: [{{when: always}}]\n"
     pipeline = compile_pipeline(text, facts=Facts(**facts))  # type: ignore[arg-type]
-    return {left.name: left.reason for left in pipeline.left_out}
+    return {job.name: job.reason for job in pipeline.left_out}
 
 
 def test_the_rule_that_decided_is_named() -> None:
@@ -30,7 +30,7 @@ def test_the_rule_that_decided_is_named() -> None:
     assert reasons(text) == {"job": "rule 2 (line 5): when: never", "other": "no rule matched"}
 
 
-def test_a_job_knows_the_rule_that_took_it_in() -> None:
+def test_a_job_records_the_rule_that_included_it() -> None:
     files = {"ci.yml": "job:\n  script: [x]\n  rules:\n    - if: $NEVER\n    - when: manual\n"}
     pipeline = compile_pipeline("include: ci.yml\nplain: {script: [x]}", sources=MemorySources(files))
     assert {job.name: job.rule for job in pipeline.jobs} == {"job": "rule 2 (ci.yml:5)", "plain": ""}
@@ -52,7 +52,7 @@ def test_a_job_knows_the_rule_that_took_it_in() -> None:
         ),
     ],
 )
-def test_only_and_except_say_what_they_have_against_a_job(job: str, facts: dict[str, object], reason: str) -> None:
+def test_only_and_except_give_the_reason_why_a_job_is_left_out(job: str, facts: dict[str, object], reason: str) -> None:
     assert reasons(f"job: {{script: [x], {job}}}", **facts) == {"job": reason}
 
 
@@ -74,7 +74,7 @@ def test_a_parallel_job_is_left_out_once_or_part_by_part() -> None:
     }
 
 
-def test_the_place_is_the_jobs() -> None:
+def test_the_line_and_file_are_those_of_the_job() -> None:
     files = {"ci.yml": "\njob:\n  script: [x]\n  rules: [{when: never}]\n"}
     pipeline = compile_pipeline("include: ci.yml\nplain: {script: [x]}", sources=MemorySources(files))
     assert pipeline.left_out == (LeftOut(name="job", reason="rule 1 (ci.yml:4): when: never", line=2, file="ci.yml"),)

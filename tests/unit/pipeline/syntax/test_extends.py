@@ -1,4 +1,4 @@
-"""Merging against the plainest model there is: nested dicts."""
+"""Merging of maps, `extends` and `!reference`, compared with a plain model of nested dicts."""
 
 import msgspec
 import yaml
@@ -17,11 +17,11 @@ MAPS = st.dictionaries(KEYS, st.recursive(LEAVES, lambda inner: st.dictionaries(
 type_of_map = dict[str, object]
 
 
-def laid_over(under: type_of_map, over: type_of_map) -> type_of_map:
+def overlay(under: type_of_map, over: type_of_map) -> type_of_map:
     result = dict(under)
     for key, value in over.items():
-        below = result.get(key)
-        result[key] = laid_over(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+        base = result.get(key)
+        result[key] = overlay(base, value) if isinstance(base, dict) and isinstance(value, dict) else value
     return result
 
 
@@ -40,7 +40,7 @@ def test_maps_are_merged_and_all_else_is_replaced(maps: list[type_of_map]) -> No
     merged = Merger(report).merge(*(table for table in tables if isinstance(table, Table)))
     expected: type_of_map = {}
     for each in maps:
-        expected = laid_over(expected, each)
+        expected = overlay(expected, each)
     assert plain(merged) == expected
 
 
@@ -49,13 +49,13 @@ def test_maps_are_merged_and_all_else_is_replaced(maps: list[type_of_map]) -> No
 def test_a_template_has_what_its_parents_have(templates: list[tuple[type_of_map, list[int]]]) -> None:
     tree: dict[str, type_of_map] = {}
     expected: dict[str, type_of_map] = {}
-    for index, (own, wanted) in enumerate(templates):
-        parents = [f".t{each}" for each in dict.fromkeys(wanted) if each < index]
+    for index, (own, parent_indexes) in enumerate(templates):
+        parents = [f".t{each}" for each in dict.fromkeys(parent_indexes) if each < index]
         tree[f".t{index}"] = {**own, "extends": parents} if parents else own
         result: type_of_map = {}
         for parent in parents:
-            result = laid_over(result, expected[parent])
-        expected[f".t{index}"] = laid_over(result, tree[f".t{index}"])
+            result = overlay(result, expected[parent])
+        expected[f".t{index}"] = overlay(result, tree[f".t{index}"])
     report, body = read(tree)
     assert plain(extend(report, body, Merger(report))) == expected
     report.finish()
@@ -66,20 +66,20 @@ def test_a_template_has_what_its_parents_have(templates: list[tuple[type_of_map,
 def test_references_are_replaced_by_what_they_name(lists: list[tuple[list[int], str]]) -> None:
     lines: list[str] = []
     expected: dict[str, list[object]] = {}
-    for index, (wanted, own) in enumerate(lists):
-        names = [each for each in wanted if each < index]
+    for index, (reference_indexes, own) in enumerate(lists):
+        names = [each for each in reference_indexes if each < index]
         items = [f"!reference [.l{each}, script]" for each in names] + [own]
         lines.append(f".l{index}: {{script: [{', '.join(items)}]}}\n")
         expected[f".l{index}"] = [*(expected[f".l{each}"] for each in names), own]
     report = Report("f")
     body = read_document("".join(lines), report).body
     assert isinstance(body, Table)
-    found = plain(dereference(report, body))
+    result = plain(dereference(report, body))
     report.finish()
-    assert found == {name: {"script": script} for name, script in expected.items()}
+    assert result == {name: {"script": script} for name, script in expected.items()}
 
 
-def test_nothing_shared_is_changed() -> None:
+def test_extend_does_not_change_its_input() -> None:
     report, body = read({"base": {"v": {"a": "1"}}, "x": {"extends": "base", "v": {"b": "2"}}})
     before = msgspec.json.encode(body)
     extend(report, body, Merger(report))

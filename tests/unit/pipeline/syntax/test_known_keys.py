@@ -68,7 +68,7 @@ def test_no_key_is_listed_twice(keys: Keys) -> None:
     assert len(set(every)) == len(every)
 
 
-def test_nearest_and_listed() -> None:
+def test_nearest_and_join_names() -> None:
     assert known_keys.nearest("artefacts", known_keys.JOB.works) == 'did you mean "artifacts"?'
     assert known_keys.nearest("zzz", known_keys.JOB.works) == ""
     assert known_keys.join_names(["a", "b", "c"], limit=2) == "a, b, ..."

@@ -1,5 +1,6 @@
-"""A merged file is read like the files it was made of."""
+"""A merged file compiles to the same pipeline as the files that it was made of."""
 
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -11,8 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.pipeline import (
-    Component,
-    Facts,
     MemorySources,
     Pipeline,
     PipelineError,
@@ -23,6 +22,8 @@ from remuda.pipeline.errors import Report
 from remuda.pipeline.syntax.tree import plain
 from remuda.pipeline.syntax.yaml_document import read_document
 
+CaseArguments = Callable[[dict[str, Any]], dict[str, Any]]
+
 CASES = [
     pytest.param(case, id=f"{file.stem}: {case['case']}")
     for file in sorted((Path(__file__).parents[1] / "cases").glob("*.yml"))
@@ -32,7 +33,7 @@ CASES = [
 
 
 def without_places(pipeline: Pipeline) -> Pipeline:
-    """Lines differ in a merged file, and everything is in one file."""
+    """Remove lines and file names: a merged file has other lines, and it is one file."""
     jobs = tuple(
         msgspec.structs.replace(job, line=0, file="", rule="a rule" if job.rule else "") for job in pipeline.jobs
     )
@@ -41,21 +42,11 @@ def without_places(pipeline: Pipeline) -> Pipeline:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_compiling_it_gives_the_same_jobs(case: dict[str, Any]) -> None:
-    told = dict(case.get("facts", {}))
-    if "changed_files" in told:
-        told["changed_files"] = frozenset(told["changed_files"])
-    if "files" in told:
-        told["files"] = {path: f"id of {path}" for path in told["files"]}
-    facts = Facts(**told)
-    components = {address: Component(**each) for address, each in case.get("components", {}).items()}
-    sources = MemorySources(
-        case.get("files"), projects=case.get("projects"), remotes=case.get("remotes"), components=components
-    )
-    inputs = case.get("inputs")
-    whole = compile_pipeline(case["text"], facts=facts, sources=sources, inputs=inputs)
-    merged = merge_yaml(case["text"], facts=facts, sources=sources, inputs=inputs)
-    assert without_places(compile_pipeline(merged, facts=facts)) == without_places(whole)
+def test_compiling_it_gives_the_same_jobs(case: dict[str, Any], case_arguments: CaseArguments) -> None:
+    arguments = case_arguments(case)
+    pipeline = compile_pipeline(case["text"], **arguments)
+    merged = merge_yaml(case["text"], **arguments)
+    assert without_places(compile_pipeline(merged, facts=arguments["facts"])) == without_places(pipeline)
 
 
 def test_includes_templates_and_references_are_written_out() -> None:
@@ -142,7 +133,7 @@ def test_a_shared_text_that_would_become_huge_is_refused() -> None:
     assert "more than 20000000 characters" in str(caught.value)
 
 
-def test_what_does_not_come_together_is_a_mistake() -> None:
+def test_an_unknown_template_is_a_mistake() -> None:
     with pytest.raises(PipelineError) as caught:
         merge_yaml("job: {extends: .gone, script: [x]}", file="f")
     assert str(caught.value).startswith('f:1:16: job:extends: there is no ".gone"')

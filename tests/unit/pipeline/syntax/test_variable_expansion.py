@@ -33,7 +33,7 @@ def test_unknown_names_may_stay() -> None:
 
 
 @pytest.mark.parametrize("last", ["x", ""])
-def test_values_that_double_are_given_up_on(last: str) -> None:
+def test_values_that_grow_exponentially_are_refused(last: str) -> None:
     variables = {f"V{index}": f"$V{index + 1}$V{index + 1}" for index in range(40)} | {"V40": last}
     with pytest.raises(ExpansionError):
         expand("$V0", variables)

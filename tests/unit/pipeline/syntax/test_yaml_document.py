@@ -13,7 +13,7 @@ def read(text: str) -> Node:
 
 
 def plain(node: Node) -> object:
-    """The tree as dicts, lists and written texts."""
+    """Convert a tree to dicts, lists and the texts as written."""
     match node:
         case Table():
             return {key: plain(entry.value) for key, entry in node.entries.items()}
@@ -57,14 +57,14 @@ def mistake(text: str) -> str:
         ("false", "false"),
     ],
 )
-def test_what_a_scalar_is(text: str, kind: str) -> None:
+def test_kinds_of_scalars(text: str, kind: str) -> None:
     node = read(text)
     assert isinstance(node, Scalar)
     assert node.kind == kind
 
 
 @pytest.mark.parametrize("text", ["~", "null", "NULL", ""])
-def test_what_null_is(text: str) -> None:
+def test_null_values(text: str) -> None:
     node = read(f"[{text or '!!null '}]")
     assert isinstance(node, Items)
     assert isinstance(node.items[0], Scalar)
@@ -82,7 +82,7 @@ def test_places_count_from_one_and_in_characters() -> None:
     assert (inner.value.line, inner.value.column) == (2, 8)
 
 
-def test_a_byte_order_mark_and_carriage_returns_are_passed_over() -> None:
+def test_a_byte_order_mark_and_carriage_returns_are_ignored() -> None:
     assert plain(read("\ufeffa: 1\r\nb: 2\r\n")) == {"a": "1", "b": "2"}
 
 
@@ -109,7 +109,7 @@ def test_merge_keys() -> None:
     assert node["inline"] == {"q": "1"}
 
 
-def test_what_stands_later_wins_even_if_it_is_merged() -> None:
+def test_later_entries_win_even_if_they_are_merged() -> None:
     assert plain(read("[&a {x: 1}, {x: own, <<: *a}]")) == [{"x": "1"}, {"x": "1"}]
 
 

@@ -15,7 +15,7 @@ from remuda.steps.agent.grpc_service import _status_codes
     ],
     ids=["of the system", "with a text only"],
 )
-def test_an_error_of_the_data_folder_says_its_cause(error: OSError, cause: str) -> None:
+def test_an_error_of_the_data_folder_has_its_cause_in_the_message(error: OSError, cause: str) -> None:
     with pytest.raises(GRPCError) as caught, _status_codes():
         raise error
     assert caught.value.message == f"the agent cannot use its data folder: {cause}"

@@ -1,4 +1,4 @@
-"""All jobs of an agent, and the disk that they share."""
+"""The jobs of an agent share a disk: its reserve, and stopping a job when the disk is full."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -16,26 +16,26 @@ from remuda.steps.job_files.disk import RESERVE, DiskSpace
 from remuda.steps.job_files.disk_usage import DiskSearch, DiskUse
 from remuda.steps.process.kernel import Changes, Pulse
 
-Build = Callable[[Sequence[bool]], Jobs]
+CreateJobs = Callable[[Sequence[bool]], Jobs]
 
 
 @pytest.fixture
-async def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Build]:
-    """Makes the jobs of an agent; the argument says whether the disk is full, look by look."""
+async def create_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CreateJobs]:
+    """Return a function that creates the jobs of an agent. `is_full`: the results of successive checks of the disk."""
     monkeypatch.setattr("remuda.steps.agent.jobs.become_subreaper", lambda: None)
     pulse = Pulse()
     changes = Changes(pulse)
     async with asyncio.TaskGroup() as tasks:
 
-        def make(is_full: Sequence[bool]) -> Jobs:
-            looks = iter(is_full)
+        def create(is_full: Sequence[bool]) -> Jobs:
+            results = iter(is_full)
             context = AgentContext(
                 clock=VirtualClock(),
                 pulse=pulse,
                 changes=changes,
                 base_env={},
                 open_files=1024,
-                disk_space=DiskSpace(lambda _: not next(looks)),
+                disk_space=DiskSpace(lambda _: not next(results)),
             )
             (tmp_path / "jobs").mkdir()
             jobs = Jobs(tmp_path / "jobs", context, tasks)
@@ -43,30 +43,30 @@ async def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             assert (tmp_path / RESERVE).exists()
             return jobs
 
-        yield make
+        yield create
     changes.close()
 
 
 @pytest.mark.parametrize(
-    ("is_full", "is_held"),
+    ("is_full", "exists"),
     [
         pytest.param([True, False, False], True, id="emptied while it was measured"),
         pytest.param([True, True, True], False, id="full all the time"),
     ],
 )
 async def test_the_reserve_is_kept_while_the_disk_has_space(
-    tmp_path: Path, build: Build, is_full: Sequence[bool], *, is_held: bool
+    tmp_path: Path, create_jobs: CreateJobs, is_full: Sequence[bool], *, exists: bool
 ) -> None:
-    """Without it a job that is stopped later could not run the steps that free space."""
-    context = build(is_full).context
+    """Without the reserve, a job that is stopped later could not run the steps that free space."""
+    context = create_jobs(is_full).context
     await context.disk_space.look(tmp_path, context.clock)
-    assert (tmp_path / RESERVE).exists() is is_held
+    assert (tmp_path / RESERVE).exists() is exists
 
 
 async def test_a_job_with_an_empty_file_is_measured_again(
-    tmp_path: Path, build: Build, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, create_jobs: CreateJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs, stopped = build([True, False]), []
+    jobs, stopped = create_jobs([True, False]), []
     sizes = iter([0, 2**60])
 
     def measure(searches: Mapping[str, DiskSearch], _disk: Path, _seconds: float) -> dict[str, DiskUse]:

@@ -1,4 +1,5 @@
-"""A command that cannot be started leaves nothing. What runs: tests/integration/steps/agent/test_shell.py."""
+"""A shell command that cannot be started leaves no files and no open descriptors. Commands that run are tested in
+tests/integration/steps/agent/test_shell.py."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -23,7 +24,7 @@ from remuda.steps.process.step_files import EXCHANGE
 from remuda.wire.proto import agent_pb2 as pb
 
 TOO_LONG = "x" * 200_000
-"""A word that the kernel does not accept in a command line."""
+"""An argument that is too long for the kernel."""
 
 
 class Call:
@@ -40,8 +41,9 @@ class Call:
 
 
 @pytest.fixture
-async def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Jobs]]:
-    """An agent with one job, whose shells have control groups and pass their command on to a program in a file."""
+async def create_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[..., Jobs]]:
+    """Return a function that creates an agent with one job. Its shells run in control groups, and `prefix` starts their
+    commands."""
     folder = tmp_path / "data/jobs/j"
     (folder / EXCHANGE).mkdir(parents=True)
     (tmp_path / "groups").mkdir()
@@ -54,7 +56,7 @@ async def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     async def load_enforcement() -> PolicyEnforcement:
         return enforcement
 
-    def build(*prefix: str) -> Jobs:
+    def create(*prefix: str) -> Jobs:
         entrance = Entrance(way=Way(prefix=prefix), env={"SECRET": "s3cret"}, outer_env={}, work_dir=str(tmp_path))
         job = SimpleNamespace(
             footprint=SimpleNamespace(load_enforcement=load_enforcement),
@@ -65,32 +67,38 @@ async def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         context = AgentContext(clock=VirtualClock(), pulse=pulse, changes=changes, base_env={}, open_files=1024)
         return cast(Jobs, SimpleNamespace(get=lambda _: job, context=context))
 
-    yield build
+    yield create
     changes.close()
 
 
-async def refusal(jobs: Jobs, wish: pb.ShellOpen) -> str:
+async def read_refusal(jobs: Jobs, request: pb.ShellOpen) -> str:
     call = Call()
-    await shell.attend(jobs, pb.ShellInput(open=wish), cast("Stream[Any, Any]", call))
-    (answer,) = call.sent
-    return answer.refused
+    await shell.attend(jobs, pb.ShellInput(open=request), cast("Stream[Any, Any]", call))
+    (response,) = call.sent
+    return response.refused
 
 
-def left(folder: Path) -> list[Path]:
+def list_leftovers(folder: Path) -> list[Path]:
+    """List all paths but those that the fixture created."""
     return [path for path in folder.rglob("*") if path.name not in ("data", "jobs", "j", "groups", EXCHANGE)]
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-async def test_a_command_that_cannot_be_started(jobs: Callable[..., Jobs], tmp_path: Path, *, terminal: bool) -> None:
-    opened = os.listdir("/proc/self/fd")
-    wish = pb.ShellOpen(terminal=terminal, command=["true"])
-    assert await refusal(jobs("enter", TOO_LONG), wish) == "the shell cannot be started: Argument list too long"
-    assert os.listdir("/proc/self/fd") == opened
-    assert left(tmp_path) == []
+async def test_a_command_that_cannot_be_started_leaves_nothing(
+    create_jobs: Callable[..., Jobs], tmp_path: Path, *, terminal: bool
+) -> None:
+    descriptors = os.listdir("/proc/self/fd")
+    request = pb.ShellOpen(terminal=terminal, command=["true"])
+    message = await read_refusal(create_jobs("enter", TOO_LONG), request)
+    assert message == "the shell cannot be started: Argument list too long"
+    assert os.listdir("/proc/self/fd") == descriptors
+    assert list_leftovers(tmp_path) == []
 
 
-async def test_a_command_whose_files_cannot_be_written(jobs: Callable[..., Jobs], tmp_path: Path) -> None:
+async def test_a_command_whose_files_cannot_be_written_leaves_nothing(
+    create_jobs: Callable[..., Jobs], tmp_path: Path
+) -> None:
     (tmp_path / "data/jobs/j" / EXCHANGE).rmdir()
-    said = await refusal(jobs("enter"), pb.ShellOpen(command=["true"]))
-    assert said == "the shell cannot be started: No such file or directory"
-    assert left(tmp_path) == []
+    message = await read_refusal(create_jobs("enter"), pb.ShellOpen(command=["true"]))
+    assert message == "the shell cannot be started: No such file or directory"
+    assert list_leftovers(tmp_path) == []

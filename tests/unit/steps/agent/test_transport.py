@@ -8,7 +8,7 @@ from remuda.steps.errors import AgentError
 from remuda.steps.job_files.data_folder import default_data, endpoint_in, socket_in
 
 
-def test_a_unix_socket_for_this_user_only(tmp_path: Path) -> None:
+def test_a_unix_socket_is_private_to_the_user(tmp_path: Path) -> None:
     with open_transport(tmp_path, listen_at=None, socket=None) as transport:
         assert transport.kind == "unix"
         assert not transport.token
@@ -18,7 +18,7 @@ def test_a_unix_socket_for_this_user_only(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_tcp_with_a_token_of_its_own_every_time(tmp_path: Path) -> None:
+def test_tcp_has_a_new_token_every_time(tmp_path: Path) -> None:
     tokens = set()
     for _ in range(2):
         with open_transport(tmp_path, listen_at="tcp", socket=None) as transport:
@@ -33,19 +33,19 @@ def test_tcp_with_a_token_of_its_own_every_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["tcp:0.0.0.0:1", "tcp:10.0.0.1:1", "tcp:host:1", "tcp:127.0.0.1:x", "pipe", "unix:x"]
+    "address", ["tcp:0.0.0.0:1", "tcp:10.0.0.1:1", "tcp:host:1", "tcp:127.0.0.1:x", "pipe", "unix:x"]
 )
-def test_other_places_are_refused(tmp_path: Path, place: str) -> None:
-    with pytest.raises(AgentError, match="--listen"), open_transport(tmp_path, listen_at=place, socket=None):
+def test_other_listen_addresses_are_refused(tmp_path: Path, address: str) -> None:
+    with pytest.raises(AgentError, match="--listen"), open_transport(tmp_path, listen_at=address, socket=None):
         pass
 
 
-def test_a_socket_path_belongs_to_unix(tmp_path: Path) -> None:
+def test_a_socket_path_is_only_allowed_with_unix(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="--socket only with unix"):
         open_transport(tmp_path, listen_at="tcp", socket=tmp_path / "s").__enter__()
 
 
-def test_what_a_killed_agent_left_is_replaced_and_what_is_not_its_is_kept(tmp_path: Path) -> None:
+def test_the_socket_of_a_killed_agent_is_replaced_and_other_files_are_kept(tmp_path: Path) -> None:
     context = open_transport(tmp_path, listen_at=None, socket=None)
     context.__enter__().listener.close()
     with open_transport(tmp_path, listen_at=None, socket=None):
@@ -63,6 +63,6 @@ def test_what_a_killed_agent_left_is_replaced_and_what_is_not_its_is_kept(tmp_pa
         ({"HOME": "/home/x"}, "/home/x/.local/state/remuda-agent"),
     ],
 )
-def test_where_the_data_is_by_default(environ: dict[str, str], expected: str) -> None:
+def test_the_default_data_folder(environ: dict[str, str], expected: str) -> None:
     assert default_data(environ) == Path(expected)
     assert default_data({}).name.startswith("remuda-agent-")

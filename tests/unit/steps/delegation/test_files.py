@@ -10,36 +10,39 @@ from remuda.steps.delegation.files import Order, PlainLog, Returns
 STAMP = b"2026-11-15T09:40:00.123456Z "
 
 
-def stamped(*lines: tuple[str, bytes]) -> bytes:
+def format_log(*lines: tuple[str, bytes]) -> bytes:
     return b"".join(STAMP + head.encode() + text + b"\n" for head, text in lines)
 
 
-def test_an_order_gives_the_same_id_again_and_another_for_another_run(tmp_path: Path) -> None:
-    def order(**values: object) -> Order:
+def test_equal_orders_have_the_same_id_and_other_orders_another(tmp_path: Path) -> None:
+    def write_order(**values: object) -> Order:
         value = {"command": ["ssh", "host"], "key": "1/a/1", "results": "r", "steps": "x", "masks": ["s"]}
         (tmp_path / "order").write_text(json.dumps(value | values))
         return Order.read(tmp_path / "order")
 
-    assert order().id == order().id
-    assert len({order().id, order(key="1/a/2").id, order(steps="y").id, order(masks=["t"]).id}) == 4
-    assert order().request().id == order().id
-    assert order(variables=[{"key": "A", "value": "1", "file": True}]).request().variables[0].file
+    assert write_order().id == write_order().id
+    orders = [write_order(), write_order(key="1/a/2"), write_order(steps="y"), write_order(masks=["t"])]
+    assert len({order.id for order in orders}) == 4
+    assert write_order().request().id == write_order().id
+    assert write_order(variables=[{"key": "A", "value": "1", "file": True}]).request().variables[0].file
 
 
-def test_returns_are_found_again(tmp_path: Path) -> None:
+def test_returns_are_read_again_after_a_restart(tmp_path: Path) -> None:
     returns = Returns(tmp_path / "r")
     assert not returns.is_started
     returns.note_started()
     returns.add(b'{"seq":1,"event":"started","path":"/a","log_start":5}')
     returns.note_log(77, holds_line_end=True)
-    again = Returns(tmp_path / "r")
-    assert (again.is_started, again.next_seq, again.log_offset, again.holds_line_end) == (True, 2, 77, True)
-    assert again.end is None
+    restarted = Returns(tmp_path / "r")
+    assert restarted.is_started
+    assert (restarted.next_seq, restarted.log_offset) == (2, 77)
+    assert restarted.holds_line_end
+    assert restarted.end is None
     with (tmp_path / "r").open("ab") as file:
         file.write(b'{"seq":2,"eve')  # cut by a crash
-    again = Returns(tmp_path / "r")
-    assert again.next_seq == 2
-    again.finish(status="failure", reason="script_failure", exit_code=3, message="exit status 3")
+    restarted = Returns(tmp_path / "r")
+    assert restarted.next_seq == 2
+    restarted.finish(status="failure", reason="script_failure", exit_code=3, message="exit status 3")
     assert Returns(tmp_path / "r").exit_code == 3
     assert "log_start" not in (tmp_path / "r").read_text()
 
@@ -63,30 +66,30 @@ LINES = st.lists(
 
 
 @given(lines=LINES, cuts=st.lists(st.integers(0, 400)), restarts=st.booleans())
-def test_text_is_the_same_however_it_comes(
+def test_the_output_does_not_depend_on_the_chunks_of_the_log(
     tmp_path_factory: pytest.TempPathFactory, lines: list[tuple[str, bytes]], cuts: list[int], restarts: bool
 ) -> None:
-    log, told = stamped(*lines), b""
+    log, output = format_log(*lines), b""
     results = tmp_path_factory.mktemp("returns") / "r"
     returns = Returns(results)
     plain = PlainLog(returns)
-    for place in sorted({cut for cut in cuts if cut <= len(log)} | {len(log)}):
-        text, offset, holds = plain.feed(log[plain.offset : place])
-        told += text
+    for end in sorted({cut for cut in cuts if cut <= len(log)} | {len(log)}):
+        text, offset, holds = plain.feed(log[plain.offset : end])
+        output += text
         returns.note_log(offset, holds_line_end=holds)
         if restarts:
             returns = Returns(results)
             plain = PlainLog(returns)
-    assert told == joined(lines)
+    assert output == join_output(lines)
     assert (returns.log_offset, returns.holds_line_end) == (len(log), bool(lines))
 
 
-def joined(lines: list[tuple[str, bytes]]) -> bytes:
-    """What was printed, but for the end of the last line."""
+def join_output(lines: list[tuple[str, bytes]]) -> bytes:
+    """The printed text without the end of the last line."""
     parts = [text if head.endswith("+") else b"\n" + text for head, text in lines]
     return b"".join(parts).removeprefix(b"\n") if lines and not lines[0][0].endswith("+") else b"".join(parts)
 
 
-def test_what_the_agent_there_says_of_its_job_is_left_out(tmp_path: Path) -> None:
-    log = stamped(("01O ", b"Job succeeded"), ("00O ", b"WARNING: x"), ("00O ", b"Job succeeded"))
+def test_messages_of_the_other_agent_about_its_job_are_left_out(tmp_path: Path) -> None:
+    log = format_log(("01O ", b"Job succeeded"), ("00O ", b"WARNING: x"), ("00O ", b"Job succeeded"))
     assert PlainLog(Returns(tmp_path / "r")).feed(log)[0] == b"Job succeeded\nWARNING: x"

@@ -1,4 +1,4 @@
-"""What is sent to another agent, and what becomes of its answers."""
+"""The request that is sent to another agent, and the translation of the results that it returns."""
 
 import json
 import re
@@ -29,34 +29,34 @@ run:
 """
 
 
-def test_steps_are_read_there_as_they_were_written_here() -> None:
+def test_sent_steps_equal_the_original_ones() -> None:
     step = read_step(CALLS)
     sent = request_text(step.definition.run, Inherited())
-    again = read_step(sent, job=True).definition.run
+    received = read_step(sent, job=True).definition.run
 
-    def without_places(text: object) -> str:
+    def format_without_places(text: object) -> str:
         return re.sub(r"Place\([^)]*\)", "", repr(text))
 
-    assert without_places(again) == without_places(step.definition.run)
+    assert format_without_places(received) == format_without_places(step.definition.run)
 
 
-def test_what_expressions_may_ask_for_goes_along() -> None:
+def test_values_for_expressions_are_sent_with_the_request() -> None:
     context = Inherited(
         inputs={"plain": [1], "token": Sensitive("t")},
         steps={"a": {"outputs": {"o": 1}}, "secret": {"outputs": {"o": Sensitive("s")}}},
         exports={"E": "e"},
     )
-    again = read_context(request_text((), context))
-    assert again.inputs == {"plain": [1], "token": Sensitive("t")}
-    assert (again.steps, again.exports) == ({"a": {"outputs": {"o": 1}}}, {"E": "e"})
+    received = read_context(request_text((), context))
+    assert received.inputs == {"plain": [1], "token": Sensitive("t")}
+    assert (received.steps, received.exports) == ({"a": {"outputs": {"o": 1}}}, {"E": "e"})
 
 
 @pytest.mark.parametrize("text", ["{}\n---\n{}", "a\n---\nb\n---\nc", '{}\n---\n{}\n---\n{"other": 1}'])
-def test_a_request_that_no_agent_wrote_says_nothing_more(text: str) -> None:
+def test_the_context_of_an_unknown_request_is_empty(text: str) -> None:
     assert read_context(text) == Inherited()
 
 
-def test_results_are_read_as_they_come(tmp_path: Path) -> None:
+def test_only_complete_lines_of_results_are_read(tmp_path: Path) -> None:
     path = tmp_path / "results"
     assert read_returned(path, 0) == ([], None, (0, 0))
     path.write_text('{"event":"started","seq":1}\n{"event":"fin')
@@ -65,7 +65,7 @@ def test_results_are_read_as_they_come(tmp_path: Path) -> None:
     assert read_returned(path, 1)[:2] == ([{"event": "finished", "seq": 2}], {"event": "end", "status": "success"})
 
 
-def test_a_result_stands_below_the_environment() -> None:
+def test_paths_of_results_are_below_the_environment() -> None:
     tree = Tree(read_step("spec: {remuda: 1}\n---\nrun: [{name: env, step: ./x}]"), work_dir="/")
     host = tree.root.children[0]
     node = Node(host.call, host, 0, DELEGATE)
@@ -74,7 +74,7 @@ def test_a_result_stands_below_the_environment() -> None:
     assert translate_result(node, json.loads('{"path": "/a"}')) == {"path": "/env/a", "environment": "/env"}
 
 
-def test_how_the_steps_there_ended() -> None:
+def test_outcomes_of_the_other_agent_are_translated() -> None:
     def end(status: str, reason: str = "", exit_code: int = -1) -> dict[str, object]:
         return {"status": status, "reason": reason, "exit_code": exit_code, "message": "m"}
 
@@ -85,10 +85,10 @@ def test_how_the_steps_there_ended() -> None:
     assert outcome_of(end("failure", "runner_system_failure")).fault is Fault.RUNNER
 
 
-def test_results_are_read_on_from_where_they_were_read_to(tmp_path: Path) -> None:
+def test_results_are_read_from_the_last_position_on(tmp_path: Path) -> None:
     path = tmp_path / "results"
     path.write_text('{"event":"started","seq":1}\n{"event":"fin')
-    events, end, place = read_returned(path, 0)
-    assert ([event["seq"] for event in events], end, place) == ([1], None, (28, 1))
+    events, end, position = read_returned(path, 0)
+    assert ([event["seq"] for event in events], end, position) == ([1], None, (28, 1))
     path.write_text(" " * 28 + '{"event":"finished","seq":2}\n{"event":"end"}\n')
-    assert read_returned(path, 1, place) == ([{"event": "finished", "seq": 2}], {"event": "end"}, place)
+    assert read_returned(path, 1, position) == ([{"event": "finished", "seq": 2}], {"event": "end"}, position)

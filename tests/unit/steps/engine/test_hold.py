@@ -1,4 +1,4 @@
-"""What a held job has put off."""
+"""The stored cleanup steps that a job on hold has postponed."""
 
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from remuda.steps.engine.hold import closings, put_off_end
 
 
 @pytest.mark.parametrize("damage", [b"\xff\x00\x01", b'{"argv": 3}', b"[]"], ids=["garbage", "another form", "a list"])
-def test_a_damaged_line_costs_what_it_says_and_nothing_else(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_line_loses_only_its_own_cleanup_step(tmp_path: Path, damage: bytes) -> None:
     for name in ("first", "second", "third"):
         (tmp_path / name).touch()
         put_off_end(tmp_path, ("end",), tmp_path / name)
     lines = (tmp_path / "closings").read_bytes().splitlines()
     (tmp_path / "closings").write_bytes(b"\n".join([lines[0], damage, lines[2], b""]))
-    assert [Path(one.argv[1]).name for one in closings(tmp_path)] == ["held-first", "held-third"]
+    assert [Path(closing.argv[1]).name for closing in closings(tmp_path)] == ["held-first", "held-third"]
 
 
 def test_a_line_cut_by_a_crash_does_not_damage_the_next(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_line_cut_by_a_crash_does_not_damage_the_next(tmp_path: Path) -> None:
     with open(tmp_path / "closings", "ab") as file:
         file.write(b'{"argv": ["end", ')
     put_off_end(tmp_path, ("end",), tmp_path / "second")
-    assert [Path(one.argv[1]).name for one in closings(tmp_path)] == ["held-first", "held-second"]
+    assert [Path(closing.argv[1]).name for closing in closings(tmp_path)] == ["held-first", "held-second"]
 
 
 def test_a_cleanup_step_that_could_not_be_stored_is_stored_by_the_next_call(tmp_path: Path) -> None:
@@ -35,4 +35,4 @@ def test_a_cleanup_step_that_could_not_be_stored_is_stored_by_the_next_call(tmp_
     (tmp_path / "closings").rmdir()
     for _ in range(2):
         put_off_end(tmp_path, ("end",), tmp_path / "order")
-    assert [Path(one.argv[1]).name for one in closings(tmp_path)] == ["held-order"]
+    assert [Path(closing.argv[1]).name for closing in closings(tmp_path)] == ["held-order"]

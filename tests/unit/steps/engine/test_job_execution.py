@@ -1,4 +1,4 @@
-"""A job on a full disk: which files are its own, whatever happens to the clock, and which steps start when."""
+"""A job on a full disk: the files that count as its own when the clock is set, and the start of its steps."""
 
 import asyncio
 import json
@@ -30,18 +30,18 @@ from remuda.wire.proto.agent_pb2 import StartRequest
 JUMP = 7200.0
 
 
-class Bench:
+class JobBench:
     """A job with a working directory, under a clock that a test sets."""
 
-    def __init__(self, folder: Path, around: AgentContext, clock: VirtualClock) -> None:
+    def __init__(self, folder: Path, context: AgentContext, clock: VirtualClock) -> None:
         self.folder = folder
-        self._context = around
+        self._context = context
         self.clock = clock
         for name in ("work", "jobs"):
             (folder / name).mkdir()
 
     def write_file(self) -> None:
-        """What is written after it has a later time: times of files are not as fine as the clock."""
+        """Write a file, and wait until later files get a later time: file times are less precise than the clock."""
         path = self.folder / "work/file"
         path.write_bytes(bytes(100_000))
         later = self.folder / "later"
@@ -59,17 +59,19 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    # It stands still; so it is a little ahead of the one by which files get their times.
+async def bench(tmp_path: Path) -> AsyncIterator[JobBench]:
+    # The virtual clock stands still, so it starts a little ahead of the clock of file times.
     clock, pulse = VirtualClock(time.time() + 60), Pulse()
     changes = Changes(pulse)
-    yield Bench(tmp_path, AgentContext(clock=clock, pulse=pulse, changes=changes, base_env={}, open_files=1024), clock)
+    yield JobBench(
+        tmp_path, AgentContext(clock=clock, pulse=pulse, changes=changes, base_env={}, open_files=1024), clock
+    )
     changes.close()
 
 
 @pytest.mark.parametrize("ahead", [0.0, JUMP, -JUMP])
-async def test_what_a_job_writes_is_its_own_though_the_clock_was_set_before(bench: Bench, ahead: float) -> None:
-    """The times of files follow the wall clock at once, those of the agent slowly."""
+async def test_files_of_a_job_count_though_the_clock_was_set_before(bench: JobBench, ahead: float) -> None:
+    """File times follow the wall clock at once, the agent's clock follows it slowly."""
     bench.clock.jump(ahead)
     bench.clock.set_wall(-ahead)
     job = bench.accept()
@@ -78,7 +80,7 @@ async def test_what_a_job_writes_is_its_own_though_the_clock_was_set_before(benc
 
 
 @pytest.mark.parametrize("ahead", [0.0, JUMP, -JUMP])
-async def test_what_was_there_before_is_not_the_jobs(bench: Bench, ahead: float) -> None:
+async def test_files_from_before_the_job_do_not_count(bench: JobBench, ahead: float) -> None:
     bench.clock.jump(ahead)
     bench.clock.set_wall(-ahead)
     bench.write_file()
@@ -86,8 +88,8 @@ async def test_what_was_there_before_is_not_the_jobs(bench: Bench, ahead: float)
     assert not await bench.has_file(job)
 
 
-async def test_what_a_job_writes_is_its_own_though_the_clock_is_set_back_meanwhile(bench: Bench) -> None:
-    # Its time is before that of the job, as if it had been written after the jump.
+async def test_files_of_a_job_count_though_the_clock_is_set_back_meanwhile(bench: JobBench) -> None:
+    # The file is older than the job, as if the job had written it after the jump.
     bench.write_file()
     job = bench.accept()
     bench.clock.jump(60)
@@ -96,15 +98,15 @@ async def test_what_a_job_writes_is_its_own_though_the_clock_is_set_back_meanwhi
 
 
 async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_full_disk(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: JobBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that had begun, and whose folder is measured before its command starts."""
+    """The step has begun, and its folder is measured before its command starts."""
     order: list[str] = []
-    is_measuring, may_go_on = threading.Event(), threading.Event()
+    is_measuring, may_continue = threading.Event(), threading.Event()
 
     def measure_before(enclosure: Enclosure, file: Path) -> Enclosure:
         is_measuring.set()
-        assert may_go_on.wait(20)
+        assert may_continue.wait(20)
         order.append("measured")
         return replace(enclosure, disk_before=0)
 
@@ -113,7 +115,7 @@ async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_ful
         await asyncio.Event().wait()
 
     async def end(processes: JobProcesses) -> tuple[str, ...]:
-        may_go_on.set()
+        may_continue.set()
         await until(lambda: "measured" in order)
         await settle()
         order.append("ended")
@@ -134,10 +136,10 @@ async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_ful
     assert order == ["measured", "ended", "released", "started"]
 
 
-async def test_a_step_starts_again_whose_shim_had_no_room_to_claim_it(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+async def test_a_step_starts_again_if_its_shim_could_not_write_the_claim(
+    bench: JobBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another job may fill the disk between the look at it and the start."""
+    """Another job may fill the disk between the check of the disk and the start of the step."""
     spawn, failures = shim.spawn, [1, 2]
 
     def spawn_on_full_disk(files: StepFiles, command: Sequence[str], **options: Any) -> int:

@@ -1,4 +1,4 @@
-"""With what the package of a step is looked for."""
+"""The environment with which the package of a step is resolved."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,7 +27,7 @@ FACTS = Facts(
 
 
 class Recorder:
-    """A resolver that finds nothing."""
+    """A resolver that records the environment and finds no package."""
 
     def __init__(self) -> None:
         self.env: Mapping[str, str] = {}
@@ -38,7 +38,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize("is_confined", [True, False])
-async def test_files_of_a_confined_job_are_opened_as_copies_only(is_confined: bool) -> None:
+async def test_certificate_files_of_a_confined_job_are_replaced_by_copies(is_confined: bool) -> None:
     facts = replace(FACTS, is_confined=is_confined)
     if not is_confined:
         facts = replace(facts, authorities={})
@@ -48,5 +48,5 @@ async def test_files_of_a_confined_job_are_opened_as_copies_only(is_confined: bo
     with pytest.raises(DefinitionError):
         await load(tree, facts, node, resolver, substitutes={})
     copies = {"SSL_CERT_FILE": "/agents.pem", "CI_SERVER_TLS_CA_FILE": "/private/copy", "https_proxy": "http://p"}
-    named = {**FACTS.request_env, "SSL_CERT_FILE": "/exchange/exported"}
-    assert resolver.env == (copies if is_confined else named)
+    configured = {**FACTS.request_env, "SSL_CERT_FILE": "/exchange/exported"}
+    assert resolver.env == (copies if is_confined else configured)

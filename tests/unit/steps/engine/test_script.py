@@ -8,7 +8,7 @@ from remuda.steps.engine.script import echo_of, script_text
 GREEN, PLAIN = "\033[32;1m", "\033[0;m"
 
 
-def test_commands_are_announced_and_texts_are_not() -> None:
+def test_commands_of_a_list_are_echoed_and_a_single_text_is_not() -> None:
     assert script_text("make", bash=True, variables={}) == "set -eo pipefail\nmake\n"
     text = script_text(["make", "a\nb"], bash=False, variables={"X": "it's"})
     assert text.splitlines() == [
@@ -22,13 +22,13 @@ def test_commands_are_announced_and_texts_are_not() -> None:
     ]
 
 
-def test_a_trailing_newline_is_no_second_line() -> None:
+def test_a_trailing_newline_is_not_a_second_line() -> None:
     assert echo_of("make\n") == f"{GREEN}$ make{PLAIN}"
     assert echo_of("\nmake\nx\n") == f"{GREEN}$ make # collapsed multi-line command{PLAIN}"
 
 
 @given(st.text(st.characters(blacklist_characters="\0\n", blacklist_categories=["Cs"]), min_size=1, max_size=20))
-def test_any_command_is_announced_as_it_is_written(command: str) -> None:
-    announcement = script_text([command], bash=True, variables={}).split("\n")[1]
-    done = subprocess.run(["sh", "-c", announcement], capture_output=True, check=True)
-    assert done.stdout.decode() == f"{GREEN}$ {command}{PLAIN}\n"
+def test_any_command_is_echoed_unchanged(command: str) -> None:
+    echo = script_text([command], bash=True, variables={}).split("\n")[1]
+    completed = subprocess.run(["sh", "-c", echo], capture_output=True, check=True)
+    assert completed.stdout.decode() == f"{GREEN}$ {command}{PLAIN}\n"

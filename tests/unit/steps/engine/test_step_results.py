@@ -1,4 +1,4 @@
-"""What results show of a step, and what they do not."""
+"""Events about steps: their fields, masked secrets, shortened values, and the end time."""
 
 import json
 from typing import Any
@@ -25,21 +25,21 @@ from remuda.steps.language.values import ReferenceKind
 SECRETS = Secrets(["hidden"])
 
 
-def a_node(entry: str = "step: ./x", **entered: Any) -> Node:
+def create_node(entry: str = "step: ./x", **entered: Any) -> Node:
     tree = Tree(read_step(f"spec: {{remuda: 1}}\n---\nrun: [{{name: a, {entry}}}]"), work_dir="/work")
     node = tree.root.children[0]
-    what = Loaded(
+    loaded = Loaded(
         step=read_step("spec:\n---\nexec: {command: [x]}"),
         reference="/work/x/func.yml",
         kind=ReferenceKind.LOCAL,
         digest="sha256:1",
     )
-    tree.enter(node, what, Entered(**entered), serial=0, stream=2, at=5.0)
+    tree.enter(node, loaded, Entered(**entered), serial=0, stream=2, at=5.0)
     node.started_text, node.log_start = "2026-01-01T00:00:00.000000Z", 10
     return node
 
 
-def told(node: Node, result: Finished, outputs: dict[str, Any] | None = None) -> dict[str, Any]:
+def create_finish_event(node: Node, result: Finished, outputs: dict[str, Any] | None = None) -> dict[str, Any]:
     return finish_event(
         node,
         result,
@@ -51,15 +51,15 @@ def told(node: Node, result: Finished, outputs: dict[str, Any] | None = None) ->
     )
 
 
-def test_a_step_that_ran() -> None:
-    node = a_node(
+def test_events_of_a_step_that_ran() -> None:
+    node = create_node(
         inputs={"plain": "a hidden b", "token": Sensitive("t")},
         invocation_env={"E": "hidden"},
         command=("say", "hidden"),
         work_dir="/work",
     )
     assert start_event(node, SECRETS, now=5.0)["log_start"] == 10
-    event = told(node, SUCCESS, {"o": [1, {"deep": "hidden"}], "s": Sensitive({"a": 1})})
+    event = create_finish_event(node, SUCCESS, {"o": [1, {"deep": "hidden"}], "s": Sensitive({"a": 1})})
     assert event["inputs"] == {"plain": "a [MASKED] b", "token": "[MASKED]"}
     assert event["env"] == {"E": "[MASKED]"}
     assert event["command"] == ["say", "[MASKED]"]
@@ -71,17 +71,17 @@ def test_a_step_that_ran() -> None:
     assert (event["path"], event["log_start"], event["log_end"]) == ("/a", 10, 20)
 
 
-def test_a_step_that_did_not_begin() -> None:
+def test_event_of_a_step_that_did_not_start() -> None:
     tree = Tree(read_step("spec:\n---\nrun: [{name: a, step: 'user:pass@example.com/p@v1'}]"), work_dir="/work")
-    event = told(tree.root.children[0], failure("no hidden step", Kind.LOAD))
+    event = create_finish_event(tree.root.children[0], failure("no hidden step", Kind.LOAD))
     assert (event["error"], event["error_kind"], event["started_at"]) == ("no [MASKED] step", "load", None)
     assert "pass" not in json.dumps(event)
-    assert told(tree.root.children[0], SKIPPED)["status"] == "skipped"
+    assert create_finish_event(tree.root.children[0], SKIPPED)["status"] == "skipped"
 
 
-def test_death_by_a_signal() -> None:
-    assert told(a_node(), failure("exit status 137", Kind.EXIT, exit_code=137))["signal"] == 9
-    assert told(a_node(), failure("exit status 1", Kind.EXIT, exit_code=1))["signal"] is None
+def test_the_signal_is_derived_from_the_exit_code() -> None:
+    assert create_finish_event(create_node(), failure("exit status 137", Kind.EXIT, exit_code=137))["signal"] == 9
+    assert create_finish_event(create_node(), failure("exit status 1", Kind.EXIT, exit_code=1))["signal"] is None
 
 
 values = st.recursive(
@@ -92,17 +92,17 @@ values = st.recursive(
 
 
 @given(values)
-def test_small_values_are_shown_as_they_are(value: Any) -> None:
+def test_small_values_are_unchanged(value: Any) -> None:
     assert Shown(Secrets()).value(value, 1_000_000) == value
 
 
 @given(st.dictionaries(st.text(max_size=10), st.lists(st.text(max_size=3000), max_size=5), max_size=5))
-def test_large_values_are_cut(values: dict[str, Any]) -> None:
+def test_large_values_are_shortened(values: dict[str, Any]) -> None:
     shown = Shown(Secrets()).values(values, 2000)
     assert len(json.dumps(shown, ensure_ascii=False)) < 2000 * 2 + 4000
 
 
-def test_a_cut_text_says_how_much_is_missing() -> None:
+def test_a_shortened_text_ends_with_the_number_of_missing_characters() -> None:
     shown = Shown(Secrets()).value("x" * (LONGEST_TEXT + 100), LONGEST_TEXT)
     assert shown.endswith("characters more)")
 
@@ -111,14 +111,14 @@ def test_a_cut_text_says_how_much_is_missing() -> None:
     ("written_at", "now", "ended_at"),
     [
         (None, 105.0, 105.0),
-        (103.0, 105.0, 103.0),  # the agent was away when it ended
-        (99.996, 100.01, 100.01),  # times of files are coarse
+        (103.0, 105.0, 103.0),  # the agent was not running when the step ended
+        (99.996, 100.01, 100.01),  # file times are less precise than the clock
         (7303.0, 105.0, 105.0),  # the wall clock was set forward
-        (-7097.0, 105.0, 105.0),  # and back
-        (None, 50.0, 100.0),  # the next agent began with a clock that was set back
+        (-7097.0, 105.0, 105.0),  # the wall clock was set back
+        (None, 50.0, 100.0),  # the agent restarted after the clock was set back
     ],
 )
-def test_no_jump_of_the_clock_is_in_the_duration_of_a_step(
+def test_a_jump_of_the_clock_does_not_change_the_duration_of_a_step(
     written_at: float | None, now: float, ended_at: float
 ) -> None:
     assert choose_end_time(written_at, started_at=100.0, now=now) == ended_at

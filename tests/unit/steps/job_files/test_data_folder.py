@@ -1,4 +1,4 @@
-"""The agent's data folder."""
+"""The agent's data folder: its socket, log and format."""
 
 import logging
 import resource
@@ -12,25 +12,25 @@ from remuda.steps.errors import AgentError
 from remuda.steps.job_files.data_folder import announce, occupy, socket_path
 
 
-def listen(path: Path) -> None:
+def create_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
 
 
-def test_the_socket_goes_with_its_agent(tmp_path: Path) -> None:
+def test_the_socket_is_removed_with_its_agent(tmp_path: Path) -> None:
     with socket_path(tmp_path, None) as path:
-        listen(path)
+        create_socket(path)
         announce(tmp_path, path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_agent_whose_folder_was_made_anew_leaves_the_next_ones_socket_alone(tmp_path: Path) -> None:
+def test_an_agent_whose_folder_was_replaced_keeps_the_socket_of_the_next_agent(tmp_path: Path) -> None:
     data = tmp_path / "agent"
     data.mkdir()
     with socket_path(data, None) as path:
         data.rmdir()
         data.mkdir()
-        listen(path)
+        create_socket(path)
         announce(data, path)
     assert path.exists()
     assert (data / "socket").read_text() == f"{path}\n"
@@ -38,36 +38,36 @@ def test_an_agent_whose_folder_was_made_anew_leaves_the_next_ones_socket_alone(t
         shutil.rmtree(data)
 
 
-def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_kept(tmp_path: Path) -> None:
     (tmp_path / "thesis").write_text("text")
     with socket_path(tmp_path, tmp_path / "thesis"):
         pass
     assert (tmp_path / "thesis").read_text() == "text"
 
 
-def test_a_log_that_cannot_be_written_makes_no_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_cannot_be_written_prints_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with occupy(tmp_path / "agent"):
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
         try:
-            logging.getLogger("remuda.steps").warning("nobody hears this")
+            logging.getLogger("remuda.steps").warning("this is lost")
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("damaged", [b"", bytes(2), b"\xe0\xff\x01"], ids=["empty", "zeros", "garbage"])
-def test_a_damaged_format_keeps_no_agent_from_its_jobs(tmp_path: Path, damaged: bytes) -> None:
+def test_a_damaged_format_file_is_replaced(tmp_path: Path, damaged: bytes) -> None:
     data = tmp_path / "agent"
     with occupy(data):
         (data / "jobs").mkdir()
     (data / "format").write_bytes(damaged)
-    with occupy(data) as is_there:
-        assert is_there()
+    with occupy(data) as exists:
+        assert exists()
     assert (data / "format").read_text() == "1\n"
 
 
-def test_a_folder_of_a_later_agent_is_left_alone(tmp_path: Path) -> None:
+def test_the_folder_of_a_newer_agent_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "agent"
     with occupy(data):
         pass

@@ -6,7 +6,7 @@ from remuda.steps.job_files.journal import Journal
 from remuda.wire.proto.agent_pb2 import StartRequest
 
 
-def test_times_are_added_and_of_memory_the_most_counts() -> None:
+def test_times_are_added_and_the_largest_memory_peak_counts() -> None:
     account = Account()
     account.add({"cpu_user_seconds": 1.5, "cpu_system_seconds": 0.25, "max_rss_bytes": None})
     account.add({"cpu_user_seconds": 0.5, "max_rss_bytes": 500, "io_read_bytes": 10, "io_write_bytes": 20})
@@ -24,7 +24,7 @@ def test_times_are_added_and_of_memory_the_most_counts() -> None:
     assert account.total(7) == account.total() | {"memory_peak_bytes": 600, "source": "cgroup", "work_dir_bytes": 7}
 
 
-def test_what_was_counted_for_the_whole_job_is_believed_where_it_is_more() -> None:
+def test_values_of_the_whole_job_count_where_they_are_larger() -> None:
     account = Account()
     account.add({"cpu_user_seconds": 1.5, "cpu_system_seconds": 0.25, "memory_peak_bytes": 500})
     account.count_whole({})
@@ -35,15 +35,15 @@ def test_what_was_counted_for_the_whole_job_is_believed_where_it_is_more() -> No
         "source": "cgroup",
     }
     account.count_whole({"cpu_user_seconds": 2.0, "cpu_system_seconds": 0.1, "memory_peak_bytes": 900})
-    told = account.total()
-    assert (told["cpu_user_seconds"], told["cpu_system_seconds"], told["memory_peak_bytes"]) == (2.0, 0.25, 900)
+    total = account.total()
+    assert (total["cpu_user_seconds"], total["cpu_system_seconds"], total["memory_peak_bytes"]) == (2.0, 0.25, 900)
 
 
 def test_a_job_without_steps_has_used_nothing() -> None:
     assert Account().total() == {}
 
 
-def test_the_size_of_a_folder(tmp_path: Path) -> None:
+def test_the_size_of_a_folder_is_measured(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below/file").write_bytes(b"x" * 100_000)
     (tmp_path / "link").symlink_to("/")
@@ -54,14 +54,14 @@ def test_the_size_of_a_folder(tmp_path: Path) -> None:
     assert folder_size(tmp_path, within_seconds=-1) is None
 
 
-def test_a_journal_that_is_read_again_knows_what_was_used(tmp_path: Path) -> None:
+def test_a_reopened_journal_has_the_usage(tmp_path: Path) -> None:
     now = VirtualClock().now()
     journal = Journal.create(tmp_path, StartRequest(id="1"), now)
     journal.record({"event": "finish"}, {"event": "finished", "usage": {"cpu_user_seconds": 1.5}})
     journal.record_used(journal.account.total(), now)
-    again = Journal(journal.folder)
-    assert again.account.total() == journal.account.total() == {"cpu_user_seconds": 1.5, "source": "rusage"}
-    again.record_used(again.account.total(), now)
-    assert len(again.results) == 2
+    reopened = Journal(journal.folder)
+    assert reopened.account.total() == journal.account.total() == {"cpu_user_seconds": 1.5, "source": "rusage"}
+    reopened.record_used(reopened.account.total(), now)
+    assert len(reopened.results) == 2
     journal.shut()
-    again.shut()
+    reopened.shut()

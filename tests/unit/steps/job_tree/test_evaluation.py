@@ -1,4 +1,4 @@
-"""What entries and definitions are worth at each place of a tree."""
+"""Evaluation of step entries and definitions in a tree: inputs, environments, outputs and conditions."""
 
 from pathlib import Path
 from typing import Any
@@ -34,20 +34,20 @@ FACTS = Facts(
 )
 
 
-def a_tree(text: str) -> Tree:
+def create_tree(text: str) -> Tree:
     return Tree(read_step(f"spec: {{remuda: 1}}\n---\n{text}"), work_dir="/work")
 
 
-def loaded(text: str, *, reference: str = "/work/x/func.yml") -> Loaded:
+def create_loaded(text: str, *, reference: str = "/work/x/func.yml") -> Loaded:
     return Loaded(
         step=read_step(text), reference=reference, kind=ReferenceKind.LOCAL, folder="/work/x", digest=reference
     )
 
 
-def enter(tree: Tree, node: Node, what: Loaded) -> Entered:
+def enter(tree: Tree, node: Node, loaded: Loaded) -> Entered:
     serial = tree.serials
-    entered = evaluate(tree, FACTS, node, what, serial)
-    tree.enter(node, what, entered, serial=serial, stream=1, at=0.0)
+    entered = evaluate(tree, FACTS, node, loaded, serial)
+    tree.enter(node, loaded, entered, serial=serial, stream=1, at=0.0)
     return entered
 
 
@@ -55,12 +55,12 @@ def finish(tree: Tree, node: Node, **outputs: Any) -> None:
     tree.finish(node, SUCCESS, outputs, {}, [])
 
 
-def test_a_command_in_its_context() -> None:
-    tree = a_tree('run: [{name: a, step: ./x, inputs: {who: "${{ vars.V }}"}, env: {E: "${{ env.A }}+"}}]')
+def test_a_command_is_evaluated_in_its_context() -> None:
+    tree = create_tree('run: [{name: a, step: ./x, inputs: {who: "${{ vars.V }}"}, env: {E: "${{ env.A }}+"}}]')
     entered = enter(
         tree,
         tree.root.children[0],
-        loaded(
+        create_loaded(
             "spec: {inputs: {who: {type: string}}}\n---\n"
             "exec: {command: [say, '${{ inputs.who }} ${{ env.D }}', '${{ output_file }}'], work_dir: sub}\n"
             "env: {D: '${{ env.E }}${{ func_dir }}'}"
@@ -74,22 +74,22 @@ def test_a_command_in_its_context() -> None:
 
 @pytest.mark.parametrize("work_dir", ["/abs/../there", "/there"])
 def test_an_absolute_work_dir(work_dir: str) -> None:
-    tree = a_tree("run: [{name: a, step: ./x}]")
-    what = loaded(f"spec:\n---\nexec: {{command: [x], work_dir: {work_dir}}}")
-    assert enter(tree, tree.root.children[0], what).work_dir == "/there"
+    tree = create_tree("run: [{name: a, step: ./x}]")
+    loaded = create_loaded(f"spec:\n---\nexec: {{command: [x], work_dir: {work_dir}}}")
+    assert enter(tree, tree.root.children[0], loaded).work_dir == "/there"
 
 
-def test_layers_of_the_environment() -> None:
-    tree = a_tree("run: [{name: outer, step: ./x, env: {B: outer, C: outer, A: '${{ env.A }}/outer'}}]")
+def test_the_environment_has_layers() -> None:
+    tree = create_tree("run: [{name: outer, step: ./x, env: {B: outer, C: outer, A: '${{ env.A }}/outer'}}]")
     tree.exports |= {"A": "export", "B": "export", "X": "export"}
     outer = tree.root.children[0]
     enter(
         tree,
         outer,
-        loaded("spec:\n---\nrun: [{name: in, step: ./y, env: {D: call, E: call}}]\nenv: {C: list, D: list}"),
+        create_loaded("spec:\n---\nrun: [{name: in, step: ./y, env: {D: call, E: call}}]\nenv: {C: list, D: list}"),
     )
     inner = outer.children[0]
-    enter(tree, inner, loaded("spec:\n---\nexec: {command: [x]}\nenv: {E: definition}", reference="/y"))
+    enter(tree, inner, create_loaded("spec:\n---\nexec: {command: [x]}\nenv: {E: definition}", reference="/y"))
     env = step_environment(tree, FACTS, inner)
     assert env == {
         "PATH": "/bin", "V": "var", "CI_JOB_STATUS": "running", "A": "export/outer", "B": "outer", "C": "list",
@@ -97,43 +97,45 @@ def test_layers_of_the_environment() -> None:
     }  # fmt: skip
 
 
-def test_members_of_a_group_and_inner_steps_are_of_the_list_around() -> None:
-    tree = a_tree(
+def test_members_of_a_group_see_the_steps_of_the_enclosing_list() -> None:
+    tree = create_tree(
         "run: [{name: first, step: ./x},"
         " {name: g, parallel: [{name: m, step: ./x, inputs: {v: '${{ steps.first.outputs.o }}'}}]},"
         " {name: last, step: ./x, inputs: {v: '${{ steps.m.outputs.o }}'}}]"
     )
     first, group, last = tree.root.children
-    what = loaded("spec: {inputs: {v: {type: number, default: 0}}}\n---\nexec: {command: [x]}")
-    enter(tree, first, what)
+    loaded = create_loaded("spec: {inputs: {v: {type: number, default: 0}}}\n---\nexec: {command: [x]}")
+    enter(tree, first, loaded)
     finish(tree, first, o=1)
     enter(tree, group, Loaded(step=read_step("spec:\n---\nexec: {command: [x]}"), reference=""))
     member = group.children[0]
-    assert enter(tree, member, what).inputs == {"v": 1}
+    assert enter(tree, member, loaded).inputs == {"v": 1}
     finish(tree, member, o=2)
     finish(tree, group)
-    assert enter(tree, last, what).inputs == {"v": 2}
+    assert enter(tree, last, loaded).inputs == {"v": 2}
 
 
-def test_sensitive_values_stay_marked_and_their_texts_are_known() -> None:
-    tree = a_tree("run: [{name: a, step: ./x, inputs: {t: secret}}]")
-    what = loaded(
+def test_sensitive_values_stay_marked_and_their_texts_are_collected() -> None:
+    tree = create_tree("run: [{name: a, step: ./x, inputs: {t: secret}}]")
+    loaded = create_loaded(
         "spec: {inputs: {t: {type: string, sensitive: true}}}\n---\n"
         "exec: {command: [say, 'x${{ inputs.t }}']}\nenv: {T: 't${{ inputs.t }}'}"
     )
-    entered = enter(tree, tree.root.children[0], what)
+    entered = enter(tree, tree.root.children[0], loaded)
     assert isinstance(entered.inputs["t"], Sensitive)
     assert entered.command == ("say", "xsecret")
     assert secrets_in(entered.inputs, entered.definition_env) == ["secret", "tsecret"]
     assert secrets_in(Sensitive({"a": ["deep", 12345, 12, True, None, "ab"]})) == ["deep", "12345"]
 
 
-def test_outputs_of_a_list() -> None:
-    tree = a_tree("run: [{name: a, step: ./x}]")
+def test_outputs_of_a_list_are_evaluated() -> None:
+    tree = create_tree("run: [{name: a, step: ./x}]")
     node = tree.root.children[0]
     spec = "spec: {outputs: {o: {type: string}}}\n---\n"
     enter(
-        tree, node, loaded(f"{spec}run: [{{name: in, script: x}}]\noutputs: {{o: 'got ${{{{ steps.in.outputs.v }}}}'}}")
+        tree,
+        node,
+        create_loaded(f"{spec}run: [{{name: in, script: x}}]\noutputs: {{o: 'got ${{{{ steps.in.outputs.v }}}}'}}"),
     )
     with pytest.raises(DefinitionError, match="attribute not found"):
         run_outputs(tree, FACTS, node)
@@ -142,9 +144,9 @@ def test_outputs_of_a_list() -> None:
 
 
 def test_delegated_outputs_of_a_list() -> None:
-    tree = a_tree("run: [{name: a, step: ./x}]")
+    tree = create_tree("run: [{name: a, step: ./x}]")
     node = tree.root.children[0]
-    enter(tree, node, loaded("spec: {outputs: delegate}\n---\nrun: [{name: in, script: x}]\ndelegate: in"))
+    enter(tree, node, create_loaded("spec: {outputs: delegate}\n---\nrun: [{name: in, script: x}]\ndelegate: in"))
     with pytest.raises(DefinitionError, match='no step "in" has run'):
         run_outputs(tree, FACTS, node)
     finish(tree, node.children[0], v=5)
@@ -162,58 +164,65 @@ def test_delegated_outputs_of_a_list() -> None:
         ("failure()", Level(failed=False, stopped=Cause.JOB_TIMEOUT), True),
     ],
 )
-def test_conditions(condition: str, level: Level, expected: bool) -> None:
-    tree = a_tree(f'run: [{{name: a, step: ./x, if: "{condition}"}}]')
+def test_conditions_depend_on_values_and_status(condition: str, level: Level, expected: bool) -> None:
+    tree = create_tree(f'run: [{{name: a, step: ./x, if: "{condition}"}}]')
     assert condition_holds(tree, FACTS, tree.root.children[0], level) is expected
 
 
-def test_what_is_said_above_the_variables_of_the_job() -> None:
-    tree = a_tree("run: [{name: a, step: ./x, env: {B: entry}}]")
+def test_exports_and_entries_override_the_variables_of_the_job() -> None:
+    tree = create_tree("run: [{name: a, step: ./x, env: {B: entry}}]")
     tree.exports |= {"A": "export", "B": "export"}
     node = tree.root.children[0]
-    enter(tree, node, loaded("spec: {remuda: 1}\n---\nenvironment: {open: {command: [o]}}\nenv: {C: own}"))
+    enter(tree, node, create_loaded("spec: {remuda: 1}\n---\nenvironment: {open: {command: [o]}}\nenv: {C: own}"))
     assert environment_above(tree, node) == {"A": "export", "B": "entry"}
 
 
-def test_a_tree_is_the_same_when_its_events_are_told_again() -> None:
+def test_replaying_the_events_gives_the_same_tree() -> None:
     second_entry = "{name: b, step: ./x, inputs: {t: '${{ steps.a.outputs.o }}'}}"
     text = f"run: [{{name: a, step: ./x, inputs: {{t: secret}}}}, {second_entry}]"
-    what = loaded(
+    loaded = create_loaded(
         "spec: {inputs: {t: {type: string, sensitive: true}}}\n---\nexec: {command: [x, '${{ inputs.t }}']}",
     )
-    live, events = a_tree(text), []
+    live, events = create_tree(text), []
 
-    def tell(event: dict[str, Any], entering: tuple[Loaded, Entered] | None = None) -> None:
+    def record(event: dict[str, Any], entering: tuple[Loaded, Entered] | None = None) -> None:
         events.append(event)
         replay.apply(live, FACTS, event, entering=entering)
 
     first, second = live.root.children
-    for node, outputs in ((first, {"o": Sensitive("given")}), (second, None)):
-        text_of = replay.enter_event(
-            node, with_text(what), serial=live.serials, stream=1, at=1.0, text="t", log_start=0, timeout_seconds=None
+    for node, outputs in ((first, {"o": Sensitive("computed")}), (second, None)):
+        enter_event = replay.enter_event(
+            node,
+            copy_with_text(loaded),
+            serial=live.serials,
+            stream=1,
+            at=1.0,
+            text="t",
+            log_start=0,
+            timeout_seconds=None,
         )
-        tell(text_of, (what, evaluate(live, FACTS, node, what, live.serials)))
+        record(enter_event, (loaded, evaluate(live, FACTS, node, loaded, live.serials)))
         if outputs is not None:
-            tell(replay.finish_event(node, SUCCESS, outputs, {"E": "x"}, ["mask"]))
-    tell(replay.stop_event(live.root, Cause.CANCEL))
-    again = a_tree(text)
+            record(replay.finish_event(node, SUCCESS, outputs, {"E": "x"}, ["mask"]))
+    record(replay.stop_event(live.root, Cause.CANCEL))
+    replayed = create_tree(text)
     for event in events:
-        replay.apply(again, FACTS, event)
-    assert again.root.children[1].entered == second.entered
-    assert second.entered.command == ("x", "given")
-    assert (again.exports, again.masks, again.cancelled) == (live.exports, live.masks, True)
-    assert {"secret", "given", "mask"} == set(again.masks)
-    assert list(again.open) == list(live.open) == [1]
-    assert reveal(again.root.steps["a"]["outputs"]) == {"o": "given"}
+        replay.apply(replayed, FACTS, event)
+    assert replayed.root.children[1].entered == second.entered
+    assert second.entered.command == ("x", "computed")
+    assert (replayed.exports, replayed.masks, replayed.cancelled) == (live.exports, live.masks, True)
+    assert {"secret", "computed", "mask"} == set(replayed.masks)
+    assert list(replayed.open) == list(live.open) == [1]
+    assert reveal(replayed.root.steps["a"]["outputs"]) == {"o": "computed"}
 
 
-def with_text(what: Loaded) -> Loaded:
-    """As the journal keeps it."""
+def copy_with_text(loaded: Loaded) -> Loaded:
+    """Copy a loaded step with the text of its definition, which the journal stores."""
     return Loaded(
-        step=what.step,
-        reference=what.reference,
-        kind=what.kind,
-        folder=what.folder,
-        digest=what.digest,
+        step=loaded.step,
+        reference=loaded.reference,
+        kind=loaded.kind,
+        folder=loaded.folder,
+        digest=loaded.digest,
         text="spec: {inputs: {t: {type: string, sensitive: true}}}\n---\nexec: {command: [x, '${{ inputs.t }}']}",
     )

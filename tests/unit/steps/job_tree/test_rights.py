@@ -1,4 +1,4 @@
-"""Rights follow the origin of who asked, and of who opened an environment; never what was written."""
+"""The rights of a step depend on the origin of its entry and of its environment, never on what a definition claims."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from remuda.steps.job_tree.tree import Entered, Inserted, Loaded, Node, Tree
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Call, Place, ReferenceKind
 
-BOX = '{name: box, step: "builtin://container", origin: ORIGIN, run: [{name: in, script: "true"}]}'
-OURS = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
+CONTAINER = '{name: box, step: "builtin://container", origin: ORIGIN, run: [{name: in, script: "true"}]}'
+OWN_ENVIRONMENT = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
 
 
-def a_tree(entries: str) -> Tree:
+def create_tree(entries: str) -> Tree:
     return Tree(read_step(f"spec: {{remuda: 1}}\n---\nrun: [{entries}]", job=True), work_dir="/work")
 
 
@@ -26,36 +26,36 @@ def enter(tree: Tree, key: list[int], definition: str, reference: str, *command:
     return node
 
 
-def an_opened_box(origin: str, environment: dict[str, Any]) -> tuple[Tree, Node, Node]:
-    """The step that opens a container, and the one in it."""
-    tree = a_tree(BOX.replace("ORIGIN", origin))
-    words = "environment: {open: {command: [remuda-step, o]}, close: {command: [remuda-step, c]}}"
-    box = enter(tree, [0], words, "builtin://container@1.0.0")
+def open_container(origin: str, environment: dict[str, Any]) -> tuple[Tree, Node, Node]:
+    """Returns the tree, the step that opens the container, and the step inside of it."""
+    tree = create_tree(CONTAINER.replace("ORIGIN", origin))
+    definition = "environment: {open: {command: [remuda-step, o]}, close: {command: [remuda-step, c]}}"
+    container = enter(tree, [0], definition, "builtin://container@1.0.0")
     opening = enter(tree, [0, 0], "exec: {command: [x]}", "builtin://container@1.0.0", "remuda-step", "o")
     tree.finish(opening, SUCCESS, {"environment": environment}, {}, [])
     inner = enter(tree, [0, 1], "exec: {command: [x]}", "builtin://script@1.0.0", "x")
-    assert inner.host is box
+    assert inner.host is container
     return tree, opening, inner
 
 
-def test_what_the_platform_opens_passes_on_with_the_agents_rights() -> None:
-    _, opening, inner = an_opened_box("compiled", OURS)
+def test_a_container_of_the_platform_has_the_rights_of_the_agent() -> None:
+    _, opening, inner = open_container("compiled", OWN_ENVIRONMENT)
     assert rights.has_agents_rights(opening)
     assert rights.has_agents_rights(inner)
     assert rights.has_private_files(opening, is_job_apart=True)
     assert not rights.has_private_files(inner, is_job_apart=False)
 
 
-@pytest.mark.parametrize("environment", [OURS, {"exec": ["sh", "-c", "id"]}, {"exec": []}, {}])
-def test_what_a_user_opens_never_has_them(environment: dict[str, Any]) -> None:
-    _, opening, inner = an_opened_box("user", environment)
+@pytest.mark.parametrize("environment", [OWN_ENVIRONMENT, {"exec": ["sh", "-c", "id"]}, {"exec": []}, {}])
+def test_a_container_of_the_job_never_has_the_rights_of_the_agent(environment: dict[str, Any]) -> None:
+    _, opening, inner = open_container("user", environment)
     assert not rights.has_agents_rights(opening)
     assert not rights.has_agents_rights(inner)
     assert not rights.has_private_files(opening, is_job_apart=False)
 
 
-def test_words_that_are_not_our_program_have_no_rights_whoever_opened() -> None:
-    _, _, inner = an_opened_box("compiled", {"exec": ["sh", "-c", "id"]})
+def test_another_program_never_has_the_rights_of_the_agent() -> None:
+    _, _, inner = open_container("compiled", {"exec": ["sh", "-c", "id"]})
     assert not rights.has_agents_rights(inner)
 
 
@@ -69,8 +69,10 @@ def test_words_that_are_not_our_program_have_no_rights_whoever_opened() -> None:
         ("service_stop", "compiled", True, True, True),
     ],
 )
-def test_our_own_programs(name: str, origin: str, has_rights: bool, is_private_apart: bool, is_private: bool) -> None:
-    tree = a_tree(f'{{name: it, step: "builtin://{name}", origin: {origin}}}')
+def test_rights_and_files_of_standard_steps(
+    name: str, origin: str, has_rights: bool, is_private_apart: bool, is_private: bool
+) -> None:
+    tree = create_tree(f'{{name: a, step: "builtin://{name}", origin: {origin}}}')
     node = enter(tree, [0], "exec: {command: [x]}", f"builtin://{name}@1.0.0", "remuda-step", name)
     assert rights.has_agents_rights(node) == has_rights
     assert rights.has_private_files(node, is_job_apart=True) == is_private_apart
@@ -78,22 +80,22 @@ def test_our_own_programs(name: str, origin: str, has_rights: bool, is_private_a
 
 
 @pytest.mark.parametrize(("origin", "folder"), [("user", "inserted"), ("compiled", "exchange")])
-def test_the_files_of_inserted_steps(origin: str, folder: str) -> None:
-    """One that runs in the container of the job's image has the only folder that the container has."""
-    step = read_step(f"spec: {{remuda: 1}}\n---\nrun: [{BOX.replace('ORIGIN', origin)}]", job=True)
-    scan, around = (
-        Call(name=name, origin="inserted", place=Place(file="policy", line=0)) for name in ("scan", "around")
+def test_the_exchange_folder_of_inserted_steps(origin: str, folder: str) -> None:
+    """A step in the container of the job's image uses the exchange folder, because that container has no other."""
+    step = read_step(f"spec: {{remuda: 1}}\n---\nrun: [{CONTAINER.replace('ORIGIN', origin)}]", job=True)
+    scan, after_job = (
+        Call(name=name, origin="inserted", place=Place(file="policy", line=0)) for name in ("scan", "after_job")
     )
-    tree = Tree(step, work_dir="/work", around=Inserted(after=(around,)), insertable={"scan": scan})
-    box = enter(tree, [0], "environment: {open: {command: [x]}}", "builtin://container@1.0.0")
+    tree = Tree(step, work_dir="/work", around=Inserted(after=(after_job,)), insertable={"scan": scan})
+    container = enter(tree, [0], "environment: {open: {command: [x]}}", "builtin://container@1.0.0")
     tree.surround(tree.find([0, 1]), ["scan"], [])
     assert rights.exchange_of(tree.find([0, 1])) == folder
-    assert rights.exchange_of(tree.find([0, 2])) == rights.exchange_of(box) == "exchange"
+    assert rights.exchange_of(tree.find([0, 2])) == rights.exchange_of(container) == "exchange"
     after = enter(tree, [1], "run: [{name: inner, script: 'true'}]", "git://checks")
     assert rights.exchange_of(after) == rights.exchange_of(after.children[0]) == "inserted"
 
 
 @pytest.mark.parametrize("words", ["sh", [], ["sh", 1], ["sh", "a\0b"]])
-def test_an_environment_runs_nothing_by_words_that_no_program_can_be_given(words: Any) -> None:
-    tree, _, _ = an_opened_box("user", {"exec": words})
+def test_invalid_exec_words_of_an_environment_are_ignored(words: Any) -> None:
+    tree, _, _ = open_container("user", {"exec": words})
     assert rights.exec_words(tree.find([0])) == ()

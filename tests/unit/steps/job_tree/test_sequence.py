@@ -1,4 +1,4 @@
-"""What follows on what, as playbooks: a tree, how its commands end, and what the plan makes of that."""
+"""The sequence of steps: a simulated job with given exit codes and durations runs its tree to the end."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from remuda.steps.job_tree import sequence
 from remuda.steps.job_tree.outcome import SKIPPED, Cause, Fault, Finished, Kind, Outcome, Status, failure
-from remuda.steps.job_tree.sequence import AFTER_SECONDS, End, Enter, Level, Run, Settle, Skip, Stop, Wait
+from remuda.steps.job_tree.sequence import AFTER_SECONDS, Action, End, Enter, Level, Run, Settle, Skip, Stop, Wait
 from remuda.steps.job_tree.tree import Entered, Loaded, Node, State, Tree
 from remuda.steps.language.evaluate import Context, holds
 from remuda.steps.language.values import (
@@ -30,7 +30,7 @@ PLACE = Place(file="test", line=1)
 COMMAND = Step(spec=Spec(), definition=Definition(exec=Exec(command=("true",))))
 
 
-def a_call(
+def create_call(
     name: str,
     *,
     condition: str | None = None,
@@ -51,22 +51,25 @@ def a_call(
     )
 
 
-def a_list(*calls: Call) -> Step:
+def create_list(*calls: Call) -> Step:
     return Step(spec=Spec(), definition=Definition(run=calls))
 
 
-ALWAYS, FAILURE = a_call("always", condition="always()"), a_call("failure", condition="failure()")
-CANCELLED = a_call("cancelled", condition="cancelled()")
+ALWAYS, FAILURE = create_call("always", condition="always()"), create_call("failure", condition="failure()")
+CANCELLED = create_call("cancelled", condition="cancelled()")
 
 
-def by_status(node: Node, level: Level) -> bool:
+def holds_at_level(node: Node, level: Level) -> bool:
     context = Context(failed=level.failed or level.stopped is not None, cancelled=level.stopped is Cause.CANCEL)
     return holds(node.call.condition, context)
 
 
-class Play:
-    """A job whose commands end as `ends` says by their paths: an exit code, or a list of them for its attempts. What a
-    path in `steps` stands for is a list of steps; every other is a command. Time passes only by `takes`."""
+class SimulatedJob:
+    """Simulates a job. The keys of the mappings are paths of steps.
+
+    `steps`: lists of steps; every other step is a command. `ends`: the exit code of a command, or a list of exit codes
+    for its attempts; 0 by default. `takes`: the seconds that a command takes; 0 by default.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class Play:
         takes: Mapping[str, float] | None = None,
         deadline: float | None = None,
     ) -> None:
-        self.tree = Tree(a_list(*calls), work_dir="/work")
+        self.tree = Tree(create_list(*calls), work_dir="/work")
         self.steps, self.takes, self.deadline = steps or {}, takes or {}, deadline
         self.ends: dict[str, Iterator[int]] = {
             path: iter(codes if isinstance(codes, list) else [codes]) for path, codes in (ends or {}).items()
@@ -86,10 +89,10 @@ class Play:
         self.results: dict[str, Finished] = {}
 
     def finish(self, node: Node, result: Finished) -> None:
-        again_at = sequence.retry_at(node, result, now=self.now)
+        retry_at = sequence.retry_at(node, result, now=self.now)
         self.results[node.path] = result
-        if again_at is not None:
-            self.tree.delay(node, result, [], until=again_at)
+        if retry_at is not None:
+            self.tree.delay(node, result, [], until=retry_at)
         else:
             self.tree.finish(node, result, {}, {}, [])
 
@@ -103,19 +106,29 @@ class Play:
             self.ran.append(node.path)
 
     def run(self, node: Node) -> None:
-        """The command takes its time, or ends when there is a reason to."""
-        until = self.now + self.takes.get(node.path, 0.0)
+        """Run a command until it ends, or until a time limit or a cancel ends it."""
+        ends_at = self.now + self.takes.get(node.path, 0.0)
         limits = [limit for limit, _, _ in sequence.deadlines(node, job_deadline=self.deadline)]
-        self.now = min([until, *(limit for limit in limits if limit > self.now)])
-        due = sequence.reason_to_end(node, now=self.now, job_deadline=self.deadline) if self.now < until else None
+        self.now = min([ends_at, *(limit for limit in limits if limit > self.now)])
+        due = sequence.reason_to_end(node, now=self.now, job_deadline=self.deadline) if self.now < ends_at else None
         if due is not None and sequence.find_stop(node) is None:
             self.tree.stop(*due)
         self.finish(node, sequence.judge(node, exit_code=next(self.ends.get(node.path, iter([0])), 0)))
 
-    def go(self) -> Outcome:
+    def next_actions(self) -> list[Action]:
+        return sequence.next_actions(self.tree, holds_at_level, now=self.now, job_deadline=self.deadline)
+
+    def enter_next(self) -> Node:
+        """Enter the only step that can start now."""
+        (action,) = self.next_actions()
+        assert isinstance(action, Enter)
+        self.enter(action.node)
+        return action.node
+
+    def run_to_end(self) -> Outcome:
         while True:
-            actions = sequence.next_actions(self.tree, by_status, now=self.now, job_deadline=self.deadline)
-            assert actions == sequence.next_actions(self.tree, by_status, now=self.now, job_deadline=self.deadline)
+            actions = self.next_actions()
+            assert actions == self.next_actions()
             action = actions[0]
             match action:
                 case End(outcome):
@@ -134,186 +147,191 @@ class Play:
                     self.now = until
 
 
-def test_all_good() -> None:
-    play = Play(a_call("a"), a_call("b"), FAILURE, CANCELLED, ALWAYS)
-    assert play.go() == Outcome(status=Status.SUCCESS)
-    assert play.ran == ["/a", "/b", "/always"]
+def test_a_successful_job() -> None:
+    job = SimulatedJob(create_call("a"), create_call("b"), FAILURE, CANCELLED, ALWAYS)
+    assert job.run_to_end() == Outcome(status=Status.SUCCESS)
+    assert job.ran == ["/a", "/b", "/always"]
 
 
-def test_a_job_with_one_step_of_its_own_needs_no_name_for_it() -> None:
-    outcome = Play(a_call("a"), ALWAYS, ends={"/a": 3}).go()
+def test_the_failure_of_a_single_step_has_no_name_in_the_log_line() -> None:
+    outcome = SimulatedJob(create_call("a"), ALWAYS, ends={"/a": 3}).run_to_end()
     assert outcome.log_line == "ERROR: Job failed: exit status 3"
 
 
-def test_first_failure_ends_the_ordinary_steps_and_decides() -> None:
-    play = Play(a_call("a"), a_call("b"), FAILURE, CANCELLED, ALWAYS, ends={"/a": 3, "/always": 9})
-    outcome = play.go()
-    assert play.ran == ["/a", "/failure", "/always"]
+def test_the_first_failure_ends_the_ordinary_steps_and_decides_the_outcome() -> None:
+    job = SimulatedJob(create_call("a"), create_call("b"), FAILURE, CANCELLED, ALWAYS, ends={"/a": 3, "/always": 9})
+    outcome = job.run_to_end()
+    assert job.ran == ["/a", "/failure", "/always"]
     assert (outcome.status, outcome.reason, outcome.exit_code) == (Status.FAILURE, "script_failure", 3)
     assert outcome.message == 'step "a": exit status 3'
     assert outcome.log_line == 'ERROR: Job failed: step "a": exit status 3'
 
 
 def test_a_failure_ends_every_list_around_it() -> None:
-    inner = a_list(a_call("x"), a_call("y"), ALWAYS)
-    play = Play(
-        a_call("outer"),
-        a_call("next"),
-        steps={"/outer": a_list(a_call("in")), "/outer/in": inner},
+    inner = create_list(create_call("x"), create_call("y"), ALWAYS)
+    job = SimulatedJob(
+        create_call("outer"),
+        create_call("next"),
+        steps={"/outer": create_list(create_call("in")), "/outer/in": inner},
         ends={"/outer/in/x": 3},
     )
-    outcome = play.go()
-    assert play.ran == ["/outer/in/x", "/outer/in/always"]
+    outcome = job.run_to_end()
+    assert job.ran == ["/outer/in/x", "/outer/in/always"]
     assert outcome.message == 'step "outer": step "in": step "x": exit status 3'
     assert outcome.log_line == 'ERROR: Job failed: step "outer": step "in": step "x": exit status 3'
-    assert play.results["/outer"].exit_code == 3
+    assert job.results["/outer"].exit_code == 3
 
 
-def test_tolerated_failure_fails_nothing() -> None:
-    play = Play(a_call("a", tolerated=True), a_call("b"), FAILURE, ends={"/a": 1})
-    assert play.go().status is Status.SUCCESS
-    assert play.ran == ["/a", "/b"]
+def test_a_tolerated_failure_does_not_fail_the_job() -> None:
+    job = SimulatedJob(create_call("a", tolerated=True), create_call("b"), FAILURE, ends={"/a": 1})
+    assert job.run_to_end().status is Status.SUCCESS
+    assert job.ran == ["/a", "/b"]
 
 
-def test_tolerated_list() -> None:
-    play = Play(
-        a_call("a", tolerated=True), a_call("b"), steps={"/a": a_list(a_call("x"), a_call("y"))}, ends={"/a/x": 1}
+def test_a_tolerated_failure_of_a_list() -> None:
+    job = SimulatedJob(
+        create_call("a", tolerated=True),
+        create_call("b"),
+        steps={"/a": create_list(create_call("x"), create_call("y"))},
+        ends={"/a/x": 1},
     )
-    assert play.go().status is Status.SUCCESS
-    assert play.ran == ["/a/x", "/b"]
+    assert job.run_to_end().status is Status.SUCCESS
+    assert job.ran == ["/a/x", "/b"]
 
 
-def test_cancelled_job_runs_what_follows_a_failure() -> None:
-    play = Play(a_call("a"), FAILURE, CANCELLED, ALWAYS, steps={"/always": a_list(a_call("x"), a_call("y"))})
-    play.tree.stop(play.tree.root, Cause.CANCEL)
-    outcome = play.go()
-    assert play.ran == ["/failure", "/cancelled", "/always/x", "/always/y"]
+def test_a_cancelled_job_runs_its_cleanup_steps() -> None:
+    job = SimulatedJob(
+        create_call("a"), FAILURE, CANCELLED, ALWAYS, steps={"/always": create_list(create_call("x"), create_call("y"))}
+    )
+    job.tree.stop(job.tree.root, Cause.CANCEL)
+    outcome = job.run_to_end()
+    assert job.ran == ["/failure", "/cancelled", "/always/x", "/always/y"]
     assert (outcome.status, outcome.reason, outcome.exit_code) == (Status.CANCELLED, "job_canceled", -1)
 
 
-def test_a_cancel_in_a_nested_list_skips_the_rest_of_all_of_them() -> None:
-    play = Play(a_call("a"), ALWAYS, steps={"/a": a_list(a_call("x"), a_call("y"), ALWAYS)})
+def test_a_cancel_in_a_nested_list_skips_the_rest_of_all_lists() -> None:
+    job = SimulatedJob(create_call("a"), ALWAYS, steps={"/a": create_list(create_call("x"), create_call("y"), ALWAYS)})
     for _ in range(2):
-        (action,) = sequence.next_actions(play.tree, by_status, now=0)
-        assert isinstance(action, Enter)
-        play.enter(action.node)
-    play.tree.stop(play.tree.root, Cause.CANCEL)
-    play.go()
-    assert play.ran == ["/a/x", "/a/always", "/always"]
-    statuses = {path: str(result.status) for path, result in play.results.items()}
+        job.enter_next()
+    job.tree.stop(job.tree.root, Cause.CANCEL)
+    job.run_to_end()
+    assert job.ran == ["/a/x", "/a/always", "/always"]
+    statuses = {path: str(result.status) for path, result in job.results.items()}
     assert statuses == {
         "/a/x": "cancelled", "/a/y": "skipped", "/a/always": "success", "/a": "cancelled", "/always": "success"
     }  # fmt: skip
 
 
-def test_timed_out_job() -> None:
-    play = Play(a_call("a"), a_call("b"), ALWAYS, takes={"/a": 50}, deadline=10)
-    outcome = play.go()
-    assert play.ran == ["/a", "/always"]
+def test_a_job_that_exceeds_its_timeout() -> None:
+    job = SimulatedJob(create_call("a"), create_call("b"), ALWAYS, takes={"/a": 50}, deadline=10)
+    outcome = job.run_to_end()
+    assert job.ran == ["/a", "/always"]
     assert (outcome.status, outcome.reason) == (Status.FAILURE, "job_execution_timeout")
-    assert play.now == 10
+    assert job.now == 10
 
 
-def test_a_job_whose_time_is_used_up_between_two_steps() -> None:
-    play = Play(a_call("a"), a_call("b"), ALWAYS, takes={"/a": 10}, deadline=10)
-    assert play.go().reason == "job_execution_timeout"
-    assert play.ran == ["/a", "/always"]
+def test_a_timeout_between_two_steps() -> None:
+    job = SimulatedJob(create_call("a"), create_call("b"), ALWAYS, takes={"/a": 10}, deadline=10)
+    assert job.run_to_end().reason == "job_execution_timeout"
+    assert job.ran == ["/a", "/always"]
 
 
-def test_timeout_of_a_list_ends_all_below_and_not_what_follows_its_failure() -> None:
-    play = Play(
-        a_call("slow", timeout=10, tolerated=True),
-        a_call("next"),
-        steps={"/slow": a_list(a_call("x"), a_call("y"), ALWAYS)},
+def test_the_timeout_of_a_list_ends_its_steps_but_not_its_cleanup_steps() -> None:
+    job = SimulatedJob(
+        create_call("slow", timeout=10, tolerated=True),
+        create_call("next"),
+        steps={"/slow": create_list(create_call("x"), create_call("y"), ALWAYS)},
         takes={"/slow/x": 50, "/slow/always": 20},
     )
-    assert play.go().status is Status.SUCCESS
-    assert play.ran == ["/slow/x", "/slow/always", "/next"]
-    assert play.results["/slow/x"].error == "the step /slow took longer than its limit of 10 s"
-    assert play.results["/slow"].error == "the step took longer than its limit of 10 s"
-    assert play.results["/slow/always"].status is Status.SUCCESS
-    assert play.now == 30
+    assert job.run_to_end().status is Status.SUCCESS
+    assert job.ran == ["/slow/x", "/slow/always", "/next"]
+    assert job.results["/slow/x"].error == "the step /slow took longer than its limit of 10 s"
+    assert job.results["/slow"].error == "the step took longer than its limit of 10 s"
+    assert job.results["/slow/always"].status is Status.SUCCESS
+    assert job.now == 30
 
 
-def test_what_follows_a_failure_has_a_limit_too() -> None:
-    play = Play(
-        a_call("slow", timeout=10), steps={"/slow": a_list(a_call("x"), ALWAYS)},
+def test_cleanup_steps_have_a_time_limit_too() -> None:
+    job = SimulatedJob(
+        create_call("slow", timeout=10), steps={"/slow": create_list(create_call("x"), ALWAYS)},
         takes={"/slow/x": 50, "/slow/always": 1e6},
     )  # fmt: skip
-    play.go()
-    assert play.now == 10 + AFTER_SECONDS
-    assert play.results["/slow/always"].kind is Kind.TIMEOUT
+    job.run_to_end()
+    assert job.now == 10 + AFTER_SECONDS
+    assert job.results["/slow/always"].kind is Kind.TIMEOUT
 
 
-def test_per_step_timeout_and_retry() -> None:
-    play = Play(
-        a_call("a", timeout=5, retry=Retry(times=2, delay_seconds=3)), takes={"/a": 50}, ends={"/a": [143, 143, 143]}
+def test_timeout_and_retry_of_a_step() -> None:
+    job = SimulatedJob(
+        create_call("a", timeout=5, retry=Retry(times=2, delay_seconds=3)),
+        takes={"/a": 50},
+        ends={"/a": [143, 143, 143]},
     )
-    outcome = play.go()
-    assert play.ran == ["/a", "/a", "/a"]
-    assert play.now == 3 * 5 + 2 * 3
+    outcome = job.run_to_end()
+    assert job.ran == ["/a", "/a", "/a"]
+    assert job.now == 3 * 5 + 2 * 3
     assert outcome.message == 'step "a": the step took longer than its limit of 5 s'
 
 
-def test_a_list_is_tried_again_from_its_begin() -> None:
-    play = Play(
-        a_call("a", retry=Retry(times=3)),
-        steps={"/a": a_list(a_call("x"), a_call("y"))},
+def test_a_list_is_retried_from_its_beginning() -> None:
+    job = SimulatedJob(
+        create_call("a", retry=Retry(times=3)),
+        steps={"/a": create_list(create_call("x"), create_call("y"))},
         ends={"/a/y": [1, 0]},
     )
-    assert play.go().status is Status.SUCCESS
-    assert play.ran == ["/a/x", "/a/y", "/a/x", "/a/y"]
+    assert job.run_to_end().status is Status.SUCCESS
+    assert job.ran == ["/a/x", "/a/y", "/a/x", "/a/y"]
 
 
 def test_a_cancel_ends_the_wait_for_another_attempt() -> None:
-    play = Play(a_call("a", retry=Retry(times=3, delay_seconds=1000)), ends={"/a": 1})
-    (action,) = sequence.next_actions(play.tree, by_status, now=0)
-    assert isinstance(action, Enter)
-    play.enter(action.node)
-    play.run(action.node)
-    assert sequence.next_actions(play.tree, by_status, now=1) == [Wait(1000)]
-    play.tree.stop(play.tree.root, Cause.CANCEL)
-    assert play.go().reason == "job_canceled"
-    assert play.results["/a"].status is Status.CANCELLED
-    assert play.now == 0
+    job = SimulatedJob(create_call("a", retry=Retry(times=3, delay_seconds=1000)), ends={"/a": 1})
+    job.run(job.enter_next())
+    assert sequence.next_actions(job.tree, holds_at_level, now=1) == [Wait(1000)]
+    job.tree.stop(job.tree.root, Cause.CANCEL)
+    assert job.run_to_end().reason == "job_canceled"
+    assert job.results["/a"].status is Status.CANCELLED
+    assert job.now == 0
 
 
 @pytest.mark.parametrize(("code", "ran"), [(2, []), (0, ["/env/a", "/env/always"])])
-def test_in_an_environment_that_was_never_opened_nothing_runs(code: int, ran: list[str]) -> None:
+def test_nothing_runs_in_an_environment_that_could_not_be_opened(code: int, ran: list[str]) -> None:
     command = Exec(command=("true",))
     environment = Step(
         spec=Spec(), definition=Definition(environment=EnvironmentDefinition(open=command, close=command))
     )
-    call = replace(a_call("env"), inner=(a_call("a"), ALWAYS, FAILURE))
-    play = Play(call, FAILURE, steps={"/env": environment}, ends={"/env/+open": code})
-    outcome = play.go()
-    assert play.ran == ["/env/+open", *ran, "/env/+close", *(["/failure"] if code else [])]
+    call = replace(create_call("env"), inner=(create_call("a"), ALWAYS, FAILURE))
+    job = SimulatedJob(call, FAILURE, steps={"/env": environment}, ends={"/env/+open": code})
+    outcome = job.run_to_end()
+    assert job.ran == ["/env/+open", *ran, "/env/+close", *(["/failure"] if code else [])]
     assert (outcome.status is Status.SUCCESS) == (code == 0)
 
 
 def test_members_of_a_group_run_at_the_same_time() -> None:
-    group = a_call("group", parallel=(a_call("x"), a_call("y"), a_call("z")))
-    play = Play(group, a_call("next"), ends={"/group/y": 4, "/group/z": 5})
-    (action,) = sequence.next_actions(play.tree, by_status, now=0)
-    assert isinstance(action, Enter)
-    play.enter(action.node)
-    actions = sequence.next_actions(play.tree, by_status, now=0)
-    assert [action.node.path for action in actions if isinstance(action, Enter)] == ["/group/x", "/group/y", "/group/z"]
-    outcome = play.go()
-    assert play.ran == ["/group/x", "/group/y", "/group/z"]
+    group = create_call("group", parallel=(create_call("x"), create_call("y"), create_call("z")))
+    job = SimulatedJob(group, create_call("next"), ends={"/group/y": 4, "/group/z": 5})
+    job.enter_next()
+    assert [action.node.path for action in job.next_actions() if isinstance(action, Enter)] == [
+        "/group/x",
+        "/group/y",
+        "/group/z",
+    ]
+    outcome = job.run_to_end()
+    assert job.ran == ["/group/x", "/group/y", "/group/z"]
     assert outcome.message == 'step "group": step "y": exit status 4'
 
 
-def test_of_a_large_group_not_all_begin_at_once() -> None:
-    group = a_call("group", parallel=tuple(a_call(f"m{number}") for number in range(sequence.MOST_AT_ONCE + 50)))
-    play = Play(group)
+def test_a_large_group_starts_a_limited_number_of_members() -> None:
+    group = create_call(
+        "group", parallel=tuple(create_call(f"m{number}") for number in range(sequence.MOST_AT_ONCE + 50))
+    )
+    job = SimulatedJob(group)
     for _ in range(2):
-        for action in sequence.next_actions(play.tree, by_status, now=0):
+        for action in job.next_actions():
             if isinstance(action, Enter):
-                play.enter(action.node)
-    assert len(play.tree.open) == sequence.MOST_AT_ONCE
-    assert not any(isinstance(action, Enter) for action in sequence.next_actions(play.tree, by_status, now=0))
-    assert play.go().status is Status.SUCCESS
+                job.enter(action.node)
+    assert len(job.tree.open) == sequence.MOST_AT_ONCE
+    assert not any(isinstance(action, Enter) for action in job.next_actions())
+    assert job.run_to_end().status is Status.SUCCESS
 
 
 @pytest.mark.parametrize(
@@ -324,13 +342,13 @@ def test_of_a_large_group_not_all_begin_at_once() -> None:
         ("compiled", ReferenceKind.BUILTIN, "builtin://script@1", 75, Status.FAILURE, Fault.USER, "exit status 75"),
         ("compiled", ReferenceKind.BUILTIN, "builtin://checkout@1", 75, Status.FAILURE, Fault.PLATFORM, "status 75"),
         ("inserted", ReferenceKind.BUILTIN, "builtin://checkout@1", 75, Status.FAILURE, Fault.PLATFORM, "status 75"),
-        # Its inputs are the user's: an engine that nobody listens at, a key that cannot be read.
+        # The inputs of this step are the user's, such as the address of an engine that does not run.
         ("user", ReferenceKind.BUILTIN, "builtin://container@1", 75, Status.FAILURE, Fault.USER, "exit status 75"),
         ("compiled", ReferenceKind.BUILTIN, "builtin://checkout@1", 1, Status.FAILURE, Fault.USER, "exit status 1"),
         ("user", ReferenceKind.LOCAL, "/x", None, Status.FAILURE, Fault.RUNNER, "without an exit code"),
     ],
 )
-def test_what_an_end_means(
+def test_results_of_exit_codes(
     origin: str,
     kind: ReferenceKind | None,
     reference: str,
@@ -339,8 +357,8 @@ def test_what_an_end_means(
     fault: Fault | None,
     error: str | None,
 ) -> None:
-    call = replace(a_call("a"), origin=origin)
-    node = Tree(a_list(call), work_dir="/").root.children[0]
+    call = replace(create_call("a"), origin=origin)
+    node = Tree(create_list(call), work_dir="/").root.children[0]
     node.loaded = Loaded(step=COMMAND, reference=reference, kind=kind)
     result = sequence.judge(node, exit_code=exit_code)
     assert (result.status, result.exit_code, result.fault) == (status, exit_code, fault)
@@ -348,34 +366,34 @@ def test_what_an_end_means(
 
 
 @pytest.mark.parametrize("fault", [Fault.RUNNER, Fault.PLATFORM])
-def test_faults_that_are_not_the_users_are_system_failures(fault: Fault) -> None:
-    play = Play(a_call("a"))
-    node = play.tree.root.children[0]
-    play.finish(node, failure("exit status 75", Kind.EXIT, fault=fault, exit_code=75))
-    outcome = play.go()
+def test_faults_of_runner_and_platform_are_system_failures(fault: Fault) -> None:
+    job = SimulatedJob(create_call("a"))
+    node = job.tree.root.children[0]
+    job.finish(node, failure("exit status 75", Kind.EXIT, fault=fault, exit_code=75))
+    outcome = job.run_to_end()
     assert (outcome.reason, outcome.exit_code) == ("runner_system_failure", 75)
     assert outcome.message.endswith("exit status 75")
 
 
-def test_reasons_to_end() -> None:
-    def reason(call: Call, now: float, cancelled: bool = False, deadline: float | None = 100) -> Cause | None:
-        tree = Tree(a_list(call), work_dir="/")
+def test_reasons_to_end_a_step() -> None:
+    def find_cause(call: Call, now: float, cancelled: bool = False, deadline: float | None = 100) -> Cause | None:
+        tree = Tree(create_list(call), work_dir="/")
         node = tree.root.children[0]
         node.state, node.started_at = State.ENTERED, 50
         if cancelled:
             tree.stop(tree.root, Cause.CANCEL)
-        found = sequence.reason_to_end(node, now=now, job_deadline=deadline)
-        return found[1] if found else None
+        due = sequence.reason_to_end(node, now=now, job_deadline=deadline)
+        return due[1] if due else None
 
-    assert reason(a_call("a"), 99.9) is None
-    assert reason(a_call("a"), 100) is Cause.JOB_TIMEOUT
-    assert reason(a_call("a"), 1e9, deadline=None) is None
-    assert reason(a_call("a", timeout=10), 60) is Cause.STEP_TIMEOUT
-    assert reason(a_call("a"), 50, True) is Cause.CANCEL
-    assert reason(ALWAYS, 50, True) is None
-    assert reason(ALWAYS, 100) is None
-    assert reason(ALWAYS, 50 + AFTER_SECONDS) is Cause.JOB_TIMEOUT
-    assert reason(a_call("a", condition="always()", timeout=1000), 1000) is None
+    assert find_cause(create_call("a"), 99.9) is None
+    assert find_cause(create_call("a"), 100) is Cause.JOB_TIMEOUT
+    assert find_cause(create_call("a"), 1e9, deadline=None) is None
+    assert find_cause(create_call("a", timeout=10), 60) is Cause.STEP_TIMEOUT
+    assert find_cause(create_call("a"), 50, True) is Cause.CANCEL
+    assert find_cause(ALWAYS, 50, True) is None
+    assert find_cause(ALWAYS, 100) is None
+    assert find_cause(ALWAYS, 50 + AFTER_SECONDS) is Cause.JOB_TIMEOUT
+    assert find_cause(create_call("a", condition="always()", timeout=1000), 1000) is None
 
 
 @pytest.mark.parametrize(
@@ -387,23 +405,23 @@ def test_reasons_to_end() -> None:
         (1, True, False, "canceled"),
     ],
 )
-def test_job_status_for_what_follows(code: int, cancelled: bool, timed_out: bool, status: str) -> None:
-    play = Play(a_call("a"), ALWAYS, ends={"/a": code}, steps={"/always": a_list(a_call("x"))})
-    first, last = play.tree.root.children
-    assert sequence.job_status(play.tree, first) == "running"
-    play.enter(first)
-    play.run(first)
-    play.enter(last)
-    for cause, is_so in ((Cause.CANCEL, cancelled), (Cause.JOB_TIMEOUT, timed_out)):
-        if is_so:
-            play.tree.stop(play.tree.root, cause)
-    assert sequence.job_status(play.tree, last) == status
-    assert sequence.job_status(play.tree, last.children[0]) == status
+def test_job_status_for_cleanup_steps(code: int, cancelled: bool, timed_out: bool, status: str) -> None:
+    job = SimulatedJob(create_call("a"), ALWAYS, ends={"/a": code}, steps={"/always": create_list(create_call("x"))})
+    first, last = job.tree.root.children
+    assert sequence.job_status(job.tree, first) == "running"
+    job.enter(first)
+    job.run(first)
+    job.enter(last)
+    for cause, applies in ((Cause.CANCEL, cancelled), (Cause.JOB_TIMEOUT, timed_out)):
+        if applies:
+            job.tree.stop(job.tree.root, cause)
+    assert sequence.job_status(job.tree, last) == status
+    assert sequence.job_status(job.tree, last.children[0]) == status
 
 
 conditions = st.sampled_from([None, "success()", "failure()", "always()", "cancelled()"])
 leaves = st.builds(
-    a_call,
+    create_call,
     st.sampled_from("abc"),
     condition=conditions,
     timeout=st.none() | st.just(5.0),
@@ -417,7 +435,7 @@ paths = st.sampled_from([f"/{a}" for a in "abc"] + [f"/{a}/{b}" for a in "abc" f
 
 @given(
     calls,
-    st.dictionaries(paths, calls.map(lambda found: a_list(*found)), max_size=3),
+    st.dictionaries(paths, calls.map(lambda members: create_list(*members)), max_size=3),
     st.dictionaries(paths, codes),
     st.dictionaries(paths, st.sampled_from([0.0, 3.0, 20.0])),
     st.none() | st.just(15.0),
@@ -434,18 +452,20 @@ def test_every_job_ends_with_one_consistent_outcome(
     in_a_group: bool,
 ) -> None:
     if in_a_group:
-        calls = [a_call("g", parallel=tuple(replace(call, name=f"{call.name}{n}") for n, call in enumerate(calls)))]
-    play = Play(*calls, steps=steps, ends=ends, takes=takes, deadline=deadline)
+        calls = [
+            create_call("g", parallel=tuple(replace(call, name=f"{call.name}{n}") for n, call in enumerate(calls)))
+        ]
+    job = SimulatedJob(*calls, steps=steps, ends=ends, takes=takes, deadline=deadline)
     if is_cancelled:
-        play.tree.stop(play.tree.root, Cause.CANCEL)
-    outcome = play.go()
-    assert not play.tree.open
+        job.tree.stop(job.tree.root, Cause.CANCEL)
+    outcome = job.run_to_end()
+    assert not job.tree.open
     assert (outcome.status is Status.SUCCESS) == (outcome.reason == "")
     assert outcome.message.count("exit status") <= 1
     if "exit status" in outcome.message:
         assert outcome.message.endswith(f"exit status {outcome.exit_code}")
     if is_cancelled:
         assert outcome.status is Status.CANCELLED
-    for path, result in play.results.items():
+    for path, result in job.results.items():
         if result.status is Status.FAILURE:
             assert result.error, path

@@ -15,7 +15,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("declared", list(ValueType))
-def test_every_type_takes_only_its_values(declared: ValueType) -> None:
+def test_every_type_accepts_only_its_values(declared: ValueType) -> None:
     spec = Spec(inputs={"v": Parameter(type=declared)}, outputs={"v": Parameter(type=declared)})
     for kind, value in VALUES.items():
         for check in (check_inputs, check_outputs):
@@ -38,7 +38,7 @@ def test_names_are_checked() -> None:
     )
 
 
-def test_defaults_fill_in() -> None:
+def test_missing_values_get_their_defaults() -> None:
     spec = Spec(
         inputs={"a": Parameter(type=ValueType.NUMBER, default=0)},
         outputs={"b": Parameter(type=ValueType.ARRAY, default=[])},
@@ -55,13 +55,13 @@ def test_declared_sensitive_values_are_marked_once() -> None:
     assert check_outputs(spec, {"a": "x", "c": Sensitive("y")}) == {"a": Sensitive("x"), "c": Sensitive("y")}
 
 
-def test_a_marked_value_has_a_type_too() -> None:
+def test_the_type_of_a_sensitive_value_is_checked_too() -> None:
     spec = Spec(inputs={"a": Parameter(type=ValueType.STRING, sensitive=True)})
     with pytest.raises(CheckError, match="a string is needed, not a number"):
         check_inputs(spec, {"a": Sensitive(5)})
 
 
-def test_values_without_bounds_are_refused() -> None:
+def test_too_deeply_nested_values_are_refused() -> None:
     deep: object = 1
     for _ in range(5000):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""The definitions in the reference are good ones."""
+"""The examples in the reference of the steps language can be read."""
 
 import re
 from pathlib import Path

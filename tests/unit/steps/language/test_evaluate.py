@@ -1,4 +1,4 @@
-"""Values of expressions: the table of the language, marks, and bounds on what an expression may cost."""
+"""Values of expressions, marks of sensitive values, and limits of the work that an expression may cause."""
 
 import contextlib
 import re
@@ -38,7 +38,7 @@ CONTEXT = Context(
 )
 
 
-def value_of(expression: str) -> Any:
+def evaluate(expression: str) -> Any:
     return expand(f"${{{{ {expression} }}}}", CONTEXT)
 
 
@@ -103,10 +103,10 @@ def value_of(expression: str) -> Any:
         ('"${{ "${{ inputs.n }}" + "!" }}"', "3!"),
     ],
 )
-def test_values(expression: str, value: Any) -> None:
-    found = value_of(expression)
-    assert found == value
-    assert type(found) is type(value)
+def test_values_of_expressions(expression: str, value: Any) -> None:
+    result = evaluate(expression)
+    assert result == value
+    assert type(result) is type(value)
 
 
 @pytest.mark.parametrize(
@@ -133,19 +133,19 @@ def test_values(expression: str, value: Any) -> None:
         ("null.x", "only an object has attributes, and this is null"),
         ("input.n", 'at "input": attribute not found; did you mean "inputs"?'),
         ("env.HOMER", 'did you mean "HOME"?'),
-        ("inputs.n-1", "put blanks around it to subtract"),
+        ("inputs.n-1", "put spaces around it to subtract"),
         ("nope || 1", 'at "nope": attribute not found'),
         ("(env.NOPE + 1) || 1", 'at ".NOPE": attribute not found'),
-        ("{a: 1, (str('a')): 2}", "a key stands twice"),
-        ("{(1): 2}", "a key has to be a string, not a number"),
+        ("{a: 1, (str('a')): 2}", "a key appears twice"),
+        ("{(1): 2}", "a key must be a string, not a number"),
     ],
 )
-def test_mistakes(expression: str, error: str) -> None:
+def test_errors_of_expressions(expression: str, error: str) -> None:
     with pytest.raises(ExpressionError, match=error):
-        value_of(expression)
+        evaluate(expression)
 
 
-def test_a_mistake_says_where() -> None:
+def test_an_error_contains_its_place() -> None:
     with pytest.raises(ExpressionError) as caught:
         expand_text("first\nsecond ${{ env.NOPE }}", CONTEXT)
     assert str(caught.value) == (
@@ -181,45 +181,45 @@ def test_a_mistake_says_where() -> None:
         "inputs",
     ],
 )
-def test_marks_travel(expression: str) -> None:
-    assert is_sensitive(value_of(expression))
+def test_results_of_sensitive_values_are_sensitive(expression: str) -> None:
+    assert is_sensitive(evaluate(expression))
     assert isinstance(expand_text(f"- ${{{{ {expression} }}}}", CONTEXT), Sensitive)
 
 
 @pytest.mark.parametrize(
     "expression", ["inputs.mixed.open", "inputs.n", "[inputs.mixed][0].open", "1 || inputs.secret"]
 )
-def test_marks_do_not_spread(expression: str) -> None:
-    assert not is_sensitive(value_of(expression))
+def test_other_values_do_not_become_sensitive(expression: str) -> None:
+    assert not is_sensitive(evaluate(expression))
 
 
-def test_marks_come_off_on_purpose() -> None:
+def test_reveal_and_conceal_sensitive_values() -> None:
     value = expand({"a": ["${{ inputs.secret }}", "x"], "b": "${{ inputs.mixed }}"}, CONTEXT)
     assert reveal(value) == {"a": ["hunter2", "x"], "b": {"open": 1, "secret": "s"}}
     assert conceal(value) == {"a": ["[MASKED]", "x"], "b": {"open": 1, "secret": "[MASKED]"}}
     assert "hunter2" not in repr(value)
 
 
-def test_structs_lists_and_keys_are_walked() -> None:
+def test_structs_lists_and_keys_are_expanded() -> None:
     value = {"${{ 'k' + str(inputs.n) }}": ["${{ inputs.n }}", {"x": "n=${{ inputs.n }}"}], "plain": 1.5}
     assert expand(value, CONTEXT) == {"k3": [3, {"x": "n=3"}], "plain": 1.5}
-    with pytest.raises(ExpressionError, match='stands for "a", which is there already'):
+    with pytest.raises(ExpressionError, match='evaluates to "a", which another key has already'):
         expand({"a": 1, "${{ 'a' }}": 2}, CONTEXT)
-    with pytest.raises(ExpressionError, match='the key "a" is there twice'):
+    with pytest.raises(ExpressionError, match='the key "a" appears twice'):
         expand({"${{ 'a' }}": 2, "a": 1}, CONTEXT)
-    with pytest.raises(ExpressionError, match="holds a sensitive value"):
+    with pytest.raises(ExpressionError, match="contains a sensitive value"):
         expand({"${{ inputs.secret }}": 2}, CONTEXT)
 
 
 def test_variables_are_expanded_without_seeing_each_other() -> None:
     env = {"HOME": "${{ env.HOME }}/x", "${{ 'A' + str(inputs.n) }}": "${{ env.HOME }}", "S": "${{ inputs.secret }}"}
     assert expand_env(env, CONTEXT) == {"HOME": "/root/x", "A3": "/root", "S": Sensitive("hunter2")}
-    with pytest.raises(ExpressionError, match='env: "a b" is no name'):
+    with pytest.raises(ExpressionError, match='env: "a b" is not a variable name'):
         expand_env({"${{ 'a b' }}": ""}, CONTEXT)
 
 
 @pytest.mark.parametrize(
-    ("condition", "good", "failed", "cancelled"),
+    ("condition", "success", "failed", "cancelled"),
     [
         (None, True, False, False),
         ("success()", True, False, False),
@@ -234,8 +234,8 @@ def test_variables_are_expanded_without_seeing_each_other() -> None:
         ("env.NOPE || inputs.secret", True, False, False),
     ],
 )
-def test_conditions(condition: str | None, good: bool, failed: bool, cancelled: bool) -> None:
-    assert holds(condition, CONTEXT) is good
+def test_conditions(condition: str | None, success: bool, failed: bool, cancelled: bool) -> None:
+    assert holds(condition, CONTEXT) is success
     assert holds(condition, replace(CONTEXT, failed=True)) is failed
     assert holds(condition, replace(CONTEXT, cancelled=True)) is cancelled
     assert runs_after_failure(condition) is (condition is not None and "()" in condition and "success" not in condition)
@@ -257,28 +257,28 @@ def test_conditions(condition: str | None, good: bool, failed: bool, cancelled: 
         (0.1, "0.1"),
     ],
 )
-def test_texts_of_numbers(number: float, text: str) -> None:
+def test_numbers_are_formatted_as_texts(number: float, text: str) -> None:
     assert expand_text("${{ inputs.n }}", Context(inputs={"n": number})) == text
     assert expand_text("${{ inputs }}", Context(inputs={"n": number})) == f'{{"n":{text}}}'
 
 
-def repeated(expression: str, value: Any, times: int) -> Any:
+def expand_repeatedly(expression: str, value: Any, times: int) -> Any:
     for _ in range(times):
         value = expand(expression, Context(inputs={"t": value}))
     return value
 
 
-def test_growing_values_are_stopped() -> None:
-    with pytest.raises(ExpressionError, match=r"more than 16777216 characters|too much to do"):
-        repeated("${{ inputs.t + inputs.t }}", "x" * 1000, 40)
+def test_growing_values_are_limited() -> None:
+    with pytest.raises(ExpressionError, match=r"more than 16777216 characters|too much work"):
+        expand_repeatedly("${{ inputs.t + inputs.t }}", "x" * 1000, 40)
     with pytest.raises(ExpressionError, match="parts or more"):
-        repeated("${{ [inputs.t, inputs.t] }}", [1], 40)
+        expand_repeatedly("${{ [inputs.t, inputs.t] }}", [1], 40)
     with pytest.raises(ExpressionError, match="levels deep"):
-        repeated("${{ [inputs.t] }}", 1, 200)
+        expand_repeatedly("${{ [inputs.t] }}", 1, 200)
     big = list(range(100_000))
-    with pytest.raises(ExpressionError, match="too much to do"):
+    with pytest.raises(ExpressionError, match="too much work"):
         expand(["${{ inputs.t == inputs.t }}"] * 1000, Context(inputs={"t": big}))
-    with pytest.raises(ExpressionError, match="too much to do"):
+    with pytest.raises(ExpressionError, match="too much work"):
         expand(["${{ inputs.t + '' }}"] * 10_000, Context(inputs={"t": "x" * 1_000_000}))
 
 
@@ -294,21 +294,21 @@ values = st.recursive(
 
 
 @given(values, values, values)
-def test_comparison_is_an_order(a: Any, b: Any, c: Any) -> None:
-    def compared(operator: str, left: Any, right: Any) -> bool:
+def test_comparison_is_a_total_order(a: Any, b: Any, c: Any) -> None:
+    def compare(operator: str, left: Any, right: Any) -> bool:
         return operations.compare(operator, left, right)
 
-    assert compared("<", a, b) + compared("==", a, b) + compared(">", a, b) == 1
-    assert compared("<=", a, b) is not compared(">", a, b)
-    if compared("<=", a, b) and compared("<=", b, c):
-        assert compared("<=", a, c)
+    assert compare("<", a, b) + compare("==", a, b) + compare(">", a, b) == 1
+    assert compare("<=", a, b) is not compare(">", a, b)
+    if compare("<=", a, b) and compare("<=", b, c):
+        assert compare("<=", a, c)
 
 
 WORDS = re.findall(r"\S+", "a b env inputs . [ ] ( ) + - * / % ! == < && || 'x' 1 0 str num { } , : \"")
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=14), values)
-def test_evaluating_raises_nothing_else(words: list[str], value: Any) -> None:
+def test_evaluating_raises_only_expression_errors(words: list[str], value: Any) -> None:
     context = Context(inputs={"a": value, "b": Sensitive("x")}, env={"a": "y"})
     with contextlib.suppress(ExpressionError):
         expand("".join(f" {word}" for word in ("${{", *words, "}}")), context)

@@ -14,19 +14,19 @@ from remuda.steps.language.lines import export_texts, read_delegated, read_lines
     [
         (b"x=1", "output file, line 1: one JSON object"),
         (b'{"name":"a","value":1}\n[1]', "line 2: one JSON object"),
-        (b'{"value":1}', '"name" has to be a text'),
-        (b'{"name":"","value":1}', '"name" has to be a text'),
-        (b'{"name":5,"value":1}', '"name" has to be a text'),
+        (b'{"value":1}', '"name" must be a string'),
+        (b'{"name":"","value":1}', '"name" must be a string'),
+        (b'{"name":5,"value":1}', '"name" must be a string'),
         (b'{"name":"a"}', '"value" of "a" is missing or null'),
-        (b'{"name":"a","value":NaN}', "NaN is no JSON"),
+        (b'{"name":"a","value":NaN}', "NaN is not valid JSON"),
         (b'{"name":"a","value":1e999}', "out of range"),
         (b'{"name":"a","value":"\xff"}', "not UTF-8"),
-        (b'{"name":"a","value":"\\ud800"}', "half a character"),
+        (b'{"name":"a","value":"\\ud800"}', "half a surrogate pair"),
         (b'{"name":"a","value":' + b"[" * 500 + b"]" * 500 + b"}", "nested"),
         (b'{"name":"a","value":' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested"),
     ],
 )
-def test_mistakes_have_lines(data: bytes, error: str) -> None:
+def test_mistakes_are_reported_with_their_line(data: bytes, error: str) -> None:
     with pytest.raises(CheckError, match=error):
         read_lines(data)
 
@@ -37,16 +37,16 @@ def test_values_of_all_types_blank_lines_and_carriage_returns() -> None:
     assert read_lines(b"") == {}
 
 
-def test_a_pair_of_surrogates_is_a_character() -> None:
+def test_a_surrogate_pair_is_one_character() -> None:
     assert read_lines(b'{"name":"a","value":"\\ud83d\\ude00"}') == {"a": "\U0001f600"}
 
 
-def test_there_is_a_limit() -> None:
+def test_the_size_is_limited() -> None:
     with pytest.raises(CheckError, match="export file: has 20 bytes, and 10 are allowed"):
         read_lines(b" " * 20, what="export file", limit_bytes=10)
 
 
-def test_texts_of_exports() -> None:
+def test_exports_are_formatted_as_texts() -> None:
     values = {"A": "x", "B": True, "C": 1, "D": 1.5, "E": 1e-7, "F": 1.5e24, "G": -0.0, "H": 123456789012345678}
     assert export_texts(values) == {
         "A": "x",
@@ -61,12 +61,12 @@ def test_texts_of_exports() -> None:
 
 
 @pytest.mark.parametrize("values", [{"a-b": ""}, {"": ""}, {"A": []}, {"A": None}, {"A": "x\0"}])
-def test_bad_exports(values: dict[str, object]) -> None:
+def test_invalid_exports_are_refused(values: dict[str, object]) -> None:
     with pytest.raises(CheckError, match="export"):
         export_texts(values)
 
 
-def test_a_delegated_result() -> None:
+def test_a_delegated_result_is_read() -> None:
     assert read_delegated(b'{"status":"failure","outputs":{"a":1}}') == {"a": 1}
     assert read_delegated(b"{}") == {}
     for data in (b"[]", b'{"more":1}', b'{"outputs":[]}', b"x"):
@@ -84,12 +84,12 @@ json_values = st.recursive(
 
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="utf-8"), min_size=1), json_values)))
-def test_what_was_written_is_read(pairs: list[tuple[str, object]]) -> None:
+def test_written_values_are_read_again(pairs: list[tuple[str, object]]) -> None:
     data = "\n".join(json.dumps({"name": name, "value": value}) for name, value in pairs)
     assert read_lines(data.encode()) == dict(pairs)
 
 
 @given(st.binary(max_size=60) | st.text(alphabet='{}[]":,namevlu1 \n\\', max_size=60).map(str.encode))
-def test_any_bytes_are_values_or_a_mistake(data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(CheckError):
         read_lines(data)

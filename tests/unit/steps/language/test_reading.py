@@ -26,12 +26,12 @@ GATE = "spec: {remuda: 1}\n---\n"
 EXEC = "\n---\nexec: {command: [a]}"
 
 
-def entry(text: str) -> Call:
+def read_entry(text: str) -> Call:
     (call,) = read_step(GATE + f"run: [{{name: a, {text}}}]").definition.run
     return call
 
 
-def test_a_whole_file() -> None:
+def test_a_complete_file_is_read() -> None:
     step = read_step(
         """\
 # a comment
@@ -77,12 +77,12 @@ outputs:
 
 
 @pytest.mark.parametrize("spec", ["", "{}", "spec:", "spec: {}", '{"spec": null}', "---", "# nothing"])
-def test_an_empty_spec_has_many_forms(spec: str) -> None:
+def test_forms_of_an_empty_spec(spec: str) -> None:
     step = read_step(spec + EXEC)
     assert (step.spec.inputs, step.spec.outputs, step.spec.remuda) == ({}, {}, None)
 
 
-def test_json_means_the_same_as_yaml_and_needs_no_yaml() -> None:
+def test_json_is_read_like_yaml_without_importing_yaml() -> None:
     entries = [{"name": "a", "script": "x", "env": {"A": 1.5, "B": True, "C": None}, "if": "always()", "timeout": 5}]
     text = f'{{"spec": {{"remuda": 1}}}}\n---\n{json.dumps({"run": entries})}\n'
     assert read_step(text) == read_step(text.replace('"run"', "run"))
@@ -106,11 +106,11 @@ def test_json_means_the_same_as_yaml_and_needs_no_yaml() -> None:
         ("spec: {}\n---\nrun: [{name: a, script: x}]", ["a"]),
     ],
 )
-def test_a_bare_job_document(text: str, names: list[str]) -> None:
+def test_a_job_document_without_spec(text: str, names: list[str]) -> None:
     assert [call.name for call in read_step(text, bare=True).definition.run] == names
 
 
-def test_a_bare_document_has_no_extensions() -> None:
+def test_a_document_without_spec_has_no_extensions() -> None:
     with pytest.raises(DefinitionError, match='"if" is an extension'):
         read_step('[{"name": "a", "script": "x", "if": "always()"}]', bare=True)
     for text in ("spec: {}", "", "text", "5"):
@@ -118,26 +118,26 @@ def test_a_bare_document_has_no_extensions() -> None:
             read_step(text, bare=True)
 
 
-def test_delegation() -> None:
+def test_delegation_is_read() -> None:
     step = read_step("spec: {outputs: delegate}\n---\nrun: [{name: a, script: x}]\ndelegate: a")
     assert (step.spec.delegates_outputs, step.definition.delegate) == (True, "a")
     assert read_step("spec: {outputs: delegate}" + EXEC).spec.delegates_outputs
 
 
-def test_an_environment() -> None:
+def test_an_environment_is_read() -> None:
     step = read_step(GATE + "environment: {open: {command: [up]}, close: {command: [down], work_dir: /}}\nenv: {A: b}")
     assert step.definition.environment == EnvironmentDefinition(
         open=Exec(command=("up",)), close=Exec(command=("down",), work_dir="/")
     )
-    call = entry("step: ./environment, run: [{name: b, script: x}]")
+    call = read_entry("step: ./environment, run: [{name: b, script: x}]")
     assert [inner.name for inner in call.inner] == ["b"]
 
 
 @pytest.mark.parametrize(
     ("written", "seconds"), [("5", 5), ("2.5", 2.5), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("1h 5s", 3605)]
 )
-def test_durations(written: str, seconds: float) -> None:
-    assert entry(f"script: x, timeout: {written}").timeout_seconds == seconds
+def test_durations_are_parsed(written: str, seconds: float) -> None:
+    assert read_entry(f"script: x, timeout: {written}").timeout_seconds == seconds
 
 
 @pytest.mark.parametrize(
@@ -150,8 +150,8 @@ def test_durations(written: str, seconds: float) -> None:
         ('"${{ {a: {b: 1}}.a }}"', "{a: {b: 1}}.a"),
     ],
 )
-def test_conditions(written: str, condition: str) -> None:
-    assert entry(f"script: x, if: {written}").condition == condition
+def test_conditions_are_read(written: str, condition: str) -> None:
+    assert read_entry(f"script: x, if: {written}").condition == condition
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_conditions(written: str, condition: str) -> None:
         ("spec: {inputs: {a: string}}" + EXEC, r"spec\.inputs\.a: a mapping of names"),
         ("spec: {inputs: {a: {}}}" + EXEC, r'spec\.inputs\.a: "type" is missing; one of string, number'),
         ("spec: {inputs: {a: {type: text}}}" + EXEC, r'a\.type: one of string, .* is needed, not "text"'),
-        ("spec: {inputs: {a-b: {type: string}}}" + EXEC, '"a-b" is no name'),
+        ("spec: {inputs: {a-b: {type: string}}}" + EXEC, '"a-b" is not a name'),
         ("spec: {inputs: {a: {type: string, sensitive: yes}}}" + EXEC, "sensitive: true or false"),
-        ("spec: {inputs: {a: {type: string, description: [1]}}}" + EXEC, "description: a text is needed"),
+        ("spec: {inputs: {a: {type: string, description: [1]}}}" + EXEC, "description: a string is needed"),
         ("spec: {outputs: other}" + EXEC, r"spec\.outputs: a mapping, or the word delegate"),
         ("spec: {remuda: 2}" + EXEC, "knows version 1, not 2; use a newer agent"),
         ("spec: {remuda: true}" + EXEC, "knows version 1"),
@@ -176,22 +176,22 @@ def test_conditions(written: str, condition: str) -> None:
         ("{}\n---\nrun: [{name: a}]", 'exactly one of "step", "func" and "script" is needed'),
         ("{}\n---\nrun: [{name: a, script: x, step: ./a}]", "not step and script"),
         ("{}\n---\nrun: [{name: a, script: x, inputs: {}}]", '"inputs" belongs to "step"'),
-        ("{}\n---\nrun: [{name: a, script: ''}]", "script: a text is needed, and not an empty one"),
-        ("{}\n---\nrun: [{name: a, script: [x]}]", "script: a text is needed"),
+        ("{}\n---\nrun: [{name: a, script: ''}]", "script: a string is needed, and not an empty one"),
+        ("{}\n---\nrun: [{name: a, script: [x]}]", "script: a string is needed"),
         ("{}\n---\nrun: [{name: a, action: x@v1}]", '"action" was removed'),
         ("{}\n---\nrun: [{name: a, exec: {command: [x]}, script: x}]", 'unknown key "exec"'),
-        ("{}\n---\nrun: [{name: a, step: 5}]", "step: a text like ./folder"),
+        ("{}\n---\nrun: [{name: a, step: 5}]", "step: a string like ./folder"),
         ("{}\n---\nrun: [{name: a, step: {git: {url: a}}}]", '"git" needs "rev"'),
-        ("{}\n---\nrun: [{name: a, step: {git: {url: [a], rev: b}}}]", r"step\.git\.url: a text is needed"),
+        ("{}\n---\nrun: [{name: a, step: {git: {url: [a], rev: b}}}]", r"step\.git\.url: a string is needed"),
         ("{}\n---\nrun: [{name: a, step: {gti: {}}}]", 'unknown key "gti"; did you mean "git"'),
         ("{}\n---\nrun: [{name: a, step: ./a, inputs: []}]", "inputs: a mapping of names"),
-        ("{}\n---\nrun: [{name: a, step: ./a, inputs: {a-b: 1}}]", '"a-b" is no name'),
+        ("{}\n---\nrun: [{name: a, step: ./a, inputs: {a-b: 1}}]", '"a-b" is not a name'),
         ("{}\n---\nrun: [{name: a, step: ./a, inputs: {b: [{c: '${{'}]}}]", r"inputs\.b\[0\]\.c: the .* is not closed"),
         ("{}\n---\nrun: [{name: a, script: '${{ len(1) }}'}]", 'no function "len" here'),
         ("{}\n---\nexec: {command: echo}", r"exec\.command: a list like"),
         ("{}\n---\nexec: {command: []}", "at least one item"),
-        ("{}\n---\nexec: {command: [[a]]}", r"command\[0\]: a text is needed"),
-        ("{}\n---\nexec: {command: [a], work_dir: 5}", "work_dir: a text is needed"),
+        ("{}\n---\nexec: {command: [[a]]}", r"command\[0\]: a string is needed"),
+        ("{}\n---\nexec: {command: [a], work_dir: 5}", "work_dir: a string is needed"),
         ("{}\n---\nexec: {}", r"exec\.command: a list like"),
         ("{}\n---\nexec: {command: [a]}\ntype: steps", 'type: "steps" does not fit "exec"'),
         ("spec: {outputs: delegate}\n---\nrun: [{name: a, script: x}]\ndelegate: a\noutputs: {b: 1}", "nothing would"),
@@ -213,10 +213,10 @@ def test_conditions(written: str, condition: str) -> None:
         (GATE + "run: [{name: a, script: x, parallel: [{name: b, script: x}]}]", 'and "parallel" exclude each other'),
         (GATE + "exec: {command: [a]}\nfinally: [{name: a, script: x}]", '"finally" belongs to "run"'),
         (GATE + "environment: {close: {command: [a]}}", '"open" is missing'),
-        (GATE + "run: " + "[{name: a, parallel: " * 30 + "[]" + "}]" * 30, "20 lists of steps in one another"),
+        (GATE + "run: " + "[{name: a, parallel: " * 30 + "[]" + "}]" * 30, "20 levels of nested lists of steps"),
     ],
 )  # fmt: skip
-def test_mistakes(text: str, error: str) -> None:
+def test_mistakes_are_reported_with_file_and_path(text: str, error: str) -> None:
     with pytest.raises(DefinitionError, match=error) as caught:
         read_step(text, file="dir/step.yml")
     assert all(line.startswith("dir/step.yml:") for line in str(caught.value).splitlines())
@@ -230,7 +230,7 @@ def test_all_mistakes_are_reported_in_the_order_of_the_file() -> None:
     assert lines == ["func.yml:2", "func.yml:5", "func.yml:5", "func.yml:8", "func.yml:9"]
 
 
-def test_there_is_a_limit_to_reported_mistakes() -> None:
+def test_the_number_of_reported_mistakes_is_limited() -> None:
     with pytest.raises(DefinitionError) as caught:
         read_step("{}\n---\nrun: [{name: a, script: x}]\n" + "".join(f"k{n}: 1\n" for n in range(100)))
     assert len(str(caught.value).splitlines()) == 20
@@ -254,7 +254,7 @@ definitions: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(definitions, definitions, st.booleans(), st.booleans())
-def test_any_documents_are_a_step_or_a_mistake(first: Any, second: Any, lenient: bool, bare: bool) -> None:
+def test_any_documents_are_read_or_refused(first: Any, second: Any, lenient: bool, bare: bool) -> None:
     text = f"{json.dumps({'spec': first})}\n---\n{json.dumps(second)}"
     with contextlib.suppress(DefinitionError):
         read_step(text, lenient=lenient, bare=bare)
@@ -263,7 +263,7 @@ def test_any_documents_are_a_step_or_a_mistake(first: Any, second: Any, lenient:
 
 
 @given(st.text())
-def test_any_text_is_a_step_or_a_mistake(text: str) -> None:
-    for whole in (text, f"{{}}\n---\n{text}", f"{{}}\n---\nexec: {{command: [{text}]}}"):
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for document in (text, f"{{}}\n---\n{text}", f"{{}}\n---\nexec: {{command: [{text}]}}"):
         with contextlib.suppress(DefinitionError):
-            read_step(whole, bare=True)
+            read_step(document, bare=True)

@@ -68,15 +68,15 @@ def builtin(name: str, version: str = "") -> Reference:
         ({"oci": {"registry": "r", "repository": "a", "tag": "1", "dir": "d"}}, oci("r", "a", "1", "d")),
     ],
 )  # fmt: skip
-def test_references(written: str | dict[str, dict[str, str]], expected: Reference) -> None:
-    found = parse_reference(written, "here")
+def test_references_are_parsed(written: str | dict[str, dict[str, str]], expected: Reference) -> None:
+    reference = parse_reference(written, "here")
     if isinstance(written, str):
-        assert found.text == written
+        assert reference.text == written
     names = ("kind", "path", "file", "url", "version", "registry", "repository", "tag")
-    assert {name: getattr(found, name) for name in names} == {name: getattr(expected, name) for name in names}
+    assert {name: getattr(reference, name) for name in names} == {name: getattr(expected, name) for name in names}
 
 
-def test_an_expression_comes_first() -> None:
+def test_a_reference_with_an_expression_is_dynamic() -> None:
     for text in ("./${{ a }}", "builtin://${{ a }}", "host/${{ a }}@v1"):
         assert parse_reference(text, "here") == Reference(kind=ReferenceKind.DYNAMIC, text=text)
 
@@ -89,34 +89,34 @@ def test_an_expression_comes_first() -> None:
         ("sub/func.yml", "expecting url@rev"),
         (" ./a", "registry/repository:tag"),
         ("user:secret@host/a", 'expecting url@rev. got "host/a"'),
-        ("builtin://", "no name of a builtin"),
-        ("builtin://../a", "no name of a builtin"),
-        ("builtin://a@", "no version"),
-        ("builtin://a@latest", "no version"),
+        ("builtin://", "not the name of a builtin"),
+        ("builtin://../a", "not the name of a builtin"),
+        ("builtin://a@", "is not a version"),
+        ("builtin://a@latest", "is not a version"),
         ("ssh://git@host/a@v1", "http:// and https:// URLs only, not ssh://"),
         ("file:///a@v1", "not file://"),
-        ("host/a@", "no revision"),
-        ("host/a@-x", "no revision"),
+        ("host/a@", "not a revision"),
+        ("host/a@-x", "not a revision"),
         ("user:pw@registry/a:1", "DOCKER_AUTH_CONFIG"),
         ("registry/a:1:2", "neither a tag nor a digest"),
         ("https://registry/a:1", "an OCI reference is"),
         ({"git": {"url": "a"}}, '"git" needs "rev"'),
-        ({"git": {"url": "a", "rev": "${{ b }}"}}, '"rev" cannot hold an expression'),
+        ({"git": {"url": "a", "rev": "${{ b }}"}}, '"rev" cannot contain an expression'),
         ({"git": {"url": "a", "rev": "b", "more": "c"}}, 'no field "more"'),
         ({"oci": {"registry": "a", "repository": "b"}}, '"oci" needs "tag"'),
         ({"oci": {}, "git": {}}, "exactly one"),
         ({"zip": {}}, "exactly one"),
-        ({"git": {"url": 1, "rev": "b"}}, "a mapping of texts"),
+        ({"git": {"url": 1, "rev": "b"}}, "a mapping of strings"),
     ],
 )
-def test_mistakes(written: str | dict[str, dict[str, str]], error: str) -> None:
+def test_invalid_references_are_refused(written: str | dict[str, dict[str, str]], error: str) -> None:
     with pytest.raises(DefinitionError, match=error) as caught:
         parse_reference(written, "func.yml:7")
     assert str(caught.value).startswith("func.yml:7: ")
     assert "secret" not in str(caught.value)
 
 
-def test_without_credentials() -> None:
+def test_credentials_are_removed() -> None:
     assert without_credentials("https://user:pw@host/a@v1") == "https://host/a@v1"
     assert without_credentials("user:p@w@host/a") == "host/a"
     assert without_credentials("host/a@v1") == "host/a@v1"
@@ -124,7 +124,7 @@ def test_without_credentials() -> None:
 
 
 @given(st.text(alphabet="ab1./:@- ${}\\?#", max_size=30))
-def test_any_text_is_a_reference_or_a_mistake(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(DefinitionError):
         reference = parse_reference(text, "here")
         if reference.kind in (ReferenceKind.GIT, ReferenceKind.OCI):

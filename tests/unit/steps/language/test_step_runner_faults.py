@@ -1,4 +1,7 @@
-"""Faults and complaints about GitLab's step runner that concern definitions, expressions and values, by their names."""
+"""Known faults of GitLab's step runner in definitions, expressions and values, which this implementation does not have.
+
+The tests have the names of the faults.
+"""
 
 import pytest
 
@@ -28,7 +31,7 @@ def test_unknown_nested_key_is_refused_with_position() -> None:
 def test_schema_error_names_the_real_cause() -> None:
     with pytest.raises(DefinitionError) as caught:
         read_step("{}\n---\nrun:\n- name: a\n  step: ./a\n  env: {A: [1]}\n", file="step.yml")
-    assert str(caught.value) == "step.yml:6: run[0] (a).env.A: a text is needed; put the value in quotes"
+    assert str(caught.value) == "step.yml:6: run[0] (a).env.A: a string is needed; put the value in quotes"
 
 
 def test_bad_default_error_is_readable() -> None:
@@ -130,8 +133,8 @@ def test_extension_keys_need_the_version_gate(text: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("origin", ["compiled", "inserted"])
-def test_package_cannot_say_that_somebody_else_put_a_step_there(origin: str) -> None:
-    """A policy trusts what it inserts itself."""
+def test_a_package_cannot_set_the_origin_of_a_step(origin: str) -> None:
+    """A policy trusts the steps that it inserts."""
     text = f"spec: {{remuda: 1}}\n---\nrun: [{{name: a, script: b, origin: {origin}}}]"
     with pytest.raises(DefinitionError, match="origin"):
         read_step(text)
@@ -167,13 +170,13 @@ finally:
     assert (a.condition, a.retry, a.timeout_seconds) == ("inputs.deploy", Retry(times=2, delay_seconds=60), 5400)
     assert (group.reference, [call.name for call in group.parallel]) == (None, ["b", "c"])
     assert (d.condition, e.condition) == ("always()", "always() && (failure())")
-    good, bad = Context(inputs={"deploy": True}), Context(inputs={"deploy": True}, failed=True)
-    assert [holds(call.condition, good) for call in (a, group, d, e)] == [True, True, True, False]
-    assert [holds(call.condition, bad) for call in (a, group, d, e)] == [False, False, True, True]
+    success, failure = Context(inputs={"deploy": True}), Context(inputs={"deploy": True}, failed=True)
+    assert [holds(call.condition, success) for call in (a, group, d, e)] == [True, True, True, False]
+    assert [holds(call.condition, failure) for call in (a, group, d, e)] == [False, False, True, True]
 
 
 def test_undeclared_job_inputs_leave_dollar_braces_alone() -> None:
-    """Whoever compiles a classic job escapes its texts; then nothing in them is an expression."""
+    """The texts of a classic job are escaped, so that they contain no expressions."""
     script = {"script": ["echo ${{ job.inputs.x }}", r"\${{ a"], "${{ k": 1}
     assert expand(escape(script), Context()) == script
 
@@ -201,7 +204,7 @@ def test_host_without_dot_and_path_ending_v1_work() -> None:
 
 
 def test_export_names_are_checked() -> None:
-    with pytest.raises(CheckError, match='export "a=b" is no name of a variable'):
+    with pytest.raises(CheckError, match='export "a=b" is not a variable name'):
         export_texts({"a=b": "x"})
 
 
@@ -210,7 +213,7 @@ def test_struct_export_fails_the_step_not_the_agent() -> None:
         export_texts(read_lines(b'{"name": "A", "value": {"b": 1}}'))
 
 
-def test_output_line_above_64_KiB_is_read() -> None:  # noqa: N802 - the fault's name
+def test_output_line_above_64_KiB_is_read() -> None:  # noqa: N802 - the name of the fault
     assert len(read_lines(b'{"name":"a","value":"%s"}' % (b"x" * 1_000_000))["a"]) == 1_000_000
 
 

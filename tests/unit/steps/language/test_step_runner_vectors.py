@@ -1,6 +1,6 @@
-"""The appendix of the facts on GitLab's step runner, as far as it is about the language; ids are the rows.
+"""Test vectors of GitLab's step runner for the steps language. The ids of the tests are rows of the table of vectors.
 
-Where Remuda does something else on purpose, the comment says why.
+Comments explain where Remuda differs on purpose.
 """
 
 from typing import Any
@@ -45,18 +45,18 @@ CONTEXT = Context(
         pytest.param("-${{ steps.o.outputs.a }}", '-[1,"x",null]', id="2-array"),
         pytest.param("-${{ steps.o.outputs.s }}", '-{"dash-key":"v","k":1}', id="2-struct"),
         pytest.param("${{ steps.o.outputs.s.dash-key }}", "v", id="2-path"),
-        # Not HTML-escaped: a fault of theirs.
+        # The step runner escapes HTML characters, which is a fault.
         pytest.param("-${{ steps.o.outputs.html }}", '-["a<b&c>d","é"]', id="3"),
-        # Whole context objects are values in the newer language.
+        # In the newer language, context objects are values.
         pytest.param("${{ vars }}", {"V": "var"}, id="6-vars"),
         pytest.param("${{ job }}", {"V": "var"}, id="6-job"),
         pytest.param("${{ inputs }}", {"i": 1}, id="6-inputs"),
         pytest.param("${{ steps.o.outputs }}", OUTPUTS, id="6-outputs"),
         pytest.param("${{ steps }}", {"o": {"outputs": OUTPUTS}}, id="6-steps"),
-        # Text, so that JSON and other programs' templates can be written.
+        # This is text, so that JSON and templates of other programs can be written.
         pytest.param("a }} b", "a }} b", id="7-lone-closer"),
         pytest.param("$${{ env.X }}", "$value", id="8-dollar"),
-        # The newer language's escape.
+        # The escape of the newer language.
         pytest.param("\\${{ env.X }}", "${{ env.X }}", id="8-backslash"),
         # The newer language has all of these.
         pytest.param("${{ 'quoted' }}", "quoted", id="9-quoted"),
@@ -69,7 +69,7 @@ CONTEXT = Context(
         pytest.param("${{ env.TEXT }}", "${{ env.X }}", id="values-are-expanded-once"),
     ],
 )
-def test_expression(written: str, value: Any) -> None:
+def test_value_of_an_expression(written: str, value: Any) -> None:
     assert expand(written, CONTEXT) == value
 
 
@@ -85,19 +85,19 @@ def test_expression(written: str, value: Any) -> None:
         pytest.param("${{ steps.missing.outputs.x }}", r'failed at "\.missing": attribute not found', id="5-steps"),
         pytest.param("${{ nope }}", 'failed at "nope": attribute not found', id="5-name"),
         pytest.param("${{ }}", 'unexpected "}"', id="5-nothing"),
-        pytest.param("${{ env.X", r'the "\$\{\{ env\.X" is not closed: \$\{\{ \.\.\. \}\}', id="7-unclosed"),
+        pytest.param("${{ env.X", r'the expression "\$\{\{ env\.X" is not closed: \$\{\{ \.\.\. \}\}', id="7-unclosed"),
         pytest.param("${{ env.${{ env.X }} }}", r'unexpected "\$"', id="7-opener-inside"),
         pytest.param("${{ ENV.X }}", 'failed at "ENV": attribute not found', id="9-case"),
         pytest.param("${{ steps.o.status }}", r'failed at "\.status": attribute not found', id="9-status"),
     ],
 )
-def test_expression_without_a_value(written: str, error: str) -> None:
+def test_errors_of_expressions(written: str, error: str) -> None:
     with pytest.raises(ExpressionError, match=error):
         expand(written, CONTEXT)
 
 
 def test_row_10_defaults_are_used_as_they_are_written() -> None:
-    spec = a_spec(
+    spec = read_spec(
         'a: {type: string, default: "${{ env.X }}"}, b: {type: string, default: ""}, '
         "c: {type: boolean, default: false}, d: {type: number, default: 0}, e: {type: array, default: []}"
     )
@@ -105,7 +105,7 @@ def test_row_10_defaults_are_used_as_they_are_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "given"),
+    ("declared", "value"),
     [
         pytest.param("string", 5, id="11-string-5"),
         pytest.param("string", None, id="11-string-null"),
@@ -113,10 +113,10 @@ def test_row_10_defaults_are_used_as_they_are_written() -> None:
         pytest.param("struct", [], id="11-struct"),
     ],
 )
-def test_row_11_types_are_checked(declared: str, given: Any) -> None:
-    """Theirs accepts them all."""
+def test_row_11_types_are_checked(declared: str, value: Any) -> None:
+    """The step runner accepts all of them."""
     with pytest.raises(CheckError, match=f'input "v": a {declared} is needed'):
-        check_inputs(a_spec(f"v: {{type: {declared}}}"), {"v": given})
+        check_inputs(read_spec(f"v: {{type: {declared}}}"), {"v": value})
 
 
 @pytest.mark.parametrize(
@@ -132,26 +132,26 @@ def test_row_11_types_are_checked(declared: str, given: Any) -> None:
     ],
 )
 def test_row_12_numbers(written: str, text: str) -> None:
-    value = an_input(written)
+    value = read_input(written)
     assert expand("-${{ inputs.v }}", Context(inputs={"v": value})) == f"-{text}"
 
 
 def test_row_12_infinity_is_refused() -> None:
-    with pytest.raises(DefinitionError, match=r'func\.yml:\d+: "\.inf" is no number'):
-        an_input(".inf")
+    with pytest.raises(DefinitionError, match=r'func\.yml:\d+: "\.inf" is not a number'):
+        read_input(".inf")
 
 
 def test_row_13_map_in_a_list_and_date() -> None:
-    """Theirs refuses both on load."""
-    assert an_input("[{a: 1}]") == [{"a": 1}]
-    assert an_input("2024-01-02") == "2024-01-02"
+    """The step runner refuses both on load."""
+    assert read_input("[{a: 1}]") == [{"a": 1}]
+    assert read_input("2024-01-02") == "2024-01-02"
 
 
 @pytest.mark.parametrize(
     ("text", "key"),
     [
         pytest.param("spec: {}\nmore: 1\n---\nexec: {command: [a]}", "more", id="14-spec-root"),
-        # Refused everywhere, not only there.
+        # The step runner refuses unknown keys only at the root of the spec document; Remuda refuses all of these.
         pytest.param("spec: {more: 1}\n---\nexec: {command: [a]}", "more", id="14-spec"),
         pytest.param("spec: {inputs: {a: {type: string, more: 1}}}\n---\nexec: {command: [a]}", "more", id="14-input"),
         pytest.param("{}\n---\nexec: {command: [a]}\nmore: 1", "more", id="14-definition"),
@@ -170,7 +170,7 @@ def test_row_14_unknown_keys(text: str, key: str) -> None:
     ("text", "error"),
     [
         pytest.param("exec: {command: [a]}", "two documents", id="15-one"),
-        pytest.param("{}\n---\nexec: {command: [a]}\nexec: {command: [a]}", '"exec" stands twice', id="15-duplicate"),
+        pytest.param("{}\n---\nexec: {command: [a]}\nexec: {command: [a]}", '"exec" appears twice', id="15-duplicate"),
         pytest.param("{}\n---\nrun: []", "a list of at least one step", id="15-empty-run"),
         pytest.param("{}\n---\nexec: {command: [a]}\nrun: [{name: a, script: b}]", "exactly one", id="16-both"),
         pytest.param("{}\n---\nenv: {}", "exactly one", id="16-neither"),
@@ -181,12 +181,12 @@ def test_row_14_unknown_keys(text: str, key: str) -> None:
             "{}\n---\nrun: [{name: a, script: b}]\ndelegate: c", 'there is no step "c" in "run"', id="27-no-step"
         ),
         pytest.param(
-            "spec: {outputs: delegate}\n---\nrun: [{name: a, script: b}]", 'has to name a step of "run"', id="27-no-key"
+            "spec: {outputs: delegate}\n---\nrun: [{name: a, script: b}]", 'must name a step of "run"', id="27-no-key"
         ),
         pytest.param("{}\n---\nrun: [{name: a, step: sub}]", 'expecting url@rev. got "sub"', id="29-sub"),
     ],
 )
-def test_refused_on_load(text: str, error: str) -> None:
+def test_definitions_are_refused_on_load(text: str, error: str) -> None:
     with pytest.raises(DefinitionError, match=error):
         read_step(text)
 
@@ -207,13 +207,13 @@ def test_row_17_scalars_as_texts() -> None:
 
 
 def test_row_20_script_with_closing_braces() -> None:
-    """Theirs fails to load it."""
+    """The step runner fails to load it."""
     text = """{}\n---\nrun: [{name: a, script: 'echo {"a":{"b":1}}'}]"""
     (call,) = read_step(text).definition.run
     assert expand(call.inputs, CONTEXT) == {"script": 'echo {"a":{"b":1}}'}
 
 
-def test_row_21_the_last_duplicate_wins_and_case_and_other_keys_do_not_matter() -> None:
+def test_row_21_the_last_duplicate_wins_and_case_and_other_keys_are_ignored() -> None:
     data = b'{"name":"a","value":1}\n{"Name":"a","VALUE":2,"more":3}\n\n'
     assert read_lines(data) == {"a": 2}
 
@@ -234,7 +234,7 @@ def test_row_21_mistakes(line: bytes, error: str) -> None:
 
 
 def test_row_22_a_long_line() -> None:
-    """Theirs drops it silently."""
+    """The step runner drops the line without a message."""
     assert read_lines(b'{"name":"a","value":"%s"}' % (b"x" * 70_000)) == {"a": "x" * 70_000}
 
 
@@ -245,7 +245,7 @@ def test_row_24_exports() -> None:
 
 
 def test_row_26_outputs_of_a_run_are_checked() -> None:
-    """Theirs lets everything pass."""
+    """The step runner does not check them."""
     declared = "spec: {outputs: {a: {type: number}, b: {type: string}}}"
     spec = read_step(f"{declared}\n---\nrun: [{{name: a, script: b}}]\noutputs: {{a: x, c: 1}}")
     with pytest.raises(CheckError) as caught:
@@ -256,7 +256,7 @@ def test_row_26_outputs_of_a_run_are_checked() -> None:
     )
 
 
-def test_row_27_a_delegate_that_the_spec_does_not_ask_for_has_no_effect() -> None:
+def test_row_27_a_delegate_without_delegated_outputs_in_the_spec_has_no_effect() -> None:
     step = read_step("{}\n---\nrun: [{name: a, script: b}]\ndelegate: a")
     assert (step.spec.delegates_outputs, step.definition.delegate) == (False, "a")
 
@@ -279,17 +279,17 @@ def test_row_29_local_references(text: str, path: str, file: str) -> None:
     assert (reference.kind, reference.path, reference.file) == (ReferenceKind.LOCAL, path, file)
 
 
-def test_row_32_a_dynamic_reference_is_decided_again() -> None:
-    """The engine gives the second decision the caller's folder; theirs takes the agent's."""
+def test_row_32_a_dynamic_reference_is_parsed_again_after_its_evaluation() -> None:
+    """The engine uses the caller's folder for the expanded reference; the step runner uses the agent's folder."""
     dynamic = parse_reference("./${{ inputs.i }}", "here")
     assert dynamic.kind is ReferenceKind.DYNAMIC
     assert parse_reference(expand(dynamic.text, CONTEXT), "here").path == "./1"
 
 
-def a_spec(inputs: str) -> Spec:
+def read_spec(inputs: str) -> Spec:
     return read_step(f"spec: {{inputs: {{{inputs}}}}}\n---\nexec: {{command: [a]}}").spec
 
 
-def an_input(written: str) -> Any:
+def read_input(written: str) -> Any:
     (call,) = read_step(f"{{}}\n---\nrun:\n- name: a\n  step: ./a\n  inputs:\n    v: {written}\n").definition.run
     return call.inputs["v"]

@@ -1,4 +1,4 @@
-"""Reading expressions: what a text means, and that a tree written as text is read as the same tree."""
+"""Parsing of expressions; a tree that is written as text is parsed to the same tree."""
 
 import contextlib
 import json
@@ -30,8 +30,8 @@ from remuda.steps.language.template import Hole, parse_template
 BINARY = ("||", "&&", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%")
 
 
-def write(node: Node) -> str:
-    """A tree as text, with brackets around every operand."""
+def format_node(node: Node) -> str:
+    """Format a tree as text with brackets around every operand."""
     match node:
         case Literal(value=str() as text):
             return json.dumps(text, ensure_ascii=False).replace("${{", "\\${{")
@@ -39,28 +39,28 @@ def write(node: Node) -> str:
             return json.dumps(value)
         case Template(parts=parts):
             texts = [
-                write(part)[1:-1]
+                format_node(part)[1:-1]
                 if isinstance(part, Literal) and isinstance(part.value, str)
-                else f"${{{{ {write(part)} }}}}"
+                else f"${{{{ {format_node(part)} }}}}"
                 for part in parts
             ]
             return f'"{"".join(texts)}"'
         case Array(items=items):
-            return f"[{', '.join(map(write, items))}]"
+            return f"[{', '.join(map(format_node, items))}]"
         case Object(entries=entries):
-            return f"{{{', '.join(f'({write(key)}): {write(value)}' for key, value in entries)}}}"
+            return f"{{{', '.join(f'({format_node(key)}): {format_node(value)}' for key, value in entries)}}}"
         case Name(name=name):
             return name
         case Attribute(subject=subject, name=name):
-            return f"({write(subject)}).{name}"
+            return f"({format_node(subject)}).{name}"
         case Index(subject=subject, key=key):
-            return f"({write(subject)})[{write(key)}]"
+            return f"({format_node(subject)})[{format_node(key)}]"
         case Call(function=function, arguments=arguments):
-            return f"{function}({', '.join(map(write, arguments))})"
+            return f"{function}({', '.join(map(format_node, arguments))})"
         case Unary(operator=operator, operand=operand):
-            return f"{operator}({write(operand)})"
+            return f"{operator}({format_node(operand)})"
         case Binary(operator=operator, left=left, right=right):
-            return f"({write(left)}){operator}({write(right)})"
+            return f"({format_node(left)}){operator}({format_node(right)})"
     raise AssertionError(node)
 
 
@@ -73,18 +73,18 @@ literals = st.builds(
 )
 
 
-def joined(parts: list[Node]) -> Node:
-    """A template as the parser would make it: no empty texts, none beside another, and something that is no text."""
-    kept: list[Node] = []
+def create_template(parts: list[Node]) -> Node:
+    """Create a template like the parser: no empty texts, no adjacent texts, and at least one part that is no text."""
+    merged: list[Node] = []
     for part in parts:
         if isinstance(part, Literal) and isinstance(part.value, str):
-            if kept and isinstance(kept[-1], Literal) and isinstance(kept[-1].value, str):
-                kept[-1] = Literal(value=kept[-1].value + part.value)
+            if merged and isinstance(merged[-1], Literal) and isinstance(merged[-1].value, str):
+                merged[-1] = Literal(value=merged[-1].value + part.value)
                 continue
             if not part.value:
                 continue
-        kept.append(part)
-    return Template(parts=(*kept, Name(name="last")))
+        merged.append(part)
+    return Template(parts=(*merged, Name(name="last")))
 
 
 trees: st.SearchStrategy[Node] = st.recursive(
@@ -97,16 +97,16 @@ trees: st.SearchStrategy[Node] = st.recursive(
         st.builds(lambda items: Call(function="str", arguments=tuple(items)), st.lists(inner, max_size=2)),
         st.builds(lambda sign, operand: Unary(operator=sign, operand=operand), st.sampled_from("+-!"), inner),
         st.builds(lambda o, a, b: Binary(operator=o, left=a, right=b), st.sampled_from(BINARY), inner, inner),
-        st.builds(joined, st.lists(inner, max_size=3)),
+        st.builds(create_template, st.lists(inner, max_size=3)),
     ),
     max_leaves=10,
 )
 
 
 @given(trees)
-def test_a_written_tree_is_read_as_the_same(tree: Node) -> None:
-    assert parse_expression(write(tree)) == tree
-    text = f"before ${{{{ {write(tree)} }}}} after"
+def test_a_formatted_tree_is_parsed_to_the_same_tree(tree: Node) -> None:
+    assert parse_expression(format_node(tree)) == tree
+    text = f"before ${{{{ {format_node(tree)} }}}} after"
     assert parse_embedded(text, 7) == (tree, len(text) - 6)
 
 
@@ -135,11 +135,11 @@ def test_a_written_tree_is_read_as_the_same(tree: Node) -> None:
         ("1e3", "1000"),
     ],
 )
-def test_precedence_and_forms(text: str, brackets: str) -> None:
+def test_precedence_of_operators_and_forms_of_literals(text: str, brackets: str) -> None:
     assert parse_expression(text) == parse_expression(brackets)
 
 
-def test_after_a_dot_any_word_may_stand() -> None:
+def test_reserved_words_are_allowed_after_a_dot() -> None:
     assert parse_expression("a.type") == Attribute(subject=Name(name="a"), name="type")
     assert parse_expression("a.b-c") == Attribute(subject=Name(name="a"), name="b-c")
     assert isinstance(parse_expression("a.b - c"), Binary)
@@ -156,7 +156,7 @@ def test_after_a_dot_any_word_may_stand() -> None:
         ('""', ""),
     ],
 )
-def test_texts(text: str, value: str) -> None:
+def test_escapes_in_strings(text: str, value: str) -> None:
     assert parse_expression(text) == Literal(value=value)
 
 
@@ -171,14 +171,14 @@ def test_texts(text: str, value: str) -> None:
         ("(a", "not complete"),
         ("a.", "not complete"),
         ("a.+", r'unexpected "\+"'),
-        ("1x", "a number cannot go on like this"),
+        ("1x", "a letter follows a number"),
         ("1e999", "out of range"),
         ("type", '"type" is a reserved word'),
-        ("'a", "the text is not closed"),
-        ('"a', "the text is not closed"),
+        ("'a", "the string is not closed"),
+        ('"a', "the string is not closed"),
         (r'"\x"', r'unknown escape "\\x"'),
         (r'"\$"', r'unknown escape "\\\$"'),
-        (r'"\ud800"', "half a character"),
+        (r'"\ud800"', "half a surrogate pair"),
         ("a.b(1)", "only a function can be called"),
         ("{1: 2}", 'unexpected "1"'),
         ("{a 1}", 'unexpected "1"'),
@@ -188,24 +188,24 @@ def test_texts(text: str, value: str) -> None:
         ("-" * 10_000 + "1", "levels of nesting"),
         ('"${{ ' * 10_000, "levels of nesting"),
         ("[" * 10_000, "levels of nesting"),
-        ("1" + "+1" * 10_000, "operations in one another"),
-        ("a" + ".b" * 10_000, "operations in one another"),
+        ("1" + "+1" * 10_000, "levels of operations"),
+        ("a" + ".b" * 10_000, "levels of operations"),
     ],
 )
-def test_mistakes(text: str, error: str) -> None:
+def test_syntax_errors(text: str, error: str) -> None:
     with pytest.raises(ExpressionError, match=error):
         parse_expression(text)
 
 
 @given(st.text(alphabet="ab.[](){}+-*/%!=<>&|,:'\"\\$ 01e\n", max_size=40))
-def test_any_text_is_a_tree_or_a_mistake(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with contextlib.suppress(ExpressionError):
         assert max(depth for _, depth in walk(parse_expression(text))) <= 80
     with contextlib.suppress(ExpressionError):
         parse_template(text + "${{" + text)
 
 
-def test_where_expressions_stand_in_a_text() -> None:
+def test_expressions_in_a_text_are_found() -> None:
     a, b = Name(name="a"), Name(name="b")
     assert parse_template("") == ()
     assert parse_template("x }}") == ("x }}",)
@@ -219,5 +219,5 @@ def test_where_expressions_stand_in_a_text() -> None:
 
 
 @given(texts.flatmap(lambda text: st.lists(texts).map(lambda more: "".join((text, *more)))))
-def test_an_escaped_text_stands_for_itself(text: str) -> None:
+def test_an_escaped_text_is_unchanged_by_parsing(text: str) -> None:
     assert "".join(part for part in parse_template(escape(text)) if isinstance(part, str)) == text

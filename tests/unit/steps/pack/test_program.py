@@ -9,14 +9,14 @@ from remuda.steps.pack.program import Form
 from remuda.steps.policy import hidden_folders
 
 
-def test_installed() -> None:
+def test_commands_of_an_installed_program() -> None:
     assert program.form() is Form.INSTALLED
     assert program.own_file() is None
     assert program.own_command("proxy", "--start") == [sys.executable, "-I", "-m", "remuda.steps", "proxy", "--start"]
     assert program.own_command("step", "checkout") == [sys.executable, "-I", "-m", "remuda.stdsteps", "checkout"]
 
 
-def test_packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_commands_of_a_zipapp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     packed = tmp_path / "agent.pyz"
     packed.touch()
     monkeypatch.setattr(program, "__file__", str(packed / "remuda" / "steps" / "pack" / "program.py"))
@@ -25,9 +25,9 @@ def test_packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert program.own_command("step", "checkout") == [sys.executable, "-I", str(packed), "step", "checkout"]
 
 
-def test_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the loaders put into the environment is gone, what stood there before is back, the file is known."""
-    given = {
+def test_commands_and_environment_of_a_frozen_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables of the loaders are removed, earlier values are restored, and the path of the program is known."""
+    environment = {
         "STATICX_PROG_PATH": "/opt/remuda-agent",
         "STATICX_BUNDLE_DIR": "/tmp/staticx-x",
         "_PYI_ARCHIVE_FILE": "/tmp/staticx-x/agent",
@@ -37,22 +37,20 @@ def test_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(program._Loader, "file", "")
-    monkeypatch.setattr(os, "environ", dict(given))
+    monkeypatch.setattr(os, "environ", dict(environment))
     program.leave_loader()
     assert os.environ == {"PATH": "/bin", "LD_LIBRARY_PATH": "/its/own"}
     assert program.form() is Form.FROZEN
     assert program.own_command("step", "checkout") == ["/opt/remuda-agent", "step", "checkout"]
 
 
-def test_only_a_frozen_program_has_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {"LD_LIBRARY_PATH": "/its/own", "STATICX_PROG_PATH": "/somebody/else"})
+def test_only_a_frozen_program_changes_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"LD_LIBRARY_PATH": "/its/own", "STATICX_PROG_PATH": "/another/program"})
     program.leave_loader()
-    assert os.environ == {"LD_LIBRARY_PATH": "/its/own", "STATICX_PROG_PATH": "/somebody/else"}
+    assert os.environ == {"LD_LIBRARY_PATH": "/its/own", "STATICX_PROG_PATH": "/another/program"}
 
 
-def test_a_frozen_program_finds_the_certificates_of_its_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_frozen_program_uses_the_certificates_of_its_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     bundle = tmp_path / "etc/pki/tls/certs/ca-bundle.crt"
     bundle.parent.mkdir(parents=True)
@@ -66,8 +64,8 @@ def test_a_frozen_program_finds_the_certificates_of_its_machine(
     assert program.certificates() == {}
 
 
-def test_a_frozen_program_is_among_its_own_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sandbox shows these to our own programs, which are started by that file."""
+def test_own_places_include_the_file_of_a_frozen_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sandbox makes these paths visible to our own programs, which that file starts."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(program._Loader, "file", "/opt/remuda-agent")
     places = hidden_folders.own_places.__wrapped__()

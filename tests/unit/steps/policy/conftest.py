@@ -12,22 +12,24 @@ DIGEST = "sha256:" + "a" * 64
 
 
 @pytest.fixture
-def policy_of() -> Callable[..., Policy]:
-    """A policy of documents by their authors; a single document is the runner's."""
+def create_policy() -> Callable[..., Policy]:
+    """Return a function that creates a policy. Keywords are authors; positional documents are those of the runner."""
 
-    def build(*documents: dict[str, Any], **named: dict[str, Any]) -> Policy:
+    def create(*documents: dict[str, Any], **named: dict[str, Any]) -> Policy:
         layers = [("runner r", document) for document in documents] + list(named.items())
-        text = json.dumps({"version": 1, "layers": [{"author": a, "document": d} for a, d in layers]})
+        text = json.dumps(
+            {"version": 1, "layers": [{"author": author, "document": document} for author, document in layers]}
+        )
         return parse_policy(text)
 
-    return build
+    return create
 
 
 @pytest.fixture
-def a_step() -> Callable[..., Subject]:
-    """A resolved step; a builtin unless its reference says otherwise."""
+def create_step() -> Callable[..., Subject]:
+    """Return a function that creates a resolved step. The form of `reference` determines its kind."""
 
-    def build(reference: str = "builtin://checkout@1.2.0", **values: Any) -> Subject:
+    def create(reference: str = "builtin://checkout@1.2.0", **values: Any) -> Subject:
         if reference.startswith("builtin://"):
             kind, version = ReferenceKind.BUILTIN, reference.partition("@")[2] or None
         elif reference.startswith("https://"):
@@ -40,4 +42,4 @@ def a_step() -> Callable[..., Subject]:
         defaults = {"path": f"/{name}", "version": version, "digest": DIGEST}
         return Subject(kind=kind, reference=reference, **(defaults | values))
 
-    return build
+    return create

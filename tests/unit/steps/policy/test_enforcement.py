@@ -1,4 +1,4 @@
-"""What a policy is asked about the steps of a tree, and with whose rights they run."""
+"""Decisions of a policy about the steps of a tree, and the user that runs them."""
 
 import json
 import os
@@ -30,7 +30,7 @@ from remuda.steps.process.step_files import StepFiles
 PERSON = JobUser(uid=123456, gid=123456)
 COMMAND = Definition(exec=Exec(command=("true",)))
 ENVIRONMENT = Definition(environment=EnvironmentDefinition(open=Exec(command=("remuda-step", "container_open"))))
-Build = Callable[..., Policy]
+CreatePolicy = Callable[..., Policy]
 
 
 @pytest.fixture(autouse=True)
@@ -38,16 +38,18 @@ def _bare_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(enforcement_module, "host_of", lambda *_: Host(is_root=True, has_networks=True))
 
 
-def an_enforcement(tmp_path: Path, policy: Policy | None = None, person: JobUser | None = PERSON) -> PolicyEnforcement:
+def create_enforcement(
+    tmp_path: Path, policy: Policy | None = None, person: JobUser | None = PERSON
+) -> PolicyEnforcement:
     return PolicyEnforcement(
         policy=policy or Policy(), person=person, job=tmp_path / "data/jobs/j", work_dir=tmp_path / "work", key="k"
     )
 
 
-def begun(
+def start_node(
     parent: Node, reference: str, *, origin: str = "user", definition: Definition = COMMAND, phase: str = ""
 ) -> Node:
-    """A step that has begun."""
+    """Create the node of a step that has started."""
     name = phase or reference.partition("://")[2].partition("@")[0] or "local"
     node = Node(Call(name=name, place=Place(file="f", line=1), origin=origin), parent, 0, phase)
     kind = ReferenceKind.BUILTIN if reference.startswith("builtin://") else ReferenceKind.LOCAL
@@ -62,7 +64,7 @@ def root(tmp_path: Path) -> Node:
 
 
 @pytest.mark.parametrize(
-    ("reference", "origin", "is_person"),
+    ("reference", "origin", "is_job_user"),
     [
         ("builtin://script@1.0.0", "user", True),
         ("builtin://checkout@1.0.0", "compiled", True),
@@ -73,104 +75,113 @@ def root(tmp_path: Path) -> Node:
         ("builtin://sign@1.0.0", "user", True),
     ],
 )
-def test_only_what_must_has_the_agents_rights(
-    tmp_path: Path, root: Node, reference: str, origin: str, is_person: bool
+def test_only_steps_that_need_it_run_as_the_user_of_the_agent(
+    tmp_path: Path, root: Node, reference: str, origin: str, is_job_user: bool
 ) -> None:
-    enclosure = an_enforcement(tmp_path).enclose(begun(root, reference, origin=origin))
-    assert (enclosure.person is PERSON) is is_person
+    enclosure = create_enforcement(tmp_path).enclose(start_node(root, reference, origin=origin))
+    assert (enclosure.person is PERSON) is is_job_user
     assert "steps" in enclosure.enforced
 
 
-def test_steps_in_a_container_have_its_limits(tmp_path: Path, root: Node, policy_of: Build) -> None:
-    enforcement = an_enforcement(tmp_path, policy_of({"limits": {"memory": "1g"}}))
-    container = begun(root, "builtin://container@1.0.0", origin="compiled", definition=ENVIRONMENT)
+def test_limits_of_steps_in_a_container_are_those_of_the_container(
+    tmp_path: Path, root: Node, create_policy: CreatePolicy
+) -> None:
+    enforcement = create_enforcement(tmp_path, create_policy({"limits": {"memory": "1g"}}))
+    container = start_node(root, "builtin://container@1.0.0", origin="compiled", definition=ENVIRONMENT)
     for phase in (OPEN, CLOSE):
-        enclosure = enforcement.enclose(begun(container, container.loaded.reference, origin="compiled", phase=phase))  # type: ignore[union-attr]
+        phase_node = start_node(container, "builtin://container@1.0.0", origin="compiled", phase=phase)
+        enclosure = enforcement.enclose(phase_node)
         assert (enclosure.is_inside, enclosure.person) == (True, None)
     container.environment = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
     assert json.loads(enclosure.limits.to_json()) == {"memory_bytes": 2**30}
-    script = enforcement.enclose(begun(container, "builtin://script@1.0.0"))
+    script = enforcement.enclose(start_node(container, "builtin://script@1.0.0"))
     assert (script.is_inside, script.person, script.enforced) == (True, None, ("steps",))
-    checkout = enforcement.enclose(begun(container, "builtin://checkout@1.0.0", origin="compiled"))
+    checkout = enforcement.enclose(start_node(container, "builtin://checkout@1.0.0", origin="compiled"))
     assert (checkout.is_inside, checkout.person) == (False, PERSON)
 
 
-def test_a_container_that_a_user_opens_has_the_users_rights(tmp_path: Path, root: Node, policy_of: Build) -> None:
-    limited = policy_of({"limits": {"memory": "1g"}})
-    container = begun(root, "builtin://container@1.0.0", definition=ENVIRONMENT)
+def test_a_container_that_the_job_opens_itself_runs_as_the_user_of_the_job(
+    tmp_path: Path, root: Node, create_policy: CreatePolicy
+) -> None:
+    policy = create_policy({"limits": {"memory": "1g"}})
+    container = start_node(root, "builtin://container@1.0.0", definition=ENVIRONMENT)
     container.environment = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
-    for node in (begun(container, "builtin://container@1.0.0", phase=OPEN), begun(container, "builtin://script@1.0.0")):
-        enclosure = an_enforcement(tmp_path, limited).enclose(node)
+    for node in (
+        start_node(container, "builtin://container@1.0.0", phase=OPEN),
+        start_node(container, "builtin://script@1.0.0"),
+    ):
+        enclosure = create_enforcement(tmp_path, policy).enclose(node)
         assert (enclosure.person, enclosure.enforced) == (PERSON, ("steps",))
-        assert an_enforcement(tmp_path, limited, person=None).enclose(node).enforced == ()
+        assert create_enforcement(tmp_path, policy, person=None).enclose(node).enforced == ()
 
 
-def test_environment_of_a_user_is_no_container(tmp_path: Path, root: Node) -> None:
-    environment = begun(root, "/work/env/func.yml", definition=ENVIRONMENT)
-    inner = an_enforcement(tmp_path).enclose(begun(environment, "builtin://script@1.0.0"))
+def test_an_environment_of_the_job_is_not_a_container(tmp_path: Path, root: Node) -> None:
+    environment = start_node(root, "/work/env/func.yml", definition=ENVIRONMENT)
+    node = start_node(environment, "builtin://script@1.0.0")
+    inner = create_enforcement(tmp_path).enclose(node)
     assert (inner.is_inside, inner.person) == (False, PERSON)
-    assert an_enforcement(tmp_path, person=None).enclose(begun(environment, "builtin://script@1.0.0")).enforced == ()
+    assert create_enforcement(tmp_path, person=None).enclose(node).enforced == ()
 
 
-def test_inner_steps_have_the_limits_of_the_outer_one(tmp_path: Path, root: Node, policy_of: Build) -> None:
+def test_inner_steps_have_the_limits_of_the_outer_step_too(
+    tmp_path: Path, root: Node, create_policy: CreatePolicy
+) -> None:
     rules = [
         {"allow": "local:/work/outer/**", "limits": {"memory": "1g", "pids": 50}},
         {"allow": "builtin", "limits": {"memory": "2g", "timeout": 5}},
     ]
-    enforcement = an_enforcement(tmp_path, policy_of({"rules": rules}))
-    outer = begun(
+    enforcement = create_enforcement(tmp_path, create_policy({"rules": rules}))
+    outer = start_node(
         root, "/work/outer/func.yml", definition=Definition(run=(Call(name="x", place=Place(file="f", line=1)),))
     )
-    limits = enforcement.limits(begun(outer, "builtin://script@1.0.0"))
+    limits = enforcement.limits(start_node(outer, "builtin://script@1.0.0"))
     assert (limits.memory_bytes, limits.pids, limits.timeout_seconds) == (2**30, 50, 5)
 
 
-def test_whatever_an_inserted_step_runs_is_inserted(tmp_path: Path, root: Node, policy_of: Build) -> None:
-    policy = policy_of({"default": "deny", "insert": [{"name": "local", "script": "true", "before": "job"}]})
-    enforcement = an_enforcement(tmp_path, policy)
-    scan = begun(root, "/srv/scan/func.yml", origin="inserted", definition=Definition())
-    inner = begun(scan, "builtin://script@1.0.0")
+def test_steps_of_an_inserted_step_count_as_inserted(tmp_path: Path, root: Node, create_policy: CreatePolicy) -> None:
+    policy = create_policy({"default": "deny", "insert": [{"name": "local", "script": "true", "before": "job"}]})
+    enforcement = create_enforcement(tmp_path, policy)
+    scan = start_node(root, "/srv/scan/func.yml", origin="inserted", definition=Definition())
+    inner = start_node(scan, "builtin://script@1.0.0")
     assert inner.loaded is not None
     assert enforcement.decide(inner, inner.loaded).allowed
-    own = begun(root, "builtin://script@1.0.0")
-    assert own.loaded is not None
-    assert not enforcement.decide(own, own.loaded).allowed
+    own_step = start_node(root, "builtin://script@1.0.0")
+    assert own_step.loaded is not None
+    assert not enforcement.decide(own_step, own_step.loaded).allowed
 
 
-def test_nobody_has_a_say(tmp_path: Path, root: Node) -> None:
-    enforcement = an_enforcement(tmp_path, person=None)
-    node = begun(root, "builtin://script@1.0.0")
+def test_without_policy_and_user_everything_is_allowed_and_nothing_reported(tmp_path: Path, root: Node) -> None:
+    enforcement = create_enforcement(tmp_path, person=None)
+    node = start_node(root, "builtin://script@1.0.0")
     assert node.loaded is not None
     decision = enforcement.decide(node, node.loaded)
     assert decision.allowed
     assert enforcement.report(decision, enforcement.enclose(node)) == {}
 
 
-def test_who_wants_nothing_advisory(tmp_path: Path, root: Node, policy_of: Build) -> None:
-    policy = policy_of({"advisory": "deny", "limits": {"memory": "1g"}})
-    node = begun(root, "builtin://script@1.0.0")
-    enforcement = an_enforcement(tmp_path, policy)
+def test_advisory_limits_can_be_refused(tmp_path: Path, root: Node, create_policy: CreatePolicy) -> None:
+    policy = create_policy({"advisory": "deny", "limits": {"memory": "1g"}})
+    node = start_node(root, "builtin://script@1.0.0")
+    enforcement = create_enforcement(tmp_path, policy)
     refusal = enforcement.refusal(enforcement.enclose(node))
     assert refusal is not None
     assert refusal.startswith("the policy of runner r refuses steps whose limits are advisory (memory: ")
 
 
 @pytest.mark.parametrize("kind", ["outputs", "exports", "masks"])
-def test_a_pipe_in_the_place_of_a_file_that_a_step_is_given_holds_nobody_up(
-    tmp_path: Path, root: Node, kind: str
-) -> None:
-    """A container of the job has the exchange folder, too, and may write there as root."""
-    enforcement = an_enforcement(tmp_path, person=JobUser(uid=os.geteuid(), gid=os.getegid()))
+def test_a_pipe_in_place_of_a_file_of_the_step_does_not_block(tmp_path: Path, root: Node, kind: str) -> None:
+    """A container of the job has access to the exchange folder, too, and may write there as root."""
+    enforcement = create_enforcement(tmp_path, person=JobUser(uid=os.geteuid(), gid=os.getegid()))
     folder = tmp_path / "data/jobs/j"
     (folder / "exchange").mkdir(parents=True)
     files = StepFiles(folder, 3)
     os.mkfifo(folder / f"exchange/step-3.{kind}")
-    node = begun(root, "builtin://cache_save@1.0.0", origin="compiled")
-    # Whoever opens a pipe for writing waits for a reader, unless there is one.
+    node = start_node(root, "builtin://cache_save@1.0.0", origin="compiled")
+    # Opening a pipe for writing blocks until there is a reader.
     with ThreadPoolExecutor() as pool:
-        giving = pool.submit(enforcement.give, files, node, has_raw=False)
+        task = pool.submit(enforcement.give, files, node, has_raw=False)
         try:
             with pytest.raises(DefinitionError, match=f"step-3.{kind}: it has to be a plain file"):
-                giving.result(timeout=5)
+                task.result(timeout=5)
         finally:
             os.close(os.open(folder / f"exchange/step-3.{kind}", os.O_RDONLY | os.O_NONBLOCK))

@@ -1,4 +1,4 @@
-"""System V memory, messages and semaphores of a user, on this machine."""
+"""Removal of a user's System V shared memory, message queues and semaphores, on this machine."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ import pytest
 from remuda.steps.policy.ipc_cleanup import remove_memory
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-OWN, OTHER = 123481, 123482
-LEAVE = """
+REMOVED_UID, KEPT_UID = 123481, 123482
+CREATE_PROGRAM = """
 import ctypes, os, sys
 os.setgroups([]); os.setgid(int(sys.argv[1])); os.setuid(int(sys.argv[1]))
 libc = ctypes.CDLL(None)
@@ -21,24 +21,24 @@ assert libc.semget(0, 2, 0o1600) >= 0
 """
 
 
-def leave(uid: int) -> None:
-    subprocess.run([sys.executable, "-c", LEAVE, str(uid)], check=True)
+def create_objects(uid: int) -> None:
+    subprocess.run([sys.executable, "-c", CREATE_PROGRAM, str(uid)], check=True)
 
 
-def left(uid: int) -> list[str]:
-    """Of which kinds there is something."""
+def list_kinds(uid: int) -> list[str]:
+    """List the kinds of objects that exist for a user."""
     owners = {kind: Path("/proc/sysvipc", kind).read_text().split() for kind in ("shm", "msg", "sem")}
-    return [kind for kind, words in owners.items() if str(uid) in words]
+    return [kind for kind, fields in owners.items() if str(uid) in fields]
 
 
-def test_what_a_user_left_is_removed_and_what_others_left_is_not() -> None:
+def test_objects_of_a_user_are_removed_and_those_of_others_are_kept() -> None:
     try:
-        for uid in (OWN, OTHER):
-            leave(uid)
-        assert left(OWN) == left(OTHER) == ["shm", "msg", "sem"]
-        remove_memory(OWN)
-        assert (left(OWN), left(OTHER)) == ([], ["shm", "msg", "sem"])
+        for uid in (REMOVED_UID, KEPT_UID):
+            create_objects(uid)
+        assert list_kinds(REMOVED_UID) == list_kinds(KEPT_UID) == ["shm", "msg", "sem"]
+        remove_memory(REMOVED_UID)
+        assert (list_kinds(REMOVED_UID), list_kinds(KEPT_UID)) == ([], ["shm", "msg", "sem"])
     finally:
-        for uid in (OWN, OTHER):
+        for uid in (REMOVED_UID, KEPT_UID):
             remove_memory(uid)
-    assert left(OTHER) == []
+    assert list_kinds(KEPT_UID) == []

@@ -1,4 +1,4 @@
-"""Variables of a step in a sandbox, as options of bubblewrap."""
+"""Conversion of a step's variables to options of bubblewrap."""
 
 import pytest
 
@@ -12,11 +12,11 @@ def test_each_variable_is_one_option() -> None:
 
 
 def test_a_value_with_a_nul_character_is_refused() -> None:
-    """What follows the NUL would be another option."""
-    with pytest.raises(DefinitionError, match="variable 'A' holds a NUL"):
+    """The text after the NUL would be another option."""
+    with pytest.raises(DefinitionError, match="variable 'A' contains a NUL"):
         variable_options({"A": "a\0--bind\0/\0/"})
 
 
-def test_too_many_variables_are_the_jobs_mistake() -> None:
+def test_too_many_variables_are_an_error_of_the_job() -> None:
     with pytest.raises(DefinitionError, match=f"{MOST_VARIABLES} at most"):
         variable_options({f"V{number}": "" for number in range(MOST_VARIABLES + 1)})

@@ -1,4 +1,5 @@
-"""Version 2 on a folder that looks like it: the machines that run these tests have version 1 (see integration)."""
+"""Control groups in an imitated folder. Version 2 is imitated because the test machines have version 1, which the
+integration tests use."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,33 +9,33 @@ import pytest
 from remuda.steps.process.cgroups import StepGroup, find_groups
 from remuda.steps.process.limits import Limits, StepUsage
 
-Make = Callable[..., Path]
+CreateProc = Callable[..., Path]
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Make:
-    """/proc/self of a process in a group, with the hierarchies that are mounted."""
+def create_proc(tmp_path: Path) -> CreateProc:
+    """Return a function that creates the /proc/self folder of a process in a group, with mounted hierarchies."""
 
-    def build(groups: str, *mounts: str, controllers: str = "cpu io memory pids", enabled: str = "") -> Path:
+    def create(groups: str, *mounts: str, controllers: str = "cpu io memory pids", enabled: str = "") -> Path:
         proc = tmp_path / "proc"
         proc.mkdir()
         (proc / "cgroup").write_text(groups)
-        lines = [f"30 1 0:1 {mount.replace('AT', str(tmp_path))}" for mount in mounts]
+        lines = [f"30 1 0:1 {mount.replace('ROOT', str(tmp_path))}" for mount in mounts]
         (proc / "mountinfo").write_text("\n".join(["29 1 0:2 / /proc rw - proc proc rw", *lines]) + "\n")
-        own = tmp_path / "fs" / "agent"
-        own.mkdir(parents=True)
-        (own / "cgroup.controllers").write_text(controllers)
-        (own / "cgroup.subtree_control").write_text(enabled)
+        group = tmp_path / "fs" / "agent"
+        group.mkdir(parents=True)
+        (group / "cgroup.controllers").write_text(controllers)
+        (group / "cgroup.subtree_control").write_text(enabled)
         return proc
 
-    return build
+    return create
 
 
-V2 = "/ AT/fs rw - cgroup2 cgroup2 rw"
+V2 = "/ ROOT/fs rw - cgroup2 cgroup2 rw"
 
 
-def test_version_2_sets_limits_and_tells_use(machine: Make, tmp_path: Path) -> None:
-    proc = machine("0::/agent\n", V2, enabled="cpu io memory pids")
+def test_version_2_sets_limits_and_reports_usage(create_proc: CreateProc, tmp_path: Path) -> None:
+    proc = create_proc("0::/agent\n", V2, enabled="cpu io memory pids")
     groups = find_groups("remuda-1", proc=proc, parent="")
     assert all(groups.limits(name) for name in ("memory", "cpu", "pids"))
     step = StepGroup(groups=groups, key="job.1")
@@ -62,10 +63,10 @@ def test_version_2_sets_limits_and_tells_use(machine: Make, tmp_path: Path) -> N
     assert step.joins == (str(folder / "cgroup.procs"),)
 
 
-def test_mount_that_shows_a_part_of_the_hierarchy(machine: Make, tmp_path: Path) -> None:
-    """As in a container without a namespace for groups."""
-    proc = machine(
-        "0::/docker/1/agent\n", "/docker/1 AT/fs rw - cgroup2 cgroup2 rw", controllers="memory", enabled="memory"
+def test_a_mount_of_a_part_of_the_hierarchy(create_proc: CreateProc, tmp_path: Path) -> None:
+    """A container without a cgroup namespace has such a mount."""
+    proc = create_proc(
+        "0::/docker/1/agent\n", "/docker/1 ROOT/fs rw - cgroup2 cgroup2 rw", controllers="memory", enabled="memory"
     )
     groups = find_groups("remuda-1", proc=proc, parent="")
     assert groups.v2 == tmp_path / "fs/agent/remuda-1"
@@ -73,10 +74,10 @@ def test_mount_that_shows_a_part_of_the_hierarchy(machine: Make, tmp_path: Path)
     assert not groups.limits("cpu")
 
 
-def test_version_1_comes_before_an_empty_version_2(machine: Make, tmp_path: Path) -> None:
+def test_version_1_is_preferred_to_an_empty_version_2(create_proc: CreateProc, tmp_path: Path) -> None:
     lines = "2:cpu,cpuacct:/\n1:memory:/agent\n0::/agent\n"
-    mounts = ("/ AT/fs rw - cgroup cgroup rw,memory", "/ AT/cpu rw - cgroup cgroup rw,cpu,cpuacct", V2)
-    proc = machine(lines, *mounts, controllers="hugetlb")
+    mounts = ("/ ROOT/fs rw - cgroup cgroup rw,memory", "/ ROOT/cpu rw - cgroup cgroup rw,cpu,cpuacct", V2)
+    proc = create_proc(lines, *mounts, controllers="hugetlb")
     groups = find_groups("remuda-1", proc=proc, parent="")
     assert dict(groups.v1) == {
         "memory": tmp_path / "fs/agent/remuda-1",
@@ -88,12 +89,12 @@ def test_version_1_comes_before_an_empty_version_2(machine: Make, tmp_path: Path
     assert groups.lacking == {"pids": "this machine has no control groups for it"}
 
 
-def test_machine_without_groups(machine: Make) -> None:
-    groups = find_groups("remuda-1", proc=machine(""), parent="")
+def test_a_machine_without_control_groups(create_proc: CreateProc) -> None:
+    groups = find_groups("remuda-1", proc=create_proc(""), parent="")
     assert groups.folders() == ()
     assert set(groups.lacking) == {"memory", "cpu", "pids"}
 
 
-def test_named_parent_is_used_in_every_hierarchy(machine: Make, tmp_path: Path) -> None:
-    proc = machine("1:memory:/agent\n", "/ AT/fs rw - cgroup cgroup rw,memory")
+def test_a_configured_parent_is_used_in_every_hierarchy(create_proc: CreateProc, tmp_path: Path) -> None:
+    proc = create_proc("1:memory:/agent\n", "/ ROOT/fs rw - cgroup cgroup rw,memory")
     assert find_groups("remuda-1", proc=proc, parent="/ci").v1 == {"memory": tmp_path / "fs/ci/remuda-1"}

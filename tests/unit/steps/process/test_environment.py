@@ -14,13 +14,13 @@ from remuda.steps.process.environment import (
 from remuda.wire.proto.agent_pb2 import StartRequest, Variable
 
 
-def test_only_a_clean_base_is_kept() -> None:
+def test_only_allowed_variables_of_the_agent_are_kept() -> None:
     environ = {"PATH": "/bin", "LC_ALL": "C", "HTTPS_PROXY": "p", "no_proxy": "n", "AWS_SECRET": "s", "REMUDA_X": "y"}
     assert clean_base(environ) == {"PATH": "/bin", "LC_ALL": "C", "HTTPS_PROXY": "p", "no_proxy": "n"}
     assert "/usr/bin" in clean_base({})["PATH"]
 
 
-def test_what_does_not_fit_is_set_aside() -> None:
+def test_too_large_variables_are_not_exported() -> None:
     limit = LARGEST_ENTRY_BYTES - len("EXACT") - 2
     env = {"EXACT": "x" * limit, "OVER": "x" * (limit + 2), "S": "s", "UTF": "é" * 70_000}
     fitted = fit(env)
@@ -28,7 +28,7 @@ def test_what_does_not_fit_is_set_aside() -> None:
     assert set(fitted.too_large) == {"OVER", "UTF"}
 
 
-def test_the_sum_is_limited_and_small_entries_go_first() -> None:
+def test_the_total_size_is_limited_and_small_variables_are_preferred() -> None:
     env = {f"V{number:02}": "v" * 100_000 for number in range(20)} | {"TINY": "t"}
     fitted = fit(env)
     assert "TINY" in fitted.exported
@@ -44,8 +44,8 @@ def test_file_variables_become_private_files(tmp_path: Path) -> None:
     assert (tmp_path / "files/F").stat().st_mode & 0o777 == 0o600
 
 
-def test_files_that_are_written_stay_as_they_are(tmp_path: Path) -> None:
-    """A job may have put a folder in the place of one."""
+def test_existing_files_are_not_written_again(tmp_path: Path) -> None:
+    """A job may have replaced a file by a folder."""
     variables = [Variable(key="F", value="text\n", file=True), Variable(key="G" * 255, value="g", file=True)]
     values = write_files(tmp_path / "files", variables)
     (tmp_path / "files/F").unlink()
@@ -57,7 +57,7 @@ def test_files_that_are_written_stay_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "1A", "A-B", "../A", "A B", "A=B", "é"])
-def test_bad_names_are_refused(key: str) -> None:
+def test_invalid_names_are_refused(key: str) -> None:
     with pytest.raises(BadRequestError, match="a name of letters"):
         check_variables(StartRequest(variables=[Variable(key=key, value="x", file=True)]))
     with pytest.raises(BadRequestError, match="a name of letters"):

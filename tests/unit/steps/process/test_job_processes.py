@@ -1,4 +1,4 @@
-"""Which job a process belongs to."""
+"""Assignment of processes to jobs by mark, user and parent process."""
 
 import os
 from collections.abc import Collection
@@ -7,8 +7,8 @@ import pytest
 
 from remuda.steps.process.job_processes import assign_members, find_owners
 
-AGENT = os.geteuid()
-A, B, OTHER = 200_000, 200_001, 200_002
+AGENT_USER = os.geteuid()
+USER_A, USER_B, OTHER_USER = 200_000, 200_001, 200_002
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ A, B, OTHER = 200_000, 200_001, 200_002
         ({10: 1, 11: 10, 12: 11}, {10: "a"}, {"a": [10, 11, 12], "b": []}),
         ({10: 1, 11: 10, 12: 11}, {10: "a", 12: "b"}, {"a": [10, 11], "b": [12]}),
         ({10: 1, 20: 1, 21: 20}, {20: "b"}, {"a": [], "b": [20, 21]}),
-        # Numbers may be given away again while all are read.
+        # A cycle: process ids may be reused while /proc is read.
         ({10: 11, 11: 10}, {}, {"a": [], "b": []}),
     ],
 )
-def test_a_process_without_a_mark_is_of_the_job_that_started_it(
+def test_an_unmarked_process_belongs_to_the_job_that_started_it(
     parents: dict[int, int], owners: dict[int, str], members: dict[str, list[int]]
 ) -> None:
     assert assign_members(["a", "b"], parents, owners) == members
@@ -31,25 +31,25 @@ def test_a_process_without_a_mark_is_of_the_job_that_started_it(
 @pytest.mark.parametrize(
     ("users", "mark", "uids", "is_below", "owner"),
     [
-        # The mark, on a process of the job's user or of the agent's: our own programs work for the job with its rights.
-        ({"a": A, "b": B}, "a", {A}, True, "a"),
-        ({"a": A, "b": B}, "a", {AGENT}, True, "a"),
-        ({"a": A, "b": B}, "a", {A, AGENT}, False, "a"),
-        # No mark, or that of another user's job.
-        ({"a": A, "b": B}, None, {A}, True, "a"),
-        ({"a": A, "b": B}, "b", {A}, True, "a"),
-        ({"a": A, "b": B}, "b", {A, AGENT}, True, "a"),
-        ({"a": A, "b": B}, "b", {OTHER}, True, None),
-        # Whoever else the user may be.
-        ({"a": A, "b": B}, None, {A}, False, None),
-        ({"a": A, "b": B}, "b", {A}, False, None),
-        # A user of several jobs says nothing.
-        ({"a": A, "b": A}, None, {A}, True, None),
-        ({"a": A, "b": A}, "b", {A}, True, "b"),
-        # A job of the agent's user may start others, but not those of a job.
-        ({"a": None, "b": B}, "a", {OTHER}, True, "a"),
-        ({"a": None, "b": B}, "a", {B}, True, "b"),
-        ({"a": None, "b": B}, None, {AGENT}, True, None),
+        # A mark on a process of the job's user, or of the agent's user, as which some standard steps run.
+        ({"a": USER_A, "b": USER_B}, "a", {USER_A}, True, "a"),
+        ({"a": USER_A, "b": USER_B}, "a", {AGENT_USER}, True, "a"),
+        ({"a": USER_A, "b": USER_B}, "a", {USER_A, AGENT_USER}, False, "a"),
+        # No mark, or the mark of another user's job.
+        ({"a": USER_A, "b": USER_B}, None, {USER_A}, True, "a"),
+        ({"a": USER_A, "b": USER_B}, "b", {USER_A}, True, "a"),
+        ({"a": USER_A, "b": USER_B}, "b", {USER_A, AGENT_USER}, True, "a"),
+        ({"a": USER_A, "b": USER_B}, "b", {OTHER_USER}, True, None),
+        # A process that is not a descendant of the agent may belong to anyone with this user id.
+        ({"a": USER_A, "b": USER_B}, None, {USER_A}, False, None),
+        ({"a": USER_A, "b": USER_B}, "b", {USER_A}, False, None),
+        # The user of several jobs does not identify one of them.
+        ({"a": USER_A, "b": USER_A}, None, {USER_A}, True, None),
+        ({"a": USER_A, "b": USER_A}, "b", {USER_A}, True, "b"),
+        # A job that runs as the agent's user may start processes of other users, but not of another job's user.
+        ({"a": None, "b": USER_B}, "a", {OTHER_USER}, True, "a"),
+        ({"a": None, "b": USER_B}, "a", {USER_B}, True, "b"),
+        ({"a": None, "b": USER_B}, None, {AGENT_USER}, True, None),
     ],
 )
 def test_a_mark_counts_only_for_the_user_of_its_job(

@@ -7,7 +7,7 @@ from remuda.steps.process.kernel import Changes, Pulse
 
 
 @pytest.mark.parametrize("use_inotify", [True, False])
-async def test_a_change_is_told_once_for_each_arming(tmp_path: Path, use_inotify: bool) -> None:
+async def test_a_change_is_reported_once_after_each_arm(tmp_path: Path, use_inotify: bool) -> None:
     changes = Changes(Pulse(), use_inotify=use_inotify)
     path, woken = tmp_path / "raw", asyncio.Event()
     path.touch()
@@ -24,7 +24,7 @@ async def test_a_change_is_told_once_for_each_arming(tmp_path: Path, use_inotify
     changes.close()
 
 
-async def test_a_closed_watch_is_quiet(tmp_path: Path) -> None:
+async def test_a_closed_watch_reports_nothing(tmp_path: Path) -> None:
     changes = Changes(Pulse())
     path, calls = tmp_path / "raw", []
     other, woken = tmp_path / "other", asyncio.Event()

@@ -4,7 +4,7 @@ from remuda.steps.process.network_proxy import allows
 
 
 @pytest.mark.parametrize(
-    ("pattern", "host", "port", "fits"),
+    ("pattern", "host", "port", "expected"),
     [
         ("example.com", "example.com", 443, True),
         ("example.com", "EXAMPLE.com.", 80, True),
@@ -23,11 +23,11 @@ from remuda.steps.process.network_proxy import allows
         ("10.0.0.1", "10.0.0.1", 5000, True),
     ],
 )
-def test_host_fits_a_pattern(pattern: str, host: str, port: int, fits: bool) -> None:
-    assert allows([[pattern]], host, port) is fits
+def test_hosts_and_ports_match_patterns(pattern: str, host: str, port: int, expected: bool) -> None:
+    assert allows([[pattern]], host, port) is expected
 
 
-def test_all_lists_must_have_the_host() -> None:
+def test_every_list_must_allow_the_host() -> None:
     assert allows([["a.example", "b.example"], ["b.example"]], "b.example", 443)
     assert not allows([["a.example", "b.example"], ["b.example"]], "a.example", 443)
     assert not allows([["a.example"], []], "a.example", 443)

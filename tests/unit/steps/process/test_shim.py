@@ -31,23 +31,23 @@ def wait(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def exit_code(files: StepFiles) -> int | None:
-    found = shim.read_record(files)
-    assert found is not None
-    return found.exit_code
+def read_exit_code(files: StepFiles) -> int | None:
+    record = shim.read_record(files)
+    assert record is not None
+    return record.exit_code
 
 
 def test_files_of_a_step(files: StepFiles) -> None:
     pid = spawn(files, "echo out; echo err >&2; pwd; ulimit -Sn; exit 7")
     assert wait(pid) == 0
-    found = shim.read_record(files)
-    assert found is not None
-    assert (found.pid, found.exit_code, found.usage) == (pid, 7, None)
+    record = shim.read_record(files)
+    assert record is not None
+    assert (record.pid, record.exit_code, record.usage) == (pid, 7, None)
     assert Path(files.own_path(".raw")).read_text() == f"out\nerr\n{files.base.parent}\n512\n"
-    assert abs((found.ended_at or 0) - time.time()) < 5
+    assert abs((record.ended_at or 0) - time.time()) < 5
 
 
-def test_the_second_shim_goes_without_running_anything(files: StepFiles) -> None:
+def test_a_second_shim_exits_without_running_the_command(files: StepFiles) -> None:
     first = spawn(files, "echo run")
     assert wait(first) == 0
     assert wait(spawn(files, "echo run")) == shim.LOST_CLAIM
@@ -61,42 +61,42 @@ def test_a_forbidden_step_never_starts(files: StepFiles) -> None:
     assert not shim.forbid(files)
 
 
-def test_the_shim_outlives_a_signal_to_its_group(files: StepFiles) -> None:
+def test_the_shim_survives_a_signal_to_its_group(files: StepFiles) -> None:
     pid = spawn(files, "echo up; exec sleep 60")
     wait_until(lambda: Path(files.own_path(".raw")).read_text() == "up\n")
     assert os.getpgid(pid) == os.getsid(pid) == pid
     os.killpg(pid, 15)
     assert wait(pid) == 0
-    assert exit_code(files) == 128 + 15
+    assert read_exit_code(files) == 128 + 15
     assert Path(files.own_path(".raw")).read_text() == "up\n"
 
 
-def test_the_start_time_is_the_kernels(files: StepFiles) -> None:
+def test_the_claim_contains_the_start_time_of_the_kernel(files: StepFiles) -> None:
     pid = spawn(files, "read line </dev/zero")
     wait_until(lambda: shim.read_claim(files))
     claim = shim.read_claim(files)
     assert claim == (pid, shim.start_time(pid))
     os.killpg(pid, 9)
     wait(pid)
-    assert exit_code(files) is None
+    assert read_exit_code(files) is None
     assert shim.start_time(pid) is None
 
 
-def test_a_missing_program_and_folder_are_exit_codes(files: StepFiles) -> None:
+def test_the_exit_code_of_a_missing_program(files: StepFiles) -> None:
     pid = shim.spawn(files, ["/no/such"], work_dir=files.base.parent, env={}, open_files=512)
     wait(pid)
-    assert exit_code(files) == 127
+    assert read_exit_code(files) == 127
     assert b"/no/such" in Path(files.own_path(".raw")).read_bytes()
 
 
 @pytest.mark.parametrize("text", ["", "12", "12 34"])
-def test_an_incomplete_claim_does_not_count(files: StepFiles, text: str) -> None:
+def test_an_incomplete_claim_is_ignored(files: StepFiles, text: str) -> None:
     Path(files.claim).write_text(text)
     assert shim.read_claim(files) is None
 
 
 @pytest.mark.parametrize("text", ["", "1", "12 0.5"])
-def test_an_incomplete_exit_code_does_not_count(files: StepFiles, text: str) -> None:
+def test_an_incomplete_exit_code_is_ignored(files: StepFiles, text: str) -> None:
     Path(files.claim).write_text(f"12 34\n{text}")
     assert shim.read_record(files) == shim.Record(pid=12, start=34)
 
@@ -108,12 +108,12 @@ def test_an_incomplete_exit_code_does_not_count(files: StepFiles, text: str) -> 
         *("12 34\nx\n", "12 34\n256\n", "12 34\n-1\n", "12 34\n0 1.0\n", "12 34\n0 nan 1.0 5\n"),
     ],
 )
-def test_a_malformed_claim_is_none(files: StepFiles, text: str) -> None:
+def test_a_malformed_claim_is_ignored(files: StepFiles, text: str) -> None:
     Path(files.claim).write_text(text, encoding="latin-1")
     assert shim.read_record(files) is None
 
 
-def test_what_is_no_plain_file_is_no_claim(files: StepFiles) -> None:
+def test_a_claim_that_is_not_a_regular_file_is_ignored(files: StepFiles) -> None:
     os.mkfifo(files.claim)
     assert shim.read_record(files) is None
     Path(files.claim).unlink()
@@ -129,7 +129,7 @@ def test_the_environment_arrives_unchanged(files: StepFiles) -> None:
     assert {"d=1", "w=2", "n=3", "s=4", "stat=5"} <= set(lines)
 
 
-def test_the_command_does_not_start_outside_of_its_groups(files: StepFiles, tmp_path: Path) -> None:
+def test_the_command_does_not_start_if_it_cannot_join_its_control_groups(files: StepFiles, tmp_path: Path) -> None:
     joins = [str(tmp_path / "one"), str(tmp_path / "two")]
     command = ["/bin/sh", "-c", "echo ran"]
     folder, env = files.base.parent, {"PATH": "/bin"}
@@ -139,26 +139,26 @@ def test_the_command_does_not_start_outside_of_its_groups(files: StepFiles, tmp_
     other = StepFiles(tmp_path, 1)
     missing = [*joins, str(tmp_path / "none/there")]
     assert wait(shim.spawn(other, command, work_dir=folder, env=env, open_files=512, joins=missing)) == 0
-    assert exit_code(other) not in (0, None)
+    assert read_exit_code(other) not in (0, None)
     assert "ran" not in Path(other.own_path(".raw")).read_text()
 
 
 def spawn_piped(files: StepFiles, script: str) -> tuple[int, socket.socket, Pipe]:
-    pipe, printing = Pipe.make()
+    pipe, write_end = Pipe.make()
     ours, theirs = socket.socketpair()
     command = ["/bin/sh", "-c", script]
     env = {"PATH": "/usr/bin:/bin"}
-    ends = (theirs.fileno(), printing)
+    ends = (theirs.fileno(), write_end)
     pid = shim.spawn(files, command, work_dir=files.base.parent, env=env, open_files=512, ends=ends)
     theirs.close()
-    os.close(printing)
+    os.close(write_end)
     return pid, ours, pipe
 
 
-def test_a_shim_goes_when_its_agent_lets_it(files: StepFiles) -> None:
+def test_a_shim_exits_when_its_agent_allows_it(files: StepFiles) -> None:
     pid, line, pipe = spawn_piped(files, "echo out; echo err >/dev/stderr; exit 7")
     assert line.recv(10) == b"\n"
-    assert exit_code(files) == 7
+    assert read_exit_code(files) == 7
     assert shim.read_claim(files) == (pid, shim.start_time(pid))
     assert os.waitpid(pid, os.WNOHANG) == (0, 0)
     pipe.take(files.own_path(".raw"))
@@ -169,18 +169,18 @@ def test_a_shim_goes_when_its_agent_lets_it(files: StepFiles) -> None:
     pipe.close()
 
 
-def test_a_shim_without_an_agent_holds_what_its_command_printed(files: StepFiles) -> None:
+def test_a_shim_without_an_agent_keeps_the_output_of_its_command(files: StepFiles) -> None:
     pid, line, pipe = spawn_piped(files, "echo out; read line </dev/zero")
     line.close()
     wait_until(pipe.count_waiting)
     pipe.close()
     os.killpg(pid, 15)
-    wait_until(lambda: exit_code(files) is not None)
-    found = Pipe.open_of(pid)
-    assert found is not None
-    assert found.count_waiting() == 4
+    wait_until(lambda: read_exit_code(files) is not None)
+    reopened = Pipe.open_of(pid)
+    assert reopened is not None
+    assert reopened.count_waiting() == 4
     assert shim.read_claim(files) == (pid, shim.start_time(pid))
     os.kill(pid, 9)
     assert wait(pid) == -9
     assert shim.read_claim(files) == (pid, 0)
-    found.close()
+    reopened.close()

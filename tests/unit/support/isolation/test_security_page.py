@@ -1,37 +1,37 @@
-"""docs/reference/security.md says what the isolation suite asserts, and every test that it names is there."""
+"""docs/reference/security.md states what the isolation suite asserts, and every test that it names exists."""
 
 import ast
 import re
 from pathlib import Path
 
 from tests.support.isolation import hostile
-from tests.support.isolation.promises import PROMISES, Mode, Verdict
+from tests.support.isolation.isolation_table import PROMISES, Mode, Verdict
 
 ROOT = Path(__file__).parents[4]
 PAGE = (ROOT / "docs/reference/security.md").read_text()
 IN_PIPELINE = {"agent.exchange", "agent.links", "agent.unpacking", "agent.variables", "policy.denied"}
-"""Attacks that jobs of their own make, in `scene`; all others are functions of `hostile`."""
+"""Attacks that separate jobs make in `isolation_system`; all others are functions of `hostile`."""
 REFERENCE = re.compile(r"\b((?:tests|plugins)/[\w/.-]+\.py)::(\w+)")
 
 
 def part(name: str) -> str:
-    """The text between the markers of a part."""
+    """Return the text between the markers of a part."""
     [text] = re.findall(rf"<!-- {name} -->\n(.*?)\n<!-- end -->", PAGE, re.DOTALL)
     return str(text)
 
 
 def verdicts() -> dict[str, list[str]]:
-    """The table of promises: by name the cells that follow it."""
+    """Return the cells of each row in the table of promises, by the name of the promise."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part("promises").strip().splitlines()]
     return {key.strip("`"): cells for key, *cells in rows[2:]}
 
 
-def test_the_page_says_what_the_suite_asserts() -> None:
+def test_the_page_states_what_the_suite_asserts() -> None:
     texts = {
         key: " ".join(text.split())
         for key, text in re.findall(r"^`([\w.]+)`\n: {3}(.*?)(?=\n\n|\Z)", part("attacks"), re.MULTILINE | re.DOTALL)
     }
-    shown = {key: (texts.get(key), cells[: len(Mode)]) for key, cells in verdicts().items()}
+    described = {key: (texts.get(key), cells[: len(Mode)]) for key, cells in verdicts().items()}
     asserted = {
         promise.key: (
             promise.text,
@@ -39,7 +39,7 @@ def test_the_page_says_what_the_suite_asserts() -> None:
         )
         for promise in PROMISES
     }
-    assert shown == asserted
+    assert described == asserted
     assert texts.keys() == asserted.keys()
 
 
@@ -50,15 +50,15 @@ def test_every_promise_has_its_attack() -> None:
 
 def test_every_other_promise_names_a_test() -> None:
     promises = part("more promises").split("\n- ")[1:]
-    named = {promise: REFERENCE.findall(promise) for promise in promises}
-    assert named
-    assert [promise for promise, tests in named.items() if not tests] == []
+    tests_by_promise = {promise: REFERENCE.findall(promise) for promise in promises}
+    assert tests_by_promise
+    assert [promise for promise, tests in tests_by_promise.items() if not tests] == []
 
 
-def test_tests_that_the_page_names_are_there() -> None:
-    found = {(path, name) for path, name in REFERENCE.findall(PAGE)}
-    assert found
-    assert [f"{path}::{name}" for path, name in sorted(found) if name not in functions(ROOT / path)] == []
+def test_tests_that_the_page_names_exist() -> None:
+    references = {(path, name) for path, name in REFERENCE.findall(PAGE)}
+    assert references
+    assert [f"{path}::{name}" for path, name in sorted(references) if name not in functions(ROOT / path)] == []
 
 
 def functions(path: Path) -> set[str]:

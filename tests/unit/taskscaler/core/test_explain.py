@@ -1,4 +1,4 @@
-"""A plan in words."""
+"""The text that explains a plan."""
 
 import re
 from pathlib import Path
@@ -27,8 +27,8 @@ def test_a_whole_plan() -> None:
     )
     fleet = Fleet(groups=(spot, dear), instances=instances, reserved=4)
     policy = Policy(idle_count=2, idle_seconds=600.0, because="* 8-18 * * mon-fri", until=START + 42.0)
-    made = plan(fleet, a_demand(waiting=3, ready=2, running=3), policy, START)
-    assert explain(made, now=START) == (
+    result = plan(fleet, a_demand(waiting=3, ready=2, running=3), policy, START)
+    assert explain(result, now=START) == (
         "Policy: * 8-18 * * mon-fri\n"
         "Wanted: 3 in use + 3 waiting + 2 ready + 0 soon + 2 idle = 10 slots\n"
         "There: 3 in use + 0 free + 0 coming = 3 slots, by 3 instances\n"
@@ -36,13 +36,13 @@ def test_a_whole_plan() -> None:
         "Create 1 instance in spot, slots: 2 for jobs that wait here\n"
         "Create 1 instance in dear, slots: 1 for jobs that wait here, 1 for jobs that wait at the server\n"
         "Remove i-3: was drained, and its jobs have ended\n"
-        "Drain i-4: 3 health checks failed in a row; jobs there: 1\n"
-        "Forget i-2: is gone, and nobody here asked for that; jobs there: 1\n"
+        "Drain i-4: 3 failed health checks or bad reports of jobs in a row; jobs on it: 1\n"
+        "Forget i-2: is gone, and this manager did not remove it; jobs on it: 1\n"
         "Cannot create 3 instances in spot: max_instances is 3\n"
-        "Cannot create 2 instances in dear: the throttle is at 1 a second\n"
+        "Cannot create 2 instances in dear: the rate limit is 1 per second\n"
         "Wanted most by: linux (5)\n"
-        "Requests for jobs may hold any number of slots, and hold 4\n"
-        "Changes by itself in 1s at the earliest\n"
+        "Requests for jobs may reserve any number of slots, and reserve 4\n"
+        "The plan may change by itself in 1s at the earliest\n"
     )
 
 
@@ -52,21 +52,21 @@ def test_nothing_to_do() -> None:
     assert "no policy matches" in text
 
 
-def test_of_many_instances_some_are_named() -> None:
+def test_only_some_of_many_instances_are_named() -> None:
     fleet = Fleet(instances=tuple(Instance(id=f"i-{number:02}", idle_since=0.0) for number in range(30)))
     text = explain(plan(fleet, a_demand(), Policy(), START), now=START)
     assert text.count("Remove i-") == 10
     assert "Remove 20 more\n" in text
 
 
-def test_requests_that_came_to_nothing() -> None:
+def test_undelivered_requests() -> None:
     fleet = Fleet(requests=(Request(count=2, asked_at=START - 700.0),))
     text = explain(plan(fleet, a_demand(), Policy(), START), now=START)
-    assert "Forget 2 requested instances: asked for 11m40s ago, and never shown by the group\n" in text
+    assert "Forget 2 requested instances: requested 11m40s ago, and never listed by the group\n" in text
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_every_reason_has_words_and_stands_in_the_documentation_with_its_numbers(reason: Reason) -> None:
+def test_every_reason_has_a_text_and_a_row_in_the_documentation(reason: Reason) -> None:
     names = {name for _, name, _, _ in Formatter().parse(_WORDS[reason]) if name}
     text = describe(Because(reason=reason, numbers=dict.fromkeys(names, 3)))
     assert text

@@ -1,4 +1,4 @@
-"""What users of other autoscalers complain of, each as a test by its name; the sentences say what must hold here."""
+"""Problems that users of other autoscalers report, one test each. The docstrings say what must hold here."""
 
 from typing import Any
 
@@ -18,16 +18,16 @@ def a_group(**limits: Any) -> Group:
     return Group(limits=Limits(**limits))
 
 
-def removed(made: Plan) -> dict[str, Reason]:
-    return {one.id: one.because.reason for one in made.remove}
+def removal_reasons(result: Plan) -> dict[str, Reason]:
+    return {removal.id: removal.because.reason for removal in result.remove}
 
 
-def idle(name: str, seconds: float = 10_000.0) -> Instance:
+def idle_instance(name: str, seconds: float = 10_000.0) -> Instance:
     return Instance(id=name, created_at=NOW - seconds, idle_since=NOW - seconds)
 
 
 def reservable(world: World) -> int:
-    """The number of requests for jobs that the last plan allows."""
+    """Return the number of job requests that the last plan allows."""
     assert world.last is not None
     assert world.last.reservable is not None
     return world.last.reservable
@@ -47,7 +47,7 @@ def test_scales_to_zero() -> None:
 
 
 def test_zero_with_many_slots() -> None:
-    """The same with several slots for each instance and idle_count 0."""
+    """With several slots for each instance and idle_count 0 the group becomes empty, too."""
     world = World(a_group(capacity_per_instance=4), policy=Policy(idle_seconds=300.0))
     world.submit(9, seconds=60.0)
     world.run(150)
@@ -57,7 +57,7 @@ def test_zero_with_many_slots() -> None:
 
 
 def test_one_idle_stays_one() -> None:
-    """idle_count 1 shows one idle instance, not two, after a cycle."""
+    """idle_count 1 keeps one idle instance after a job, not two."""
     world = World(policy=Policy(idle_count=1, idle_seconds=120.0, preemptive=True))
     world.run(100)
     assert world.count(InstanceState.READY) == 1
@@ -70,7 +70,7 @@ def test_one_idle_stays_one() -> None:
 
 
 def test_unused_healthy_not_replaced() -> None:
-    """A healthy unused instance is not removed and bought again."""
+    """A healthy unused instance is not removed and created again."""
     world = World(policy=Policy(idle_count=3, idle_seconds=60.0))
     world.run(24 * 3600, tick=60)
     assert (world.created, world.removed) == (3, 0)
@@ -81,7 +81,7 @@ def test_long_polls_do_not_pin() -> None:
     world = World(policy=Policy(idle_count=2, idle_seconds=300.0, preemptive=True))
     world.submit(12, seconds=30.0)
     world.run(100)
-    for _ in range(14):  # each poll is held for a minute by the server, and asked again if it may be
+    for _ in range(14):  # the server holds each poll for a minute; it is repeated if the plan allows it
         world.open_requests = min(10, reservable(world))
         world.run(60, tick=2)
     assert world.open_requests == 2
@@ -99,40 +99,40 @@ def test_a_poll_that_never_ends_does_not_pin_either() -> None:
 
 
 def test_long_polls_keep_their_slots_until_they_end() -> None:
-    """In preemptive mode a job that comes from a poll that is under way finds its slot."""
+    """In preemptive mode a job of a poll that is still open finds its slot."""
     policy = Policy(idle_count=1, idle_seconds=300.0, preemptive=True)
     due = NOW - 301.0
-    fleet = a_fleet(*(replace(idle(f"{n}"), idle_since=due) for n in range(4)), reserved=3)
-    made = plan(fleet, Demand(), policy, NOW)
-    assert len(made.remove) == 1
-    assert made.reservable == 1
-    assert [(one.because.reason, one.count) for one in made.hindered] == [(Reason.RESERVED, 2)]
+    fleet = a_fleet(*(replace(idle_instance(f"{n}"), idle_since=due) for n in range(4)), reserved=3)
+    result = plan(fleet, Demand(), policy, NOW)
+    assert len(result.remove) == 1
+    assert result.reservable == 1
+    assert [(hindrance.because.reason, hindrance.count) for hindrance in result.hindered] == [(Reason.RESERVED, 2)]
     assert len(plan(replace(fleet, reserved=1), Demand(), policy, NOW).remove) == 3
 
 
 def test_demand_gone_runaway() -> None:
-    """Instances removed under load do not trigger a buying spree."""
+    """Instances that are lost under load do not cause a wave of new ones."""
     lost = [Instance(id=f"{n}", state=InstanceState.LOST, slots_used=1, uses=1) for n in range(50)]
-    made = plan(a_fleet(*lost), a_demand(running=50), Policy(scale_factor=1.0), NOW)
-    assert made.creation_count == 0
-    assert {one.because.reason for one in made.forget} == {Reason.LOST}
-    assert len(made.forget) == 50
+    result = plan(a_fleet(*lost), a_demand(running=50), Policy(scale_factor=1.0), NOW)
+    assert result.creation_count == 0
+    assert {entry.because.reason for entry in result.forget} == {Reason.LOST}
+    assert len(result.forget) == 50
 
 
-@pytest.mark.parametrize("state", [one for one in InstanceState if one is not InstanceState.LOST])
+@pytest.mark.parametrize("state", [state for state in InstanceState if state is not InstanceState.LOST])
 @pytest.mark.parametrize("cause", Cause)
 def test_never_above_max(state: InstanceState, cause: Cause) -> None:
     """max_instances holds in every state, unexpected and unknown-state instances included."""
-    there = [Instance(id=f"{n}", state=state, since=NOW, cause=cause) for n in range(3)]
-    fleet = a_fleet(*there, requests=[Request(count=1, asked_at=NOW)], max_instances=5)
+    instances = [Instance(id=f"{n}", state=state, since=NOW, cause=cause) for n in range(3)]
+    fleet = a_fleet(*instances, requests=[Request(count=1, asked_at=NOW)], max_instances=5)
     assert plan(fleet, a_demand(waiting=100), Policy(idle_count=100), NOW).creation_count == 1
 
 
 def test_queue_before_idle_pool() -> None:
     """Waiting jobs get new capacity before the idle pool is refilled."""
-    made = plan(a_fleet(max_instances=3), a_demand(waiting=2, ready=5), Policy(idle_count=10), NOW)
-    (creation,) = made.create
-    assert [one.reason for one in creation.because] == [Reason.WAITING_JOBS, Reason.READY_JOBS]
+    result = plan(a_fleet(max_instances=3), a_demand(waiting=2, ready=5), Policy(idle_count=10), NOW)
+    (creation,) = result.create
+    assert [because.reason for because in creation.because] == [Reason.WAITING_JOBS, Reason.READY_JOBS]
     world = World(a_group(max_instances=3), policy=Policy(idle_count=10, preemptive=True))
     world.submit(3, seconds=1000.0)
     world.run(60)
@@ -140,13 +140,13 @@ def test_queue_before_idle_pool() -> None:
 
 
 def test_idle_on_top_of_pending() -> None:
-    """idle_count is kept besides pending jobs."""
+    """idle_count is kept in addition to pending jobs."""
     assert plan(a_fleet(), a_demand(waiting=3), Policy(idle_count=2), NOW).creation_count == 5
     assert plan(a_fleet(), a_demand(ready=3), Policy(idle_count=2), NOW).creation_count == 5
 
 
 def test_factor_below_one_works() -> None:
-    """scale_factor 0.5 with 10 running wants 5 idle; the limit caps idle, not all."""
+    """scale_factor 0.5 with 10 running jobs wants 5 idle instances; the limit caps the idle ones, not all."""
     running = [Instance(id=f"{n}", slots_used=1, uses=1) for n in range(10)]
     assert plan(a_fleet(*running), Demand(), Policy(scale_factor=0.5), NOW).creation_count == 5
     assert plan(a_fleet(*running), Demand(), Policy(scale_factor=0.5, scale_factor_limit=3), NOW).creation_count == 3
@@ -171,46 +171,48 @@ def test_unlimited_throttle_creates() -> None:
 
 
 def test_backoff_from_last_failure() -> None:
-    """Ready failures 30 seconds apart slow creation down, and the first success ends that."""
-    group, asked, now, pauses = Group(), 0, NOW, []
+    """Failures 30 seconds apart slow creation down; the first success ends the backoff."""
+    group, request_count, now, pauses = Group(), 0, NOW, []
     last = now
     while now < NOW + 3600.0:
-        made = plan(Fleet(groups=(group,)), a_demand(waiting=1), Policy(), now)
-        if made.creation_count:
-            assert made.creation_count == 1
-            asked += 1
+        result = plan(Fleet(groups=(group,)), a_demand(waiting=1), Policy(), now)
+        if result.creation_count:
+            assert result.creation_count == 1
+            request_count += 1
             pauses.append(now - last)
             last = now
             now += 30.0
             group = replace(group, failures=group.failures + 1, failed_at=now)
         else:
-            assert made.look_again_at is not None
-            assert made.look_again_at > now
-            now = made.look_again_at
-    assert asked < 15
+            assert result.look_again_at is not None
+            assert result.look_again_at > now
+            now = result.look_again_at
+    assert request_count < 15
     assert pauses == sorted(pauses)
     assert plan(Fleet(groups=(replace(group, failures=0),)), a_demand(waiting=1), Policy(), now).creation_count == 1
 
 
 def test_request_withdrawn() -> None:
-    """When demand ends, queued and undelivered requests are withdrawn or expire."""
+    """When demand ends, queued requests are withdrawn; sent requests stay."""
     queued = Request(count=3, asked_at=NOW, is_sent=False)
     sent = Request(count=2, asked_at=NOW - 1.0)
     fleet = a_fleet(requests=[queued, sent])
-    made = plan(fleet, Demand(), Policy(), NOW)
-    assert [(one.because.reason, one.count, one.asked_at) for one in made.forget] == [(Reason.WITHDRAWN, 3, NOW)]
-    assert carry_out(fleet, made, NOW).requests == (sent,)
+    result = plan(fleet, Demand(), Policy(), NOW)
+    assert [(entry.because.reason, entry.count, entry.asked_at) for entry in result.forget] == [
+        (Reason.WITHDRAWN, 3, NOW)
+    ]
+    assert carry_out(fleet, result, NOW).requests == (sent,)
     some = plan(fleet, a_demand(waiting=4), Policy(), NOW)
-    assert [(one.because.reason, one.count) for one in some.forget] == [(Reason.WITHDRAWN, 1)]
+    assert [(entry.because.reason, entry.count) for entry in some.forget] == [(Reason.WITHDRAWN, 1)]
     assert not plan(fleet, a_demand(waiting=5), Policy(), NOW).forget
 
 
 def test_undelivered_instance_expires() -> None:
-    """An accepted request that never shows frees its place and is reported."""
+    """An accepted request whose instance never appears frees its place and is reported."""
     fleet = a_fleet(requests=[Request(count=2, asked_at=NOW)], max_instances=2)
     assert plan(fleet, a_demand(waiting=2), Policy(), NOW + 599.0).is_empty
     late = plan(fleet, a_demand(waiting=2), Policy(), NOW + 600.0)
-    assert [(one.because.reason, one.count) for one in late.forget] == [(Reason.UNDELIVERED, 2)]
+    assert [(entry.because.reason, entry.count) for entry in late.forget] == [(Reason.UNDELIVERED, 2)]
     assert late.creation_count == 2
 
 
@@ -226,7 +228,7 @@ def test_creating_forever_expires() -> None:
 
 
 def test_outside_all_periods_safe() -> None:
-    """Leaving every period never removes a busy instance; a missing idle_time is not 0."""
+    """Outside of all periods no busy instance is removed, and a missing idle_time does not mean 0."""
     rules = [PolicyRule(periods=("* 8-17 * * mon-fri",), idle_count=3)]
     night = NOW - NOW % 86400 + 23 * 3600
     policy = resolve(rules, night)
@@ -234,14 +236,15 @@ def test_outside_all_periods_safe() -> None:
     busy = Instance(id="busy", slots_used=1, uses=1, created_at=night - 9000.0)
     young = Instance(id="young", idle_since=night - 299.0)
     old = Instance(id="old", idle_since=night - 300.0)
-    made = plan(a_fleet(busy, young, old), Demand(), policy, night)
-    assert removed(made) == {"old": Reason.IDLE}
-    assert not made.drain
+    result = plan(a_fleet(busy, young, old), Demand(), policy, night)
+    assert removal_reasons(result) == {"old": Reason.IDLE}
+    assert not result.drain
     assert resolve([PolicyRule(idle_count=1)], NOW).idle_seconds == 300.0
 
 
 def test_preemptive_with_zero_idle() -> None:
-    """idle_count 0 and preemptive: no job is accepted without an instance, and where that can never be, it is said."""
+    """With idle_count 0 and preemptive mode no job is accepted without an instance. A policy under which none ever
+    comes is reported."""
     rule = PolicyRule(idle_count=0, preemptive=True)
     policy = resolve([rule], NOW)
     assert plan(a_fleet(max_instances=9), Demand(), policy, NOW).reservable == 0
@@ -270,7 +273,7 @@ def test_never_removed_mid_job() -> None:
     world.policy = Policy(idle_seconds=0.0)
     world.groups = (a_group(capacity_per_instance=1, max_instances=1, max_use_count=1),)
     world.slots.change_limits({"": world.groups[0].limits})
-    world.run(600, tick=5)  # the world itself fails if an instance with jobs goes
+    world.run(600, tick=5)  # World fails if an instance with jobs is removed
     assert len(world.began) == 7
     assert world.count(InstanceState.DRAINING) == 3
     world.run(3600, tick=5)
@@ -278,20 +281,21 @@ def test_never_removed_mid_job() -> None:
 
 
 def test_accepted_means_capacity() -> None:
-    """A job accepted is not failed by an acquire timeout while its instance is on its way, however slow that is."""
+    """An accepted job does not fail by the acquire timeout while its instance is being created, however slow that
+    is."""
     world = World(a_group(creation_seconds=7200.0), policy=Policy(), boot_seconds=3000.0)
     world.submit(3, seconds=10.0)
     world.run(2000, tick=10)
-    made = world.last
-    assert made is not None
-    assert world.slots.overdue(now=world.now, timeout_seconds=900.0, coming=made.terms.coming) == ()
+    result = world.last
+    assert result is not None
+    assert world.slots.overdue(now=world.now, timeout_seconds=900.0, coming=result.terms.coming) == ()
     assert len(world.slots.overdue(now=world.now, timeout_seconds=900.0, coming=0)) == 3
     world.run(1200, tick=10)
     assert not world.slots.waiters
 
 
 def test_vanished_noticed_fast() -> None:
-    """A machine that is gone takes no job from the moment that it is known, and is not counted."""
+    """A lost machine gets no job from the moment that the loss is known, and it is not counted."""
     slots = Slots({"": Limits()})
     slots.update(Instance(id="gone"))
     slots.update(Instance(id="gone", state=InstanceState.LOST))
@@ -306,7 +310,7 @@ def test_dead_first_not_blocking() -> None:
     slots.update(Instance(id="dead", failures=3, created_at=1.0))
     slots.update(Instance(id="well", created_at=2.0))
     slots.acquire("job", now=NOW)
-    assert [one.slot.instance for one in slots.grants()] == ["well"]
+    assert [grant.slot.instance for grant in slots.grants()] == ["well"]
 
 
 def test_wake_not_poll() -> None:
@@ -315,9 +319,9 @@ def test_wake_not_poll() -> None:
     slots.update(Instance(id="a"))
     slots.acquire("first", now=NOW)
     slots.acquire("second", now=NOW)
-    assert [one.holder for one in slots.grants()] == ["first"]
+    assert [grant.holder for grant in slots.grants()] == ["first"]
     slots.release("first", now=NOW)
-    assert [one.holder for one in slots.grants()] == ["second"]
+    assert [grant.holder for grant in slots.grants()] == ["second"]
 
 
 def test_unhealthy_gets_no_job() -> None:
@@ -329,72 +333,74 @@ def test_unhealthy_gets_no_job() -> None:
     slots.update(replace(slots.instances[0], failures=3))
     slots.acquire("second", now=NOW)
     assert slots.grants() == ()
-    made = plan(Fleet(instances=slots.instances), a_demand(waiting=1), Policy(), NOW)
-    assert made.creation_count == 1
-    assert [(one.id, one.because.reason) for one in made.drain] == [("a", Reason.UNHEALTHY)]
+    result = plan(Fleet(instances=slots.instances), a_demand(waiting=1), Policy(), NOW)
+    assert result.creation_count == 1
+    assert [(entry.id, entry.because.reason) for entry in result.drain] == [("a", Reason.UNHEALTHY)]
     slots.release("first", now=NOW)
-    made = plan(Fleet(instances=slots.instances), a_demand(), Policy(), NOW)
-    assert removed(made) == {"a": Reason.UNHEALTHY}
+    result = plan(Fleet(instances=slots.instances), a_demand(), Policy(), NOW)
+    assert removal_reasons(result) == {"a": Reason.UNHEALTHY}
 
 
 def test_restart_keeps_all() -> None:
     """A restart keeps idle and busy instances and use counts."""
-    there = [
+    instances = [
         Instance(id="busy", uses=3, cause=Cause.PREEXISTED),
         Instance(id="idle", cause=Cause.PREEXISTED, since=NOW),
     ]
     slots = Slots({"": Limits(max_use_count=4)})
-    for instance in there:
+    for instance in instances:
         slots.update(instance)
     assert slots.adopt("job", Slot("busy", 0))
-    made = plan(a_fleet(*slots.instances, max_use_count=4), Demand(), Policy(), NOW)
-    assert made.is_empty
-    assert {one.id: one.uses for one in slots.instances} == {"busy": 3, "idle": 0}
+    result = plan(a_fleet(*slots.instances, max_use_count=4), Demand(), Policy(), NOW)
+    assert result.is_empty
+    assert {instance.id: instance.uses for instance in slots.instances} == {"busy": 3, "idle": 0}
 
 
 def test_out_of_sync_heals() -> None:
-    """A group that was resized by hand: too many go, too few are made up for."""
-    unexpected = [replace(idle(f"{n}", 0.0), cause=Cause.UNEXPECTED) for n in range(6)]
-    made = plan(a_fleet(*unexpected, max_instances=4), Demand(), Policy(idle_count=2), NOW)
-    assert set(removed(made).values()) == {Reason.OVER_LIMIT}
-    assert len(made.remove) == 2
+    """A group that was resized by hand: surplus instances are removed, missing ones are created."""
+    unexpected = [replace(idle_instance(f"{n}", 0.0), cause=Cause.UNEXPECTED) for n in range(6)]
+    result = plan(a_fleet(*unexpected, max_instances=4), Demand(), Policy(idle_count=2), NOW)
+    assert set(removal_reasons(result).values()) == {Reason.OVER_LIMIT}
+    assert len(result.remove) == 2
     assert plan(a_fleet(max_instances=4), Demand(), Policy(idle_count=2), NOW).creation_count == 2
 
 
 def test_api_limits_slow_down() -> None:
-    """A provider that refuses is asked less and less, one instance at a time, and nothing is asked in a loop."""
+    """A provider that refuses is asked less and less often, and for one instance at a time."""
     group = replace(Group(), failures=5, failed_at=NOW)
-    made = plan(Fleet(groups=(group,)), a_demand(waiting=100), Policy(), NOW + 20.0)
-    assert made.creation_count == 0
-    assert made.look_again_at is not None
-    later = plan(Fleet(groups=(group,)), a_demand(waiting=100), Policy(), made.look_again_at)
+    result = plan(Fleet(groups=(group,)), a_demand(waiting=100), Policy(), NOW + 20.0)
+    assert result.creation_count == 0
+    assert result.look_again_at is not None
+    later = plan(Fleet(groups=(group,)), a_demand(waiting=100), Policy(), result.look_again_at)
     assert later.creation_count == 1
-    assert [one.because.reason for one in later.hindered] == [Reason.PROBING]
+    assert [hindrance.because.reason for hindrance in later.hindered] == [Reason.PROBING]
 
 
-def test_unknown_state_buys_nothing() -> None:
-    """An unknown state causes no purchase and no deletion, and nothing that is ready goes in exchange."""
+def test_unknown_state_creates_nothing() -> None:
+    """An unknown state causes no creation and no removal, and no ready instance is removed in exchange."""
     unknown = Instance(id="odd", state=InstanceState.UNKNOWN, since=0.0)
-    made = plan(a_fleet(unknown), a_demand(waiting=1), Policy(), NOW)
-    assert made.is_empty
-    assert [one.because.reason for one in made.hindered] == [Reason.UNKNOWN_STATE]
-    assert plan(a_fleet(unknown, idle("ready")), Demand(), Policy(idle_count=1), NOW).is_empty
+    result = plan(a_fleet(unknown), a_demand(waiting=1), Policy(), NOW)
+    assert result.is_empty
+    assert [hindrance.because.reason for hindrance in result.hindered] == [Reason.UNKNOWN_STATE]
+    assert plan(a_fleet(unknown, idle_instance("ready")), Demand(), Policy(idle_count=1), NOW).is_empty
 
 
 def test_failed_update_keeps_scaling() -> None:
-    """Update failing for a while: deletes and job hand-out go on, no purchase."""
+    """While Update fails, removal and hand-out go on, but nothing is created."""
     group = Group(is_current=False)
-    there = (idle("old"), Instance(id="d", state=InstanceState.DELETING, since=NOW - 61.0))
-    made = plan(Fleet(groups=(group,), instances=there), Demand(), Policy(), NOW)
-    assert removed(made) == {"old": Reason.IDLE, "d": Reason.RETRIED}
-    made = plan(Fleet(groups=(group,), instances=(idle("old"),)), a_demand(waiting=5), Policy(), NOW)
-    assert made.creation_count == 0
-    assert [one.because.reason for one in made.hindered] == [Reason.NOT_CURRENT]
-    assert made.reservable == 1
+    instances = (idle_instance("old"), Instance(id="d", state=InstanceState.DELETING, since=NOW - 61.0))
+    result = plan(Fleet(groups=(group,), instances=instances), Demand(), Policy(), NOW)
+    assert removal_reasons(result) == {"old": Reason.IDLE, "d": Reason.RETRIED}
+    result = plan(Fleet(groups=(group,), instances=(idle_instance("old"),)), a_demand(waiting=5), Policy(), NOW)
+    assert result.creation_count == 0
+    assert [hindrance.because.reason for hindrance in result.hindered] == [Reason.NOT_CURRENT]
+    assert result.reservable == 1
 
 
 def test_max_is_clamped_not_refused() -> None:
     """More demand than may be created is cut to the maximum, and the plan says so."""
-    made = plan(a_fleet(max_instances=3), a_demand(waiting=50), Policy(), NOW)
-    assert made.creation_count == 3
-    assert [(one.because.reason, one.count) for one in made.hindered] == [(Reason.MAX_INSTANCES, 47)]
+    result = plan(a_fleet(max_instances=3), a_demand(waiting=50), Policy(), NOW)
+    assert result.creation_count == 3
+    assert [(hindrance.because.reason, hindrance.count) for hindrance in result.hindered] == [
+        (Reason.MAX_INSTANCES, 47)
+    ]

@@ -1,4 +1,4 @@
-"""Cron lines as windows of time."""
+"""Cron lines as periods of time."""
 
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remuda.taskscaler.core.periods import PeriodError, period, zone
 
 
-def at(text: str) -> datetime:
+def utc_time(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
@@ -39,7 +39,7 @@ def at(text: str) -> datetime:
     ],
 )
 def test_holds(line: str, moment: str, holds: bool) -> None:
-    assert period(line).matches(at(moment)) is holds
+    assert period(line).matches(utc_time(moment)) is holds
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_holds(line: str, moment: str, holds: bool) -> None:
     ],
 )
 def test_wrapped_period(line: str, moment: str, holds: bool) -> None:
-    """`22-6` and `fri-mon` are the night and the long weekend."""
-    assert period(line).matches(at(moment)) is holds
+    """Ranges may wrap: `22-6` is the night and `fri-mon` the long weekend."""
+    assert period(line).matches(utc_time(moment)) is holds
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_steps_count_from_the_start_of_the_range(hours: str, expected: set[int])
     ],
 )
 def test_docker_machine_sections_have_seconds_and_years(line: str, moment: str, holds: bool) -> None:
-    assert period(line, machine=True).matches(at(moment)) is holds
+    assert period(line, machine=True).matches(utc_time(moment)) is holds
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("* * * *", "has 4 fields"),
         ("* * * * * *", "has 6 fields"),
@@ -111,12 +111,12 @@ def test_docker_machine_sections_have_seconds_and_years(line: str, moment: str, 
         ("x * * * *", "is no minute"),
     ],
 )
-def test_mistakes_say_what_to_write(line: str, told: str) -> None:
-    with pytest.raises(PeriodError, match=told.replace("*", r"\*")):
+def test_mistakes_say_what_to_write(line: str, message: str) -> None:
+    with pytest.raises(PeriodError, match=message.replace("*", r"\*")):
         period(line)
 
 
-def test_a_year_range_does_not_go_round() -> None:
+def test_a_year_range_does_not_wrap() -> None:
     with pytest.raises(PeriodError, match="is no year"):
         period("* * * * * 2027-2026", machine=True)
 
@@ -151,15 +151,15 @@ def test_time_zones() -> None:
 @given(st.text(max_size=40))
 def test_any_text_is_a_period_or_an_explained_mistake(text: str) -> None:
     with suppress(PeriodError):
-        period(text, machine=True).matches(at("2026-07-01T00:00:00"))
+        period(text, machine=True).matches(utc_time("2026-07-01T00:00:00"))
 
 
 @given(st.integers(0, 23), st.integers(0, 23))
-def test_a_range_and_the_range_between_its_ends_are_the_whole_day(first: int, last: int) -> None:
-    there = period(f"* {first}-{last} * * *").hours
-    back = period(f"* {(last + 1) % 24}-{(first - 1) % 24} * * *").hours
+def test_a_range_and_its_complement_are_the_whole_day(first: int, last: int) -> None:
+    hours = period(f"* {first}-{last} * * *").hours
+    other_hours = period(f"* {(last + 1) % 24}-{(first - 1) % 24} * * *").hours
     if (last + 1) % 24 == first:
-        assert there == back == frozenset(range(24))
+        assert hours == other_hours == frozenset(range(24))
     else:
-        assert there | back == frozenset(range(24))
-        assert not there & back
+        assert hours | other_hours == frozenset(range(24))
+        assert not hours & other_hours

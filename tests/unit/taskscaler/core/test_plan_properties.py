@@ -1,4 +1,4 @@
-"""What holds for every plan."""
+"""Properties that hold for every plan."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -70,12 +70,12 @@ instances = st.lists(
         owner=st.sampled_from(["", "we", "we", "another"]),
     ),
     max_size=12,
-    unique_by=lambda one: one.id,
+    unique_by=lambda instance: instance.id,
 )
 requests = st.lists(
     st.builds(Request, group=st.sampled_from(GROUPS), count=counts, asked_at=times, is_sent=st.booleans()),
     max_size=3,
-    unique_by=lambda one: (one.group, one.asked_at),
+    unique_by=lambda request: (request.group, request.asked_at),
 )
 fleets = st.builds(
     Fleet,
@@ -109,71 +109,73 @@ policies = st.builds(
 often = settings(max_examples=150, deadline=None)
 
 
-def places(fleet: Fleet, made: Plan, group: str | None) -> int:
-    """What holds a place when nothing has left yet: what is forgotten does not."""
-    lost = {one.id for one in made.forget if one.id}
-    given_up = sum(one.count for one in made.forget if not one.id and group in (None, one.group))
-    there = [one for one in fleet.instances if one.group in GROUPS and one.id not in lost]
-    asked = sum(one.count for one in fleet.requests if group in (None, one.group))
-    return sum(group in (None, one.group) for one in there) + asked - given_up
+def occupied_places(fleet: Fleet, result: Plan, group: str | None) -> int:
+    """Count the places that are occupied while no removed instance has left yet. Forgotten instances and requests do
+    not count."""
+    lost = {entry.id for entry in result.forget if entry.id}
+    forgotten_requests = sum(entry.count for entry in result.forget if not entry.id and group in (None, entry.group))
+    present = [instance for instance in fleet.instances if instance.group in GROUPS and instance.id not in lost]
+    requested = sum(request.count for request in fleet.requests if group in (None, request.group))
+    return sum(group in (None, instance.group) for instance in present) + requested - forgotten_requests
 
 
 @often
 @given(fleets, demands, policies)
-def test_it_never_exceeds_a_limit(fleet: Fleet, demand: Demand, policy: Policy) -> None:
-    made = plan(fleet, demand, policy, NOW)
+def test_a_plan_never_exceeds_a_limit(fleet: Fleet, demand: Demand, policy: Policy) -> None:
+    result = plan(fleet, demand, policy, NOW)
     for group in fleet.groups:
-        created = sum(one.count for one in made.create if one.group == group.name)
+        created = sum(creation.count for creation in result.create if creation.group == group.name)
         assert created >= 0
         if not created:
             continue
-        most = [some for some in (group.limits.max_instances or None, group.limits.quota) if some is not None]
-        assert all(places(fleet, made, group.name) + created <= one for one in most)
+        places = occupied_places(fleet, result, group.name) + created
+        assert not group.limits.max_instances or places <= group.limits.max_instances
+        assert group.limits.quota is None or places <= group.limits.quota
         assert group.is_current
         bucket = refill(group, NOW)
         if bucket is not None:
             assert created <= whole_tokens(bucket)
-            assert made.buckets[group.name].tokens > -1e-6
-    if made.create and fleet.max_instances:
-        assert places(fleet, made, None) + made.creation_count <= fleet.max_instances
+            assert result.buckets[group.name].tokens > -1e-6
+    if result.create and fleet.max_instances:
+        assert occupied_places(fleet, result, None) + result.creation_count <= fleet.max_instances
 
 
 @often
 @given(fleets, demands, policies)
-def test_it_never_removes_a_busy_instance_nor_what_it_does_not_know(
+def test_a_plan_never_removes_a_busy_instance_nor_one_of_unknown_state(
     fleet: Fleet, demand: Demand, policy: Policy
 ) -> None:
-    made = plan(fleet, demand, policy, NOW)
-    known = {one.id: one for one in fleet.instances}
-    gone = [known[one.id] for one in made.remove]
-    assert len({one.id for one in gone} | {one.id for one in made.drain}) == len(gone) + len(made.drain)
+    result = plan(fleet, demand, policy, NOW)
+    instances_by_id = {instance.id: instance for instance in fleet.instances}
+    gone = [instances_by_id[removal.id] for removal in result.remove]
+    assert len({entry.id for entry in gone} | {entry.id for entry in result.drain}) == len(gone) + len(result.drain)
     for instance in gone:
         assert not instance.is_busy
         assert instance.state not in (InstanceState.UNKNOWN, InstanceState.LOST)
         assert not (fleet.owner and instance.owner and instance.owner != fleet.owner)
-    for one in made.drain:
-        assert known[one.id].is_busy
+    for entry in result.drain:
+        assert instances_by_id[entry.id].is_busy
 
 
 @often
 @given(fleets, demands, policies)
-def test_carried_out_it_leaves_nothing_to_do(fleet: Fleet, demand: Demand, policy: Policy) -> None:
-    made = plan(fleet, demand, policy, NOW)
-    assert made == plan(fleet, demand, policy, NOW)
-    assert explain(made, now=NOW)
-    again = plan(carry_out(fleet, made, NOW), demand, policy, NOW)
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(fleet: Fleet, demand: Demand, policy: Policy) -> None:
+    result = plan(fleet, demand, policy, NOW)
+    assert result == plan(fleet, demand, policy, NOW)
+    assert explain(result, now=NOW)
+    again = plan(carry_out(fleet, result, NOW), demand, policy, NOW)
     assert again.is_empty, explain(again, now=NOW)
 
 
-def idle_slots_removed(fleet: Fleet, made: Plan) -> int:
+def idle_slots_removed(fleet: Fleet, result: Plan) -> int:
     of_group = {group.name: group.limits for group in fleet.groups}
-    idle = {one.id for one in made.remove if one.because.reason is Reason.IDLE}
-    return sum(free_slots(one, of_group[one.group]) for one in fleet.instances if one.id in idle)
+    idle = {removal.id for removal in result.remove if removal.because.reason is Reason.IDLE}
+    return sum(free_slots(instance, of_group[instance.group]) for instance in fleet.instances if instance.id in idle)
 
 
-def slots_created(fleet: Fleet, made: Plan) -> int:
+def slots_created(fleet: Fleet, result: Plan) -> int:
     fresh = {group.name: group.limits.fresh for group in fleet.groups}
-    return sum(one.count * fresh[one.group] for one in made.create)
+    return sum(creation.count * fresh[creation.group] for creation in result.create)
 
 
 @often
@@ -181,11 +183,10 @@ def slots_created(fleet: Fleet, made: Plan) -> int:
 def test_more_demand_never_creates_less_nor_removes_more(
     fleet: Fleet, demand: Demand, policy: Policy, more: KeyDemand
 ) -> None:
-    # The same keys are wanted in both, so that caches count alike; jobs that end are less demand, not more.
-    wanted = tuple(KeyDemand(key=key, running=1) for key in KEYS)
     policy = replace(policy, preemptive=False)
-    less = plan(fleet, Demand(keys=(*demand.keys, *wanted)), policy, NOW)
-    grown = plan(fleet, Demand(keys=(*demand.keys, *wanted, replace(more, ending=0))), policy, NOW)
+    less = plan(fleet, demand, policy, NOW)
+    # Jobs that end are less demand, not more.
+    grown = plan(fleet, Demand(keys=(*demand.keys, replace(more, ending=0))), policy, NOW)
     assert slots_created(fleet, grown) >= slots_created(fleet, less)
     assert idle_slots_removed(fleet, grown) <= idle_slots_removed(fleet, less)
 
@@ -200,39 +201,39 @@ def test_more_demand_never_creates_less_nor_removes_more(
     policies,
     st.sampled_from([5.0, 45.0, 200.0]),
 )
-def test_it_never_oscillates_on_constant_demand(
+def test_plans_never_oscillate_on_constant_demand(
     jobs: int, ready: int, capacity: int, most: int, extra: int, policy: Policy, boot_seconds: float
 ) -> None:
-    """Long jobs, and some that always wait at the server: once something went, nothing is created any more."""
+    """With long jobs and some that always wait at the server, nothing is created after something was removed."""
     limits = Limits(capacity_per_instance=capacity, max_instances=most)
     world = World(Group(limits=limits), policy=policy, boot_seconds=boot_seconds)
     for number in range(extra):
         world.slots.update(Instance(id=f"extra-{number}", since=world.now, created_at=world.now))
     world.ready_jobs = lambda: ready
     world.submit(jobs, seconds=1e9)
-    went = created = 0
+    removed_count = created_after_removal = 0
     for _ in range(60):
         before = world.created
         world.run(10, tick=5)
-        created += world.created - before if went else 0
-        went = world.removed - world.reasons[Reason.OVER_LIMIT]
-    assert created == 0
+        created_after_removal += world.created - before if removed_count else 0
+        removed_count = world.removed - world.reasons[Reason.OVER_LIMIT]
+    assert created_after_removal == 0
     world.run(900, tick=30)
-    bought, gone = world.created, world.removed
+    created_before, removed_before = world.created, world.removed
     world.run(3600, tick=60)
-    assert (world.created, world.removed) == (bought, gone)
+    assert (world.created, world.removed) == (created_before, removed_before)
     assert not most or world.most <= max(most, extra)
 
 
-def test_a_steady_stream_of_jobs_buys_no_instance_twice() -> None:
-    """Each ten seconds a job that takes a minute: six slots are in use, for hours."""
+def test_a_steady_stream_of_jobs_creates_no_instance_twice() -> None:
+    """A job of one minute is submitted every ten seconds: six slots are in use for hours."""
     world = World(Group(limits=Limits(capacity_per_instance=2)), policy=Policy(idle_count=2, idle_seconds=300.0))
     for _ in range(60):
         world.submit(1, seconds=60.0)
         world.run(10, tick=2)
-    bought = world.created
+    created = world.created
     for _ in range(360):
         world.submit(1, seconds=60.0)
         world.run(10, tick=2)
-    assert world.created == bought
+    assert world.created == created
     assert world.count() <= 5

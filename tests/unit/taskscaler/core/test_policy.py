@@ -1,4 +1,4 @@
-"""Which policy holds when."""
+"""Which policy applies at a given time."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -40,7 +40,7 @@ def test_a_rule_without_a_zone_is_by_local_time() -> None:
     assert resolve([rule], now, local=ZoneInfo("Asia/Tokyo")).idle_count == 3
 
 
-def test_what_is_missing() -> None:
+def test_defaults_for_missing_settings() -> None:
     none = resolve([], 0.0)
     assert (none.idle_count, none.idle_seconds, none.preemptive, none.until) == (0, DEFAULT_IDLE_SECONDS, False, None)
     assert resolve([ALWAYS], 0.0).idle_seconds == DEFAULT_IDLE_SECONDS
@@ -50,7 +50,7 @@ def test_what_is_missing() -> None:
     assert not resolve([LUNCH], moment("2026-07-01T12:00:00")).preemptive
 
 
-def test_when_it_may_be_another() -> None:
+def test_the_time_until_which_a_policy_applies() -> None:
     assert resolve([ALWAYS], 90.0).until is None
     assert resolve([ALWAYS, OFFICE], 90.0).until == 120.0
     assert resolve([ALWAYS, OFFICE], 120.0).until == 180.0
@@ -58,14 +58,14 @@ def test_when_it_may_be_another() -> None:
     assert resolve([by_the_second], 90.5).until == 91.0
 
 
-def test_it_says_by_which_period_it_is() -> None:
+def test_the_matching_period_is_named() -> None:
     assert resolve([ALWAYS, OFFICE], moment("2026-07-01T08:00:00")).because == "* 8-17 * * mon-fri"
     assert resolve([OFFICE], moment("2026-07-04T08:00:00")).because == "no policy matches"
 
 
 def test_mistakes() -> None:
     assert mistakes([ALWAYS, OFFICE, LUNCH], has_demand=False) == []
-    found = mistakes(
+    result = mistakes(
         [
             PolicyRule(periods=("* 25 * * *", "nonsense"), timezone="Mars/Phobos"),
             PolicyRule(preemptive=True),
@@ -73,16 +73,16 @@ def test_mistakes() -> None:
         ],
         has_demand=False,
     )
-    assert [(one.policy, one.key) for one in found] == [
+    assert [(mistake.policy, mistake.key) for mistake in result] == [
         (0, "periods"),
         (0, "periods"),
         (0, "timezone"),
         (1, "preemptive_mode"),
         (2, "scale_factor_limit"),
     ]
-    assert "never takes a job" in found[3].text
-    assert "scale_factor_limit 2 is below idle_count 5" in found[4].text
+    assert "never takes a job" in result[3].text
+    assert "scale_factor_limit 2 is below idle_count 5" in result[4].text
 
 
-def test_a_server_that_tells_its_demand_makes_preemptive_mode_work_without_idle_instances() -> None:
+def test_with_demand_from_the_server_preemptive_mode_needs_no_idle_instances() -> None:
     assert mistakes([PolicyRule(preemptive=True)], has_demand=True) == []

@@ -1,4 +1,4 @@
-"""What a provider does by itself, judged by what was seen of a group."""
+"""What a provider does to a group by itself, judged from observed changes."""
 
 import pytest
 from hypothesis import given
@@ -17,16 +17,16 @@ from remuda.taskscaler.core.rebalancing import (
 )
 
 
-def came(at: float, instance: str = "") -> Sighting:
-    return Sighting(what=Seen.CAME, at=at, instance=instance or f"new-{at:g}")
+def arrival(time: float, instance: str = "") -> Sighting:
+    return Sighting(what=Seen.CAME, at=time, instance=instance or f"new-{time:g}")
 
 
-def lost(at: float, *, came_at: float = -50_000.0, was_ready: bool = True, instance: str = "") -> Sighting:
-    return Sighting(what=Seen.LOST, at=at, instance=instance or f"old-{at:g}", came_at=came_at, was_ready=was_ready)
+def loss(time: float, *, came_at: float = -50_000.0, was_ready: bool = True, instance: str = "") -> Sighting:
+    return Sighting(what=Seen.LOST, at=time, instance=instance or f"old-{time:g}", came_at=came_at, was_ready=was_ready)
 
 
-def given_up(at: float) -> Sighting:
-    return Sighting(what=Seen.GIVEN_UP, at=at)
+def given_up_request(time: float) -> Sighting:
+    return Sighting(what=Seen.GIVEN_UP, at=time)
 
 
 @pytest.mark.parametrize(
@@ -34,26 +34,26 @@ def given_up(at: float) -> Sighting:
     [
         ((), Meddling.NONE, 0),
         # A loss, or a machine that somebody added, means nothing by itself.
-        ((lost(0), lost(900)), Meddling.NONE, 0),
-        ((came(0), came(1), came(2), came(3)), Meddling.NONE, 0),
+        ((loss(0), loss(900)), Meddling.NONE, 0),
+        ((arrival(0), arrival(1), arrival(2), arrival(3)), Meddling.NONE, 0),
         # AZRebalance makes the new one first; other replacements come after the loss.
-        ((came(0), lost(60)), Meddling.REPLACED, 1),
-        ((lost(0), came(200)), Meddling.REPLACED, 1),
-        ((came(0), lost(60), lost(1000), came(1200)), Meddling.REPLACED, 2),
-        ((lost(0), came(NEAR_SECONDS + 1)), Meddling.NONE, 0),
+        ((arrival(0), loss(60)), Meddling.REPLACED, 1),
+        ((loss(0), arrival(200)), Meddling.REPLACED, 1),
+        ((arrival(0), loss(60), loss(1000), arrival(1200)), Meddling.REPLACED, 2),
+        ((loss(0), arrival(NEAR_SECONDS + 1)), Meddling.NONE, 0),
         # One arrival makes up for one loss.
-        ((came(0), lost(10), lost(20)), Meddling.REPLACED, 1),
+        ((arrival(0), loss(10), loss(20)), Meddling.REPLACED, 1),
         # Both came together, ready or not: more were made than asked for.
-        ((came(0), lost(200, came_at=1.0, was_ready=False)), Meddling.OVERPROVISIONED, 1),
-        ((came(0, "a"), lost(200, came_at=0.0, instance="a")), Meddling.OVERPROVISIONED, 1),
-        # One that failed to start, and the group's own next try.
-        ((lost(0, came_at=-300.0, was_ready=False), came(30)), Meddling.NONE, 0),
-        ((lost(0), lost(10), lost(20)), Meddling.TAKEN_AWAY, 3),
-        ((*(lost(at, was_ready=False) for at in range(5)),), Meddling.NONE, 0),
-        # It was never gone; it is late.
-        ((lost(0, instance="a"), came(100, "a")), Meddling.NONE, 0),
-        ((given_up(0), lost(5), came(100)), Meddling.NONE, 0),
-        ((given_up(0), lost(5), came(100), came(101)), Meddling.REPLACED, 1),
+        ((arrival(0), loss(200, came_at=1.0, was_ready=False)), Meddling.OVERPROVISIONED, 1),
+        ((arrival(0, "a"), loss(200, came_at=0.0, instance="a")), Meddling.OVERPROVISIONED, 1),
+        # An instance that failed to start, and the group's own next attempt.
+        ((loss(0, came_at=-300.0, was_ready=False), arrival(30)), Meddling.NONE, 0),
+        ((loss(0), loss(10), loss(20)), Meddling.TAKEN_AWAY, 3),
+        ((*(loss(time, was_ready=False) for time in range(5)),), Meddling.NONE, 0),
+        # The instance was never gone; it was listed late.
+        ((loss(0, instance="a"), arrival(100, "a")), Meddling.NONE, 0),
+        ((given_up_request(0), loss(5), arrival(100)), Meddling.NONE, 0),
+        ((given_up_request(0), loss(5), arrival(100), arrival(101)), Meddling.REPLACED, 1),
     ],
 )
 def test_verdicts(seen: tuple[Sighting, ...], kind: Meddling, times: int) -> None:
@@ -61,22 +61,22 @@ def test_verdicts(seen: tuple[Sighting, ...], kind: Meddling, times: int) -> Non
 
 
 def test_once_is_a_guess_and_every_verdict_names_its_remedy() -> None:
-    assert judge((came(0), lost(60))).cause.startswith("possibly its provider replaces instances by itself")
-    again = judge((came(0), lost(60), came(100), lost(160)))
+    assert judge((arrival(0), loss(60))).cause.startswith("possibly its provider replaces instances by itself")
+    again = judge((arrival(0), loss(60), arrival(100), loss(160)))
     assert again.cause.startswith("most likely its provider replaces")
     assert "2 times within the hour" in again.cause
     for word in ("AZRebalance", "scale-in", "autoscaler"):
         assert word in again.advice
     assert "overprovision = false" in Verdict(kind=Meddling.OVERPROVISIONED, times=2).advice
-    taken = Verdict(kind=Meddling.TAKEN_AWAY, times=3)
-    assert "spot" in taken.advice
-    assert taken.cause.startswith("possibly")
+    taken_away = Verdict(kind=Meddling.TAKEN_AWAY, times=3)
+    assert "spot" in taken_away.advice
+    assert taken_away.cause.startswith("possibly")
     assert Verdict().advice == Verdict().cause == ""
 
 
-def test_what_is_long_ago_does_not_count_nor_more_than_some() -> None:
-    assert drop_old((came(0), lost(10)), REMEMBERED_SECONDS + 5) == (lost(10),)
-    many = [lost(at) for at in range(REMEMBERED + 7)]
+def test_old_sightings_and_those_above_the_limit_are_dropped() -> None:
+    assert drop_old((arrival(0), loss(10)), REMEMBERED_SECONDS + 5) == (loss(10),)
+    many = [loss(time) for time in range(REMEMBERED + 7)]
     assert drop_old(many, 300.0) == tuple(many[7:])
 
 
@@ -91,10 +91,10 @@ SIGHTINGS = st.builds(
 
 
 @given(st.lists(SIGHTINGS, max_size=30))
-def test_no_more_is_claimed_than_was_lost(seen: list[Sighting]) -> None:
-    seen.sort(key=lambda one: one.at)
-    losses = sum(one.what is Seen.LOST for one in seen)
+def test_a_verdict_never_counts_more_than_the_losses(seen: list[Sighting]) -> None:
+    seen.sort(key=lambda sighting: sighting.at)
+    losses = sum(sighting.what is Seen.LOST for sighting in seen)
     verdict = judge(seen)
     assert verdict.times <= losses
     assert (verdict.times > 0) == (verdict.kind is not Meddling.NONE)
-    assert judge([one for one in seen if one.what is not Seen.LOST]) == Verdict()
+    assert judge([sighting for sighting in seen if sighting.what is not Seen.LOST]) == Verdict()

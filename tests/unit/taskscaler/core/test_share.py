@@ -1,4 +1,4 @@
-"""Each manager's part of the demand."""
+"""The share of the demand that each manager takes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,26 +19,24 @@ LINUX = CapabilityKey(tags=frozenset({"linux"}), project_id=1)
 
 @given(st.integers(0, 500), st.tuples(*[st.integers(1, 200)] * 3))
 def test_three_managers_on_one_key(ready: int, capacities: tuple[int, int, int]) -> None:
-    """Together they create exactly what is needed, each by its capacity."""
+    """Together they create exactly what is needed, each in proportion to its capacity."""
     managers = [
         RunnerManager(runner_id=RunnerId(1), system_id=f"s_{number}", contacted_at=NOW, capacity=capacity)
         for number, capacity in enumerate(capacities)
     ]
     runner = a_runner(id=RunnerId(1), tags=("linux",))
-    told = wire.Demand(
+    demand = wire.Demand(
         keys=compute_demand(ready={LINUX: ready}, running=(), coming={}, runners=(runner,), managers=managers, now=NOW)
     )
     fleet = Fleet(groups=(Group(limits=Limits(throttle_limit=-1.0, max_instances=10_000)),))
-    created = [
-        plan(fleet, own_demand(told, runner_id=1, system_id=one.system_id, waiting={}), Policy(), NOW).creation_count
-        for one in managers
-    ]
+    shares = [own_demand(demand, runner_id=1, system_id=manager.system_id, waiting={}) for manager in managers]
+    created = [plan(fleet, share, Policy(), NOW).creation_count for share in shares]
     assert sum(created) == ready
     for jobs, capacity in zip(created, capacities, strict=True):
         assert abs(jobs - ready * capacity / sum(capacities)) < 2
 
 
-def told() -> wire.Demand:
+def server_demand() -> wire.Demand:
     def share(system_id: str, ready: int) -> wire.Share:
         created = wire.Ahead(next=4, later=2, held=9)
         return wire.Share(runner_id=7, system_id=system_id, running=3, ready=ready, created=created)
@@ -56,15 +54,18 @@ def told() -> wire.Demand:
     return wire.Demand(keys=(key,))
 
 
-def test_a_cells_answer_is_read_as_ones_own_share() -> None:
+def test_the_managers_own_share_is_read_from_the_cells_demand() -> None:
     name = "docker,linux protected organization:1"
-    found = own_demand(told(), runner_id=7, system_id="s_2", waiting={name: 5, "other": 1}, job_seconds=100.0)
+    demand = own_demand(server_demand(), runner_id=7, system_id="s_2", waiting={name: 5, "other": 1}, job_seconds=100.0)
     soon = (Soon(jobs=4, ready_in_seconds=50.0, chance=0.8), Soon(jobs=2, ready_in_seconds=150.0, chance=0.8))
-    assert found.keys == (
+    assert demand.keys == (
         KeyDemand(key=name, running=3, ending=3, ready=2, waiting=5, soon=soon),
         KeyDemand(key="other", waiting=1),
     )
-    assert sum(own_demand(told(), runner_id=7, system_id=f"s_{n}", waiting={}).keys[0].ready for n in (1, 2, 3)) == 6
+    assert (
+        sum(own_demand(server_demand(), runner_id=7, system_id=f"s_{n}", waiting={}).keys[0].ready for n in (1, 2, 3))
+        == 6
+    )
 
 
 def test_from_a_plain_gitlab_only_waiting_jobs_count() -> None:

@@ -1,4 +1,4 @@
-"""The bucket of tokens, and back-off."""
+"""The token bucket and the backoff of a group."""
 
 import pytest
 
@@ -21,7 +21,7 @@ def test_size(limits: Limits, expected: float) -> None:
     assert size(limits) == expected
 
 
-def test_it_fills_with_time_up_to_its_size() -> None:
+def test_the_bucket_fills_with_time_up_to_its_size() -> None:
     group = Group(limits=Limits(throttle_limit=2, throttle_burst=3), bucket=Bucket(tokens=0.0, at=100.0))
     for now, tokens in ((100.0, 0), (100.4, 0), (100.5, 1), (101.0, 2), (200.0, 3), (50.0, 0)):
         bucket = refill(group, now)

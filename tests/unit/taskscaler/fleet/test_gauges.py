@@ -1,4 +1,4 @@
-"""What a running scaler tells whoever counts: machines by use, why there are no more, and how creations fail."""
+"""Metrics of a running scaler: machines by use, reasons why there are no more, and causes of failed creations."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from remuda.testing.scalers import OWNER, Stable
 
 
 class Counts(NoMetrics):
-    """Remembers what it was told."""
+    """Records the metrics."""
 
     def __init__(self) -> None:
         self.last: Gauges | None = None
@@ -36,14 +36,14 @@ class Counts(NoMetrics):
         return self.last.groups[name]
 
 
-def counted(stable: Stable) -> Counts:
+def record_metrics(stable: Stable) -> Counts:
     stable.metrics = counts = Counts()
     return counts
 
 
-async def test_machines_are_told_by_use(tmp_path: Path) -> None:
+async def test_machines_are_counted_by_use(tmp_path: Path) -> None:
     stable = Stable(tmp_path, "one", "two", max_instances=3, capacity_per_instance=2)
-    counts = counted(stable)
+    counts = record_metrics(stable)
     stable.policy(idle_count=2, idle_seconds=60.0)
     await stable.start()
     await stable.run(10)
@@ -68,8 +68,8 @@ async def test_machines_are_told_by_use(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_others_machines_are_not_ours_to_pay(stable: Stable) -> None:
-    counts = counted(stable)
+async def test_foreign_machines_are_not_counted(stable: Stable) -> None:
+    counts = record_metrics(stable)
     stable.cloud.make(2, "s_else/1")
     stable.cloud.make(1, OWNER)
     await stable.start()
@@ -77,9 +77,9 @@ async def test_others_machines_are_not_ours_to_pay(stable: Stable) -> None:
     assert sum(counts.group().machines.values()) == 1
 
 
-async def test_why_there_are_no_more_is_told_until_there_are(tmp_path: Path) -> None:
+async def test_the_reason_for_missing_machines_is_reported_while_it_lasts(tmp_path: Path) -> None:
     stable = Stable(tmp_path, max_instances=2)
-    counts = counted(stable)
+    counts = record_metrics(stable)
     stable.policy(idle_count=5, idle_seconds=600.0)
     await stable.start()
     await stable.run(60)
@@ -96,13 +96,13 @@ async def test_why_there_are_no_more_is_told_until_there_are(tmp_path: Path) -> 
     await stable.close()
 
 
-async def test_creations_that_fail_are_told_with_their_cause(tmp_path: Path) -> None:
+async def test_failed_creations_are_counted_by_cause(tmp_path: Path) -> None:
     stable = Stable(tmp_path, boot_seconds=30.0, creation_seconds=300.0, delivery_seconds=100.0)
-    counts = counted(stable)
+    counts = record_metrics(stable)
     stable.policy(idle_count=1, idle_seconds=600.0)
     cloud, mechanic = stable.cloud, stable.mechanic
 
-    async def fail(cause: str) -> None:
+    async def wait_for_failure(cause: str) -> None:
         for _ in range(200):
             if cause in counts.causes:
                 return
@@ -111,28 +111,28 @@ async def test_creations_that_fail_are_told_with_their_cause(tmp_path: Path) -> 
 
     cloud.broken["increase"] = TemporaryError("no")
     await stable.start()
-    await fail("refused")
+    await wait_for_failure("refused")
     assert counts.failed[0][3] == 1
     del cloud.broken["increase"]
     mechanic.broken["*"] = PermanentError("the key is wrong")
-    await fail("unprepared")
+    await wait_for_failure("unprepared")
     mechanic.broken.clear()
     mechanic.broken["*"] = TemporaryError("not yet")
-    await fail("stuck")
+    await wait_for_failure("stuck")
     mechanic.broken.clear()
     cloud.boot_seconds = 10_000.0
     while "lost" not in counts.causes:
-        for one in [name for name, state in cloud.list_instances().items() if state is InstanceState.CREATING]:
-            cloud.lose(one)
+        for instance in [name for name, state in cloud.list_instances().items() if state is InstanceState.CREATING]:
+            cloud.lose(instance)
         await stable.run(5)
     cloud.shows = False
-    await fail("undelivered")
+    await wait_for_failure("undelivered")
     assert all(seconds is None or seconds >= 0 for _, _, seconds, _ in counts.failed)
     await stable.close()
 
 
-async def test_a_group_that_gives_fewer_has_refused_the_rest(stable: Stable) -> None:
-    counts = counted(stable)
+async def test_a_group_that_accepts_fewer_has_refused_the_rest(stable: Stable) -> None:
+    counts = record_metrics(stable)
     stable.cloud.accepts = 2
     stable.policy(idle_count=5, idle_seconds=600.0)
     await stable.start()
@@ -140,9 +140,11 @@ async def test_a_group_that_gives_fewer_has_refused_the_rest(stable: Stable) -> 
     assert counts.failed[0] == ("", "refused", None, 3)
 
 
-async def test_a_clock_that_is_set_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_jump_of_the_wall_clock_does_not_affect_the_gauges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stable = Stable(tmp_path)
-    counts = counted(stable)
+    counts = record_metrics(stable)
     await stable.start()
     await stable.run(5)
     assert counts.last is not None

@@ -1,4 +1,4 @@
-"""What counts against an instance, and when a group is looked at again soon."""
+"""Failures that count against an instance, and when a group is looked at again."""
 
 from pathlib import Path
 
@@ -19,8 +19,8 @@ def test_failures_that_make_an_instance_unhealthy_are_far_apart(threshold: int) 
     assert pause * max(threshold - 1, 1) >= setup.heartbeat_seconds / 2
 
 
-async def test_a_moment_without_a_network_costs_no_instance(stable: Stable) -> None:
-    """A check that failed is repeated, but all that may fail lie half a minute apart."""
+async def test_a_short_network_outage_costs_no_instance(stable: Stable) -> None:
+    """A failed check is repeated, but the failures that make an instance unhealthy span at least half a minute."""
     stable.policy(idle_count=1, idle_seconds=3600.0)
     await stable.start()
     await stable.run(60)
@@ -28,14 +28,14 @@ async def test_a_moment_without_a_network_costs_no_instance(stable: Stable) -> N
     stable.mechanic.ill.add(name)
     stable.scaler.report(name, is_well=False)
     await stable.run(20, step=1.0)
-    assert [one.state for one in stable.instances().values()] == ["suspect"]
+    assert [instance.state for instance in stable.instances().values()] == ["suspect"]
     stable.mechanic.ill.clear()
     await stable.run(60, step=1.0)
     assert stable.instances("ready").keys() == {name}
-    assert "unhealthy" not in {one.reason for one in stable.scaler.status().decisions}
+    assert "unhealthy" not in {decision.reason for decision in stable.scaler.status().decisions}
 
 
-async def test_what_all_jobs_of_an_instance_say_at_once_counts_once(stable: Stable) -> None:
+async def test_simultaneous_reports_of_all_jobs_of_an_instance_count_once(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
     for _ in range(50):
@@ -49,23 +49,23 @@ async def test_what_all_jobs_of_an_instance_say_at_once_counts_once(stable: Stab
     assert stable.instances()[name].failures == 0
 
 
-async def test_the_place_of_anothers_instance_that_is_gone_is_free_soon(tmp_path: Path) -> None:
-    """As after the name of a runner was changed: the new fleet waits for the places of the old one."""
+async def test_the_place_of_a_foreign_instance_is_free_soon_after_it_is_gone(tmp_path: Path) -> None:
+    """As after a runner was renamed: the new fleet waits for the places of the old one."""
     stable = Stable(tmp_path, max_instances=2)
     stable.setup = replace(stable.setup, update_seconds=600.0)
-    made = stable.cloud.make(2, "s_test/old-name")
+    names = stable.cloud.make(2, "s_test/old-name")
     await stable.start()
     await stable.run(30)
-    assert [one.state for one in stable.instances().values()] == ["foreign", "foreign"]
-    assert all("s_test/old-name" in one.error for one in stable.instances().values())
-    for one in made:
-        stable.cloud.lose(one)
+    assert [instance.state for instance in stable.instances().values()] == ["foreign", "foreign"]
+    assert all("s_test/old-name" in instance.error for instance in stable.instances().values())
+    for name in names:
+        stable.cloud.lose(name)
     stable.scaler.look()
     await stable.run(10, step=1.0)
     assert stable.instances() == {}
-    # It was nobody's failure, and nothing to be warned of.
+    # The end of a foreign instance is neither a failure nor a reason to warn.
     status = stable.scaler.status()
-    assert {one.reason for one in status.decisions} == {"gone"}
+    assert {decision.reason for decision in status.decisions} == {"gone"}
     assert status.groups[0].error == ""
     await stable.acquire("job")
     await stable.close()
@@ -88,8 +88,9 @@ async def test_an_instance_that_its_plugin_cannot_look_up_keeps_its_job_and_is_n
     assert len(stable.mechanic.prepared) == prepared
 
 
-async def test_what_is_gone_when_it_is_first_shown_was_a_creation_that_failed(stable: Stable) -> None:
-    """As a machine whose start fails at once: the cause is told, and the next one is not minutes away."""
+async def test_an_instance_that_is_deleted_when_first_listed_is_a_failed_creation(stable: Stable) -> None:
+    """For example a machine whose start fails at once: the cause is reported, and the next creation is not minutes
+    away."""
     stable.policy(idle_count=1, idle_seconds=3600.0)
     stable.cloud.first_state = InstanceState.DELETED
     await stable.start()
@@ -102,7 +103,7 @@ async def test_what_is_gone_when_it_is_first_shown_was_a_creation_that_failed(st
     assert len(stable.instances("ready")) == 1
 
 
-async def test_what_a_group_shows_for_long_though_it_is_gone_takes_no_request(tmp_path: Path) -> None:
+async def test_a_deleted_instance_that_is_still_listed_fulfills_no_request(tmp_path: Path) -> None:
     stable = Stable(tmp_path, boot_seconds=60.0)
     stable.cloud.first_state = InstanceState.DELETED
     stable.cloud.make(3)

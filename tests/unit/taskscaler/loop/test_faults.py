@@ -1,4 +1,4 @@
-"""What goes wrong around the loop costs nobody a slot, an instance or the state."""
+"""Faults around the scaling loop cost no slot, no instance and no state."""
 
 import asyncio
 import sqlite3
@@ -25,7 +25,7 @@ from remuda.testing.scalers import CloudGroup, InlineWriter, Stable
 T = TypeVar("T")
 
 
-async def test_who_loses_a_slot_gets_none_of_an_instance_that_the_same_plan_removes(
+async def test_a_job_that_loses_its_slot_gets_none_on_an_instance_that_the_same_plan_removes(
     stable: Stable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stable.policy(idle_count=2, idle_seconds=600.0)
@@ -35,14 +35,14 @@ async def test_who_loses_a_slot_gets_none_of_an_instance_that_the_same_plan_remo
     monkeypatch.setattr(InlineWriter, "broken", "disk full")
     job = asyncio.create_task(stable.scaler.acquire("job"))
     await settle(50)
-    (taken,) = (one.name for one in stable.instances().values() if one.holders)
+    (lost_name,) = (instance.name for instance in stable.instances().values() if instance.holders)
     await stable.run(20)
-    # Both in one go, so that one plan finds them: the job's instance is lost, and the other one is too many.
+    # Both changes come before the next plan: the job's instance is lost, and the other one is surplus.
     stable.policy(idle_count=0, idle_seconds=1.0)
-    stable.cloud.lose(taken)
+    stable.cloud.lose(lost_name)
     roster = stable.scaler._roster
-    roster.members[taken].missed = MISSES
-    roster.refresh(taken, stable.clock.now())
+    roster.members[lost_name].missed = MISSES
+    roster.refresh(lost_name, stable.clock.now())
     await stable.run(1, step=0.25)
     (other,) = stable.instances().values()
     assert (other.state, list(other.holders)) == ("deleting", [])
@@ -52,9 +52,7 @@ async def test_who_loses_a_slot_gets_none_of_an_instance_that_the_same_plan_remo
     assert stable.lost == []
 
 
-async def test_a_provider_that_does_not_say_how_to_connect_has_no_instance_removed(
-    stable: Stable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failures_of_connect_info_remove_no_instance(stable: Stable, monkeypatch: pytest.MonkeyPatch) -> None:
     stable.policy(idle_count=2, idle_seconds=3600.0)
     await stable.start()
     await stable.run(60)
@@ -68,8 +66,8 @@ async def test_a_provider_that_does_not_say_how_to_connect_has_no_instance_remov
     assert "decrease" not in stable.cloud.calls
 
 
-async def _a_state(folder: Path) -> Path:
-    """A file with an instance in it, whose scaler has ended."""
+async def _create_state_file(folder: Path) -> Path:
+    """Create a state file with one instance. Its scaler has ended."""
     stable = Stable(folder)
     await stable.start()
     await stable.acquire("job")
@@ -80,7 +78,7 @@ async def _a_state(folder: Path) -> Path:
 
 
 async def test_a_state_that_is_locked_is_not_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = await _a_state(tmp_path)
+    path = await _create_state_file(tmp_path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("pragma locking_mode = exclusive")
     other.execute("begin exclusive")
@@ -97,8 +95,8 @@ async def test_a_state_that_is_locked_is_not_put_aside(tmp_path: Path, monkeypat
 
 
 async def test_a_state_is_opened_without_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So a full disk does not keep anybody from what it says."""
-    path = await _a_state(tmp_path)
+    """A full disk does not prevent reading the state."""
+    path = await _create_state_file(tmp_path)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("begin immediate")
     monkeypatch.setattr(state.sqlite3, "connect", partial(sqlite3.connect, timeout=0.0))  # type: ignore[attr-defined]
@@ -108,10 +106,10 @@ async def test_a_state_is_opened_without_a_write(tmp_path: Path, monkeypatch: py
     other.close()
 
 
-async def test_a_sweep_takes_no_instance_of_a_state_that_it_cannot_read(
+async def test_a_sweep_removes_no_instance_if_a_state_file_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = await _a_state(tmp_path)
+    path = await _create_state_file(tmp_path)
     stable = Stable(tmp_path)
     stable.cloud.make(1, stable.setup.owner)
     stable.cloud.shows = False
@@ -122,24 +120,24 @@ async def test_a_sweep_takes_no_instance_of_a_state_that_it_cannot_read(
     other.execute("begin exclusive")
     monkeypatch.setattr(state.sqlite3, "connect", partial(sqlite3.connect, timeout=0.0))  # type: ignore[attr-defined]
     await stable.clock.advance(2 * GRACE_SECONDS)
-    swept = await sweep(stable.setup, {"": plugin}, list, folder=tmp_path, clock=stable.clock, remove=True)
+    result = await sweep(stable.setup, {"": plugin}, list, folder=tmp_path, clock=stable.clock, remove=True)
     other.close()
-    assert (swept.found, swept.removed) == ((), ())
-    assert "locked" in swept.errors[0]
+    assert (result.found, result.removed) == ((), ())
+    assert "locked" in result.errors[0]
 
 
-def test_each_file_that_is_none_is_kept(tmp_path: Path) -> None:
+def test_every_invalid_state_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     for text in ("one", "two"):
         path.write_text(text * 500)
         StateFile(path, writer=InlineWriter).close()
         for ending in ("-wal", "-shm"):
             path.with_name(path.name + ending).unlink(missing_ok=True)
-    kept = [one.read_text()[:3] for one in sorted(tmp_path.glob("fleet.db.broken*"))]
-    assert kept == ["one", "two"]
+    contents = [file.read_text()[:3] for file in sorted(tmp_path.glob("fleet.db.broken*"))]
+    assert contents == ["one", "two"]
 
 
-async def test_a_request_that_was_under_way_is_settled_when_the_scaler_is_begun_anew(stable: Stable) -> None:
+async def test_a_pending_request_is_completed_after_the_scaler_is_started_again(stable: Stable) -> None:
     await stable.start()
     stable.cloud.hung.add("increase")
     job = asyncio.create_task(stable.scaler.acquire("job"))
@@ -152,7 +150,7 @@ async def test_a_request_that_was_under_way_is_settled_when_the_scaler_is_begun_
     assert stable.cloud.made == 1
 
 
-async def test_instances_are_prepared_and_checked_when_the_scaler_is_begun_anew(
+async def test_instances_are_prepared_and_checked_after_the_scaler_is_started_again(
     stable: Stable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await stable.start()
@@ -180,7 +178,7 @@ async def test_instances_are_prepared_and_checked_when_the_scaler_is_begun_anew(
     assert checked[0] > 1
 
 
-async def test_work_that_somebody_else_cancels_is_a_failure_and_not_the_callers_end() -> None:
+async def test_work_that_is_cancelled_is_a_failure_and_does_not_cancel_the_caller() -> None:
     task = asyncio.current_task()
     assert task is not None
 
@@ -192,7 +190,7 @@ async def test_work_that_somebody_else_cancels_is_a_failure_and_not_the_callers_
     assert not task.cancelling()
 
 
-async def test_a_group_is_watched_on_when_a_call_of_its_plugin_was_cancelled(stable: Stable) -> None:
+async def test_a_group_is_still_watched_after_a_call_of_its_plugin_was_cancelled(stable: Stable) -> None:
     await stable.start()
     stable.cloud.broken["update"] = asyncio.CancelledError()  # type: ignore[assignment]
     await stable.run(60)
@@ -200,7 +198,7 @@ async def test_a_group_is_watched_on_when_a_call_of_its_plugin_was_cancelled(sta
     await stable.acquire("job")
 
 
-async def test_nobody_takes_for_written_what_another_is_writing(tmp_path: Path) -> None:
+async def test_a_write_waits_for_a_write_in_progress(tmp_path: Path) -> None:
     clock, stable = VirtualClock(), Stable(tmp_path)
     roster = Roster(stable.setup, NoMetrics())
     path = state_path(tmp_path, "fleet")
@@ -215,11 +213,11 @@ async def test_nobody_takes_for_written_what_another_is_writing(tmp_path: Path) 
     first = asyncio.create_task(state_writer.write(), name="first")
     await settle(1)
     await state_writer.write()
-    assert [one.id for one in read_state(path).instances] == ["i-1"]
+    assert [instance.id for instance in read_state(path).instances] == ["i-1"]
     await first
 
 
-async def test_a_request_that_nobody_answers_does_not_keep_a_fleet_from_its_end(tmp_path: Path) -> None:
+async def test_an_unanswered_request_does_not_delay_the_end_of_a_fleet(tmp_path: Path) -> None:
     stable = Stable(tmp_path)
     stable.setup = replace(stable.setup, delete_on_shutdown=True)
     await stable.start()
@@ -234,7 +232,7 @@ async def test_a_request_that_nobody_answers_does_not_keep_a_fleet_from_its_end(
         await job
 
 
-async def test_instances_that_cannot_be_forgotten_hold_up_the_end_once(
+async def test_hung_cleanup_of_several_instances_delays_the_end_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stable = Stable(tmp_path)

@@ -1,7 +1,5 @@
-"""What users of other autoscalers complain of, each as a test by its name, against the whole scaler in virtual time.
-
-`tests/unit/taskscaler/core/test_complaints.py` has the same names where a plan alone decides; here they are acted out.
-"""
+"""Problems that users of other autoscalers report, tested with the whole scaler in virtual time. The file of the same
+name in `tests/unit/taskscaler/core` tests those that a plan alone decides."""
 
 import asyncio
 import sqlite3
@@ -20,7 +18,7 @@ from remuda.taskscaler.loop.sweep import sweep
 from remuda.testing.scalers import OWNER, CloudGroup, InlineWriter, Stable
 
 
-async def five_ready(stable: Stable) -> list[str]:
+async def start_five_instances(stable: Stable) -> list[str]:
     stable.policy(idle_count=5, idle_seconds=300.0)
     await stable.start()
     await stable.run(60)
@@ -35,9 +33,9 @@ async def test_scales_to_zero(stable: Stable) -> None:
     stable.release("a", "b", "c")
     await stable.run(400)
     assert stable.cloud.list_instances() == {}
-    made = stable.cloud.made
+    created = stable.cloud.made
     await stable.run(7200, step=60.0)
-    assert (stable.cloud.list_instances(), stable.cloud.made) == ({}, made)
+    assert (stable.cloud.list_instances(), stable.cloud.made) == ({}, created)
     assert stable.scaler.status().requests == ()
 
 
@@ -53,13 +51,13 @@ async def test_slow_delete_does_not_block(stable: Stable) -> None:
     stable.cloud.hung.clear()
     stable.release("b")
     await stable.run(60)
-    assert sum(one is InstanceState.RUNNING for one in stable.cloud.list_instances().values()) == 1
+    assert sum(state is InstanceState.RUNNING for state in stable.cloud.list_instances().values()) == 1
     await stable.run(400)
     assert stable.cloud.list_instances() == {}
 
 
 async def test_backoff_from_last_failure(stable: Stable) -> None:
-    """Ready failures slow creation down, from the last one on; the first success ends that."""
+    """Failures to get ready slow creation down, counted from the last one; the first success ends the backoff."""
     stable.setup = replace(stable.setup, acquire_seconds=1e9)
     stable.mechanic.broken["*"] = PermanentError("the ready command failed")
     await stable.start()
@@ -82,27 +80,27 @@ async def test_request_withdrawn(stable: Stable) -> None:
     for number in range(12):  # each makes a request of its own
         jobs.append(asyncio.create_task(stable.scaler.acquire(f"{number}")))
         await stable.run(1)
-    assert sum(not one.is_sent for one in stable.scaler.status().requests) > 0
+    assert sum(not request.is_sent for request in stable.scaler.status().requests) > 0
     for job in jobs:
         job.cancel()
     await stable.run(5)
-    assert all(one.is_sent for one in stable.scaler.status().requests)
+    assert all(request.is_sent for request in stable.scaler.status().requests)
     stable.cloud.hung.clear()
     await stable.run(1200)
     assert (stable.cloud.list_instances(), stable.scaler.status().requests) == ({}, ())
 
 
 async def test_undelivered_instance_expires(tmp_path: Path) -> None:
-    """An accepted request that never shows frees its place and is reported."""
+    """An accepted request whose instance never appears frees its place and is reported."""
     stable = Stable(tmp_path, max_instances=1)
     stable.cloud.shows = False
     await stable.start()
     job = asyncio.create_task(stable.scaler.acquire("job"))
     await stable.run(300)
-    assert [one.count for one in stable.scaler.status().requests] == [1]
+    assert [request.count for request in stable.scaler.status().requests] == [1]
     await stable.run(400)
-    assert "undelivered" in {one.reason for one in stable.scaler.status().decisions}
-    assert "never shown" in stable.scaler.status().groups[0].error
+    assert "undelivered" in {decision.reason for decision in stable.scaler.status().decisions}
+    assert "never listed" in stable.scaler.status().groups[0].error
     stable.cloud.machines.clear()
     stable.cloud.shows = True
     await stable.run(700)
@@ -116,7 +114,7 @@ async def test_creating_forever_expires(tmp_path: Path) -> None:
     await stable.start()
     job = asyncio.create_task(stable.scaler.acquire("job"))
     await stable.run(930)
-    assert {one.reason for one in stable.scaler.status().decisions} >= {"stuck"}
+    assert {decision.reason for decision in stable.scaler.status().decisions} >= {"stuck"}
     stable.cloud.boot_seconds = 10.0
     await stable.run(120)
     assert job.done()
@@ -126,7 +124,7 @@ async def test_creating_forever_expires(tmp_path: Path) -> None:
 
 async def test_policy_reload_acts(stable: Stable) -> None:
     """idle_count 0 in a reloaded file empties the pool without a restart."""
-    await five_ready(stable)
+    await start_five_instances(stable)
     stable.policy(idle_count=0, idle_seconds=60.0)
     await stable.run(90)
     assert stable.cloud.list_instances() == {}
@@ -142,8 +140,8 @@ async def test_policy_before_first_reserve(stable: Stable) -> None:
 
 
 async def test_long_polls_do_not_pin(stable: Stable) -> None:
-    """Ten idle long polls do not keep instances past idle_time."""
-    await five_ready(stable)
+    """Open long polls do not keep instances beyond idle_time."""
+    await start_five_instances(stable)
     stable.scaler.set_open_requests(5)
     stable.policy(idle_count=1, idle_seconds=60.0)
     await stable.run(300)
@@ -151,7 +149,7 @@ async def test_long_polls_do_not_pin(stable: Stable) -> None:
 
 
 async def test_never_removed_mid_job(tmp_path: Path) -> None:
-    """No scale-down, restart or policy change removes an instance with a job; the stable itself watches."""
+    """No scale-down, restart or policy change removes an instance with a job; Stable checks every deletion."""
     stable = Stable(tmp_path, capacity_per_instance=2)
     await stable.start()
     await stable.acquire("a", "b", "c")
@@ -161,14 +159,14 @@ async def test_never_removed_mid_job(tmp_path: Path) -> None:
     await stable.kill()
     await stable.start(is_recovered=False)
     await stable.run(600)
-    held = {holder for one in stable.instances().values() for holder in one.holders}
-    assert held == {"a", "b", "c"}
+    holders = {holder for entry in stable.instances().values() for holder in entry.holders}
+    assert holders == {"a", "b", "c"}
     for holder in ("a", "b", "c"):
-        (instance,) = (one.name for one in stable.instances().values() if holder in one.holders)
+        (instance,) = (entry.name for entry in stable.instances().values() if holder in entry.holders)
         assert stable.scaler.adopt(holder, instance)
     stable.scaler.end_recovery()
     await stable.run(600)
-    assert {holder for one in stable.instances().values() for holder in one.holders} == held
+    assert {holder for entry in stable.instances().values() for holder in entry.holders} == holders
     stable.release("a", "b", "c")
     await stable.run(120)
     assert stable.cloud.list_instances() == {}
@@ -177,8 +175,8 @@ async def test_never_removed_mid_job(tmp_path: Path) -> None:
 
 
 async def test_accepted_means_capacity(tmp_path: Path) -> None:
-    """A job accepted is not failed by an acquire timeout while an instance is on its way for it, and the manager is
-    never told of more capacity than there can be."""
+    """An accepted job does not fail by the acquire timeout while an instance is being created for it, and the capacity
+    is never more than there can be."""
     stable = Stable(tmp_path, boot_seconds=1200.0, max_instances=1, creation_seconds=3600.0)
     stable.setup = replace(stable.setup, acquire_seconds=300.0)
     await stable.start()
@@ -200,39 +198,39 @@ async def test_accepted_means_capacity(tmp_path: Path) -> None:
 
 
 async def test_vanished_noticed_fast(stable: Stable) -> None:
-    """A machine gone from the cloud takes no job after one heartbeat, not after six minutes; its jobs are told."""
-    names = await five_ready(stable)
-    taken = await stable.acquire("job")
-    gone = [taken["job"].instance, *[one for one in names if one != taken["job"].instance][:3]]
-    for one in gone:
-        stable.cloud.lose(one)
+    """A machine that vanished gets no job after one heartbeat, and the loss is reported with its jobs."""
+    names = await start_five_instances(stable)
+    assigned = await stable.acquire("job")
+    gone = [assigned["job"].instance, *[name for name in names if name != assigned["job"].instance][:3]]
+    for name in gone:
+        stable.cloud.lose(name)
     await stable.run(60, step=1.0)
     assert stable.lost == [(gone[0], ["job"])]
     slots = await stable.acquire("a", "b")
-    assert not {one.instance for one in slots.values()} & set(gone)
+    assert not {slot.instance for slot in slots.values()} & set(gone)
     assert not stable.instances().keys() & set(gone)
 
 
-async def test_one_missing_look_loses_nothing(stable: Stable) -> None:
-    """A provider that forgets to show instances once is no reason to give their jobs up, but to give them none."""
-    names = await five_ready(stable)
+async def test_one_incomplete_update_loses_nothing(stable: Stable) -> None:
+    """Instances that a provider does not list once keep their jobs, but get no new ones."""
+    names = await start_five_instances(stable)
     await stable.acquire("job")
-    idle_since = {name: one.idle_since for name, one in stable.instances().items()}
+    idle_since = {name: instance.idle_since for name, instance in stable.instances().items()}
     stable.cloud.shows = False
-    stable.scaler.change(stable.setup)  # looks at once
+    stable.scaler.change(stable.setup)  # causes an update at once
     await settle(200)
     await stable.run(1)
     assert len(stable.instances("suspect")) >= 5
     stable.cloud.shows = True
     await stable.run(10)
-    assert {name: one.idle_since for name, one in stable.instances().items()} == idle_since
+    assert {name: instance.idle_since for name, instance in stable.instances().items()} == idle_since
     assert stable.lost == []
     assert set(names) <= stable.instances("ready").keys()
 
 
 async def test_dead_first_not_blocking(stable: Stable) -> None:
     """One dead instance does not delay acquires on others."""
-    names = await five_ready(stable)
+    names = await start_five_instances(stable)
     stable.mechanic.ill.add(names[0])
     stable.cloud.hung.add("heartbeat")
     await stable.run(90)
@@ -270,12 +268,12 @@ async def test_unhealthy_gets_no_job(tmp_path: Path) -> None:
     stable.release("job")
     await stable.run(60)
     assert sick not in stable.instances()
-    assert "unhealthy" in {one.reason for one in stable.scaler.status().decisions}
+    assert "unhealthy" in {decision.reason for decision in stable.scaler.status().decisions}
     await stable.close()
 
 
 async def test_an_instance_that_does_not_answer_is_replaced(stable: Stable) -> None:
-    names = await five_ready(stable)
+    names = await start_five_instances(stable)
     stable.mechanic.ill.add(names[0])
     await stable.run(70)
     assert names[0] not in stable.instances("ready")
@@ -285,7 +283,7 @@ async def test_an_instance_that_does_not_answer_is_replaced(stable: Stable) -> N
 
 
 async def test_try_does_not_burn_use(tmp_path: Path) -> None:
-    """Reserving and giving back, or a job that did not begin, does not use up max_use_count."""
+    """Reserving and giving back, or a job that did not start, does not count for max_use_count."""
     stable = Stable(tmp_path, max_use_count=1)
     await stable.start()
     slot = (await stable.acquire("try"))["try"]
@@ -298,15 +296,22 @@ async def test_try_does_not_burn_use(tmp_path: Path) -> None:
     await stable.close()
 
 
+def ready_instances(stable: Stable) -> dict[str, tuple[int, tuple[str, ...], float]]:
+    return {
+        name: (instance.uses, instance.holders, instance.created_at)
+        for name, instance in stable.instances("ready").items()
+    }
+
+
 async def test_restart_keeps_all(tmp_path: Path) -> None:
-    """A restart keeps idle and busy instances and use counts, by default; a kill as well as an end in order."""
+    """A restart keeps idle and busy instances and use counts, after a kill as well as after an orderly end."""
     stable = Stable(tmp_path)
-    await five_ready(stable)
+    await start_five_instances(stable)
     await stable.acquire("old")
     stable.release("old", warmed=["key"])
     slot = (await stable.acquire("job"))["job"]
     await stable.run(30)
-    before = {name: (one.uses, one.holders, one.created_at) for name, one in stable.instances("ready").items()}
+    before = ready_instances(stable)
     await stable.close()
     for _ in range(2):
         stable.clock.jump(3000.0)
@@ -314,8 +319,7 @@ async def test_restart_keeps_all(tmp_path: Path) -> None:
         assert stable.scaler.adopt("job", slot.instance)
         stable.scaler.end_recovery()
         await stable.run(10)
-        now = {name: (one.uses, one.holders, one.created_at) for name, one in stable.instances("ready").items()}
-        assert now == before
+        assert ready_instances(stable) == before
         assert (await stable.acquire("job"))["job"] == slot
         await stable.kill()
     assert stable.cloud.made == 6
@@ -323,9 +327,9 @@ async def test_restart_keeps_all(tmp_path: Path) -> None:
 
 
 async def test_token_rotation_one_scaler(tmp_path: Path) -> None:
-    """The state goes by the stable name of the runner, so whatever else of it changes finds the same instances."""
+    """The state belongs to the name of the runner, so a change of other settings finds the same instances."""
     stable = Stable(tmp_path)
-    names = await five_ready(stable)
+    names = await start_five_instances(stable)
     await stable.close()
     stable.setup = replace(stable.setup, groups=(GroupSetup(name="", config={"anything": "a new token"}),))
     await stable.start()
@@ -336,9 +340,9 @@ async def test_token_rotation_one_scaler(tmp_path: Path) -> None:
 
 
 async def test_corrupt_state_is_one_instance(tmp_path: Path) -> None:
-    """One broken row costs that instance only; changed capacity applies to restored ones."""
+    """One broken row affects only that instance; a changed capacity applies to restored ones."""
     stable = Stable(tmp_path)
-    names = await five_ready(stable)
+    names = await start_five_instances(stable)
     slots = await stable.acquire("job", "other")
     await stable.close()
     db = sqlite3.connect(state_path(tmp_path, stable.setup.name))
@@ -352,32 +356,32 @@ async def test_corrupt_state_is_one_instance(tmp_path: Path) -> None:
     stable.scaler.end_recovery()
     await stable.run(30)
     assert set(names) <= stable.instances("ready").keys()
-    assert {one.capacity for one in stable.instances().values()} == {3}
+    assert {instance.capacity for instance in stable.instances().values()} == {3}
     assert stable.instances()[slots["job"].instance].uses == 1
     await stable.close()
 
 
-async def test_a_state_that_is_no_database_is_put_aside(tmp_path: Path) -> None:
+async def test_a_state_file_that_is_not_a_database_is_put_aside(tmp_path: Path) -> None:
     stable = Stable(tmp_path)
-    names = await five_ready(stable)
+    names = await start_five_instances(stable)
     await stable.close()
     path = state_path(tmp_path, stable.setup.name)
-    for one in tmp_path.iterdir():
-        one.write_bytes(b"nonsense" * 1000)
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"nonsense" * 1000)
     await stable.start()
     await stable.run(30)
     assert sorted(stable.instances("ready")) == names
-    assert {one.cause for one in stable.instances().values()} == {"preexisted"}
+    assert {instance.cause for instance in stable.instances().values()} == {"preexisted"}
     assert path.with_name(path.name + ".broken").exists()
     await stable.close()
 
 
 async def test_shutdown_order(tmp_path: Path) -> None:
-    """Instances are deleted before the plugin stops; nothing is left but what has a job."""
+    """Instances are deleted before the plugin stops; only those with a job are left."""
     stable = Stable(tmp_path)
     stable.setup = replace(stable.setup, delete_on_shutdown=True)
-    await five_ready(stable)
-    stable.cloud.make(1, OWNER)  # on its way when the manager ends
+    await start_five_instances(stable)
+    stable.cloud.make(1, OWNER)  # being created when the manager ends
     await stable.close()
     await stable.run(20)
     assert stable.cloud.list_instances() == {}
@@ -394,7 +398,7 @@ async def test_shutdown_order(tmp_path: Path) -> None:
 async def test_out_of_sync_heals(tmp_path: Path) -> None:
     """A group that was resized by hand: counts agree again within one update."""
     stable = Stable(tmp_path, max_instances=6)
-    await five_ready(stable)
+    await start_five_instances(stable)
     stable.cloud.make(3)
     await stable.run(120)
     assert len(stable.instances("ready")) == len(stable.cloud.list_instances()) == 6
@@ -408,47 +412,48 @@ async def test_out_of_sync_heals(tmp_path: Path) -> None:
 
 
 async def test_manager_dead_vms_reaped(stable: Stable, tmp_path: Path) -> None:
-    """A manager or runner that is gone for good: its machines are found by tag, shown first, and removed on demand."""
-    mine = await five_ready(stable)
-    old = stable.cloud.make(2, "s_test/9")  # a runner of this manager that is configured no more
+    """The machines of a manager or runner that is gone for good are found by tag, listed first, and removed on
+    request."""
+    mine = await start_five_instances(stable)
+    old = stable.cloud.make(2, "s_test/9")  # of a runner of this manager that is no longer configured
     other = stable.cloud.make(1, "s_other/9")  # another manager's
-    young = {one: stable.cloud.machines[one] for one in stable.cloud.make(1, "s_test/9")}
-    for one in (*old, *other):
-        stable.cloud.machines[one].created_at -= 3600.0
+    young = {name: stable.cloud.machines[name] for name in stable.cloud.make(1, "s_test/9")}
+    for name in (*old, *other):
+        stable.cloud.machines[name].created_at -= 3600.0
     plugins = {"": InProcess(CloudGroup(stable.cloud))}
     await plugins[""].init({}, stable.setup.groups[0].settings)
-    swept = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
-    assert [one.instance for one in swept.found] == old
-    assert (swept.removed, stable.cloud.calls.count("decrease")) == ((), 0)
-    swept = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=True)
-    assert swept.removed == tuple(old)
+    result = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
+    assert [machine.instance for machine in result.found] == old
+    assert (result.removed, stable.cloud.calls.count("decrease")) == ((), 0)
+    result = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=True)
+    assert result.removed == tuple(old)
     await stable.run(20)
     assert set(stable.cloud.list_instances()) >= {*mine, *other, *young}
     assert not set(stable.cloud.list_instances()) & set(old)
 
 
 async def test_leaked_machines_swept(stable: Stable, tmp_path: Path) -> None:
-    """Ours by the tag, but neither shown by the group nor known here: swept, after a time."""
-    names = await five_ready(stable)
+    """A machine with our tag that is neither listed by the group nor known here is swept after a time."""
+    names = await start_five_instances(stable)
     (leaked,) = stable.cloud.make(1, OWNER)
-    stable.cloud.machines[leaked].state = InstanceState.DELETED  # half made: the group does not show it as its own
+    stable.cloud.machines[leaked].state = InstanceState.DELETED  # half created: the group does not list it as its own
     plugins = {"": InProcess(CloudGroup(stable.cloud))}
     await plugins[""].init({}, stable.setup.groups[0].settings)
 
-    async def found() -> list[str]:
-        swept = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
-        return [one.instance for one in swept.found]
+    async def find_leaked() -> list[str]:
+        result = await sweep(stable.setup, plugins, lambda: {OWNER}, folder=tmp_path, clock=stable.clock, remove=False)
+        return [machine.instance for machine in result.found]
 
-    assert await found() == []
+    assert await find_leaked() == []
     await stable.run(700, step=60.0)
-    assert await found() == [leaked]
+    assert await find_leaked() == [leaked]
     assert set(names) <= stable.instances("ready").keys()
 
 
 async def test_partial_success_kept(stable: Stable) -> None:
-    """Increase and Decrease that half succeed are counted right, also when what was made comes with an error."""
+    """Partly successful calls of Increase and Decrease are counted correctly, also if an error follows the creation."""
     stable.cloud.accepts = 2
-    await five_ready(stable)
+    await start_five_instances(stable)
     assert stable.cloud.made == 5
     stable.policy(idle_count=0, idle_seconds=0.0)
     await stable.run(400)
@@ -460,11 +465,11 @@ async def test_partial_success_kept(stable: Stable) -> None:
     stable.cloud.broken.clear()
     await stable.run(60)
     assert (len(stable.instances("ready")), stable.cloud.made) == (3, 8)
-    assert {one.cause for one in stable.instances().values()} == {"requested"}
+    assert {instance.cause for instance in stable.instances().values()} == {"requested"}
 
 
 async def test_over_report_survived(tmp_path: Path) -> None:
-    """A group that makes more than it was asked for, and deletes what it was not asked to: nothing breaks."""
+    """A group with more instances than requested is reduced to the limit, and no job is lost."""
     stable = Stable(tmp_path, max_instances=10)
     await stable.start()
     await stable.acquire("job")
@@ -475,19 +480,19 @@ async def test_over_report_survived(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_unknown_state_buys_nothing(stable: Stable) -> None:
-    """An unknown state causes no purchase and no deletion."""
-    await five_ready(stable)
-    for one in stable.cloud.machines.values():
-        one.state = InstanceState.UNKNOWN
+async def test_unknown_state_creates_nothing(stable: Stable) -> None:
+    """An unknown state causes no creation and no removal."""
+    await start_five_instances(stable)
+    for machine in stable.cloud.machines.values():
+        machine.state = InstanceState.UNKNOWN
     await stable.run(3600, step=60.0)
     assert (len(stable.cloud.machines), stable.cloud.made) == (5, 5)
     assert len(stable.instances("unknown")) == 5
 
 
 async def test_failed_update_keeps_scaling(stable: Stable) -> None:
-    """Update failing for a while: deletes and job hand-out go on, no purchase."""
-    await five_ready(stable)
+    """While Update fails, removal and hand-out go on, but nothing is created."""
+    await start_five_instances(stable)
     stable.cloud.broken["update"] = TemporaryError("try again later")
     await stable.run(70)
     slots = await stable.acquire("a", "b")
@@ -503,12 +508,12 @@ async def test_failed_update_keeps_scaling(stable: Stable) -> None:
 
 
 async def test_hung_call_has_deadline(tmp_path: Path) -> None:
-    """A plugin that never answers is given up, and does not stall other groups."""
+    """A plugin call that never returns is given up, and does not stall other groups."""
     stable = Stable(tmp_path, "first", "second")
     stable.clouds["first"].hung |= {"init", "update", "increase"}
     await stable.start()
     slots = await stable.acquire("a", "b")
-    assert {one.instance for one in slots.values()} == {"second/i-1", "second/i-2"}
+    assert {slot.instance for slot in slots.values()} == {"second/i-1", "second/i-2"}
     await stable.run(200)
     assert "not answered" in stable.scaler.status().groups[0].error
     stable.clouds["first"].hung.clear()
@@ -518,7 +523,7 @@ async def test_hung_call_has_deadline(tmp_path: Path) -> None:
 
 
 async def test_max_size_too_small_named(tmp_path: Path) -> None:
-    """Group maximum below max_instances: clamped, and both numbers are said."""
+    """If the group's maximum is below max_instances, it is used, and both numbers are reported."""
     stable = Stable(tmp_path, max_instances=50)
     stable.cloud.max_size = 3
     stable.policy(idle_count=10, idle_seconds=300.0)
@@ -553,7 +558,7 @@ async def test_cancel_is_cancel(tmp_path: Path) -> None:
 
 
 async def test_foreign_instances_are_left_alone(tmp_path: Path) -> None:
-    """Instances that are tagged as another's count, and are neither logged in to nor deleted."""
+    """Instances with the tag of another owner are counted, but neither logged in to nor deleted."""
     stable = Stable(tmp_path, max_instances=3)
     stable.cloud.make(2, "s_other/1")
     await stable.start()
@@ -565,9 +570,9 @@ async def test_foreign_instances_are_left_alone(tmp_path: Path) -> None:
     await stable.close()
 
 
-async def test_a_disk_that_refuses_holds_slots_back(stable: Stable, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slot is handed out when it is stored whose it is."""
-    await five_ready(stable)
+async def test_slots_are_held_back_while_the_disk_is_full(stable: Stable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot is handed out only after its holder is stored."""
+    await start_five_instances(stable)
     monkeypatch.setattr(InlineWriter, "broken", "disk full")
     job = asyncio.create_task(stable.scaler.acquire("job"))
     await stable.run(10)
@@ -579,7 +584,7 @@ async def test_a_disk_that_refuses_holds_slots_back(stable: Stable, monkeypatch:
 
 
 async def test_preparing_is_bounded_and_tried_again(stable: Stable) -> None:
-    """A port that refuses for a while is no failure; and not all new instances are logged in to at once."""
+    """A refused port is not a failure and is tried again. Only some new instances are prepared at the same time."""
     stable.setup = replace(stable.setup, preparing=2, rules=(PolicyRule(idle_count=8),))
     stable.mechanic.broken["i-1"] = TemporaryError("connection refused")
     await stable.start()

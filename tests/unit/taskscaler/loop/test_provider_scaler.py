@@ -1,4 +1,4 @@
-"""A fleet that its plugin scales: told what is wanted, asked for instances, watched for losses."""
+"""A fleet whose plugin does the scaling: it gets the demand, is asked for instances, and is watched for losses."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,23 +24,23 @@ from remuda.testing.providers import TableProvider
 
 
 class Mechanic:
-    """Notes what it is to forget."""
+    """Records the instances that it is to forget."""
 
     def __init__(self) -> None:
         self.forgotten: list[str] = []
 
     async def prepare(self, instance: str, info: ConnectInfo) -> None:
-        raise AssertionError("machines of a provider are ready when they are given")
+        raise AssertionError("the machines of a provider are ready when it hands them out")
 
     async def check(self, instance: str) -> None:
-        raise AssertionError("a provider looks after its machines itself")
+        raise AssertionError("a provider checks its machines itself")
 
     async def forget(self, instance: str) -> None:
         self.forgotten.append(instance)
 
 
-class Ranch:
-    """A provider with room for three jobs, and what is told of it."""
+class ProvidedFleet:
+    """A scaler whose provider has room for three jobs, with records of lost instances."""
 
     def __init__(self, provider: TableProvider | None = None) -> None:
         self.provider = provider or TableProvider()
@@ -48,7 +48,7 @@ class Ranch:
         self.clock = VirtualClock()
         self.mechanic = Mechanic()
         self.lost: list[tuple[str, list[str]]] = []
-        self.told = Demand()
+        self.demand = Demand()
         self.new_scaler()
 
     def new_scaler(self) -> None:
@@ -73,23 +73,23 @@ class Ranch:
         await self.scaler.close()
 
     async def _demand(self, waiting: Mapping[str, int]) -> Demand:
-        return self.told
+        return self.demand
 
 
-async def test_jobs_get_what_the_provider_gives_and_give_it_back() -> None:
-    ranch = Ranch()
-    assert ranch.scaler.capacity() == 0
-    await ranch.start()
-    assert ranch.scaler.capacity() == 3
-    slot = await ranch.scaler.acquire("a")
-    assert slot == await ranch.scaler.acquire("a")
-    assert slot.instance == f"g/{ranch.provider.held['a']}"
-    assert (await ranch.scaler.connect_info(slot.instance)).internal_addr == "10.0.0.1"
-    ranch.scaler.release("a")
-    await ranch.clock.advance(3)
-    assert ranch.provider.held == {}
-    assert ranch.provider.uses == 1
-    await ranch.stop()
+async def test_jobs_acquire_and_release_instances_of_the_provider() -> None:
+    fleet = ProvidedFleet()
+    assert fleet.scaler.capacity() == 0
+    await fleet.start()
+    assert fleet.scaler.capacity() == 3
+    slot = await fleet.scaler.acquire("a")
+    assert slot == await fleet.scaler.acquire("a")
+    assert slot.instance == f"g/{fleet.provider.held['a']}"
+    assert (await fleet.scaler.connect_info(slot.instance)).internal_addr == "10.0.0.1"
+    fleet.scaler.release("a")
+    await fleet.clock.advance(3)
+    assert fleet.provider.held == {}
+    assert fleet.provider.uses == 1
+    await fleet.stop()
 
 
 class SlowProvider(TableProvider):
@@ -108,24 +108,24 @@ class SlowProvider(TableProvider):
 
 async def test_a_release_during_the_report_of_an_earlier_one_is_reported_too() -> None:
     provider = SlowProvider()
-    ranch = Ranch(provider)
-    await ranch.start()
-    await ranch.scaler.acquire("a")
-    ranch.scaler.release("a", is_used=False)
-    await ranch.clock.advance(3)
-    ranch.scaler.release("a")
+    fleet = ProvidedFleet(provider)
+    await fleet.start()
+    await fleet.scaler.acquire("a")
+    fleet.scaler.release("a", is_used=False)
+    await fleet.clock.advance(3)
+    fleet.scaler.release("a")
     provider.answer.set()
-    await ranch.clock.advance(3)
+    await fleet.clock.advance(3)
     assert provider.releases == [("a", False), ("a", True)]
-    await ranch.stop()
+    await fleet.stop()
 
 
 class BusyProvider(TableProvider):
-    """Whenever it hears of a release, another job ends."""
+    """Releases another job whenever a release is reported to it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ranch: Ranch | None = None
+        self.fleet: ProvidedFleet | None = None
         self.calls: list[str] = []
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
@@ -135,127 +135,127 @@ class BusyProvider(TableProvider):
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
         self.calls.append(holder)
         await super().release(holder, is_used=is_used, warmed=warmed)
-        if self.ranch is not None and len(self.calls) < 20:
-            self.ranch.scaler.release(f"{holder}+")
+        if self.fleet is not None and len(self.calls) < 20:
+            self.fleet.scaler.release(f"{holder}+")
 
 
 async def test_releases_that_never_stop_do_not_keep_demand_from_the_provider() -> None:
     provider = BusyProvider()
-    provider.ranch = ranch = Ranch(provider)
-    await ranch.start()
+    provider.fleet = fleet = ProvidedFleet(provider)
+    await fleet.start()
     for holder in ("a", "a+", "a++"):
-        await ranch.scaler.acquire(holder)
+        await fleet.scaler.acquire(holder)
     provider.calls.clear()
-    ranch.scaler.release("a")
-    await ranch.clock.advance(3)
+    fleet.scaler.release("a")
+    await fleet.clock.advance(3)
     assert provider.calls[:4] == ["a", "room", "a+", "room"]
-    await ranch.stop()
+    await fleet.stop()
 
 
 async def test_a_release_is_not_reported_after_its_holder_has_acquired_an_instance_again() -> None:
     provider = SlowProvider()
-    ranch = Ranch(provider)
-    await ranch.start()
+    fleet = ProvidedFleet(provider)
+    await fleet.start()
     for holder in ("a", "b"):
-        await ranch.scaler.acquire(holder)
-        ranch.scaler.release(holder)
-    await ranch.clock.advance(3)
-    await ranch.scaler.acquire("b")
+        await fleet.scaler.acquire(holder)
+        fleet.scaler.release(holder)
+    await fleet.clock.advance(3)
+    await fleet.scaler.acquire("b")
     provider.answer.set()
-    await ranch.clock.advance(3)
+    await fleet.clock.advance(3)
     assert provider.releases == [("a", True)]
-    await ranch.stop()
+    await fleet.stop()
 
 
-async def test_the_provider_is_told_what_is_wanted() -> None:
-    ranch = Ranch()
+async def test_the_provider_gets_the_demand() -> None:
+    fleet = ProvidedFleet()
     soon = (Soon(jobs=2), Soon(jobs=1))
-    ranch.told = Demand(keys=(KeyDemand(key="linux", running=1, ready=4, soon=soon),))
-    await ranch.start()
-    ranch.scaler.set_open_requests(2)
-    await ranch.clock.advance(3)
-    told = ranch.provider.last_wishes
-    assert told is not None
-    assert told.open_requests == 2
-    assert [(one.key, one.running, one.ready, one.soon) for one in told.wanted] == [("linux", 1, 4, 3)]
-    await ranch.stop()
+    fleet.demand = Demand(keys=(KeyDemand(key="linux", running=1, ready=4, soon=soon),))
+    await fleet.start()
+    fleet.scaler.set_open_requests(2)
+    await fleet.clock.advance(3)
+    wishes = fleet.provider.last_wishes
+    assert wishes is not None
+    assert wishes.open_requests == 2
+    assert [(wish.key, wish.running, wish.ready, wish.soon) for wish in wishes.wanted] == [("linux", 1, 4, 3)]
+    await fleet.stop()
 
 
-async def test_a_job_of_an_earlier_process_keeps_its_instance_and_others_are_let_go() -> None:
-    ranch = Ranch()
-    await ranch.start()
-    kept = await ranch.scaler.acquire("kept")
-    await ranch.scaler.acquire("forgotten")
-    ranch.task.cancel()
-    await asyncio.gather(ranch.task, return_exceptions=True)
-    ranch.new_scaler()
-    assert ranch.scaler.adopt("kept", kept.instance)
-    assert not ranch.scaler.adopt("other", "another-group/m1")
-    await ranch.start()
-    assert set(ranch.provider.held) == {"kept", "forgotten"}
-    ranch.scaler.end_recovery()
-    await ranch.clock.advance(3)
-    assert set(ranch.provider.held) == {"kept"}
-    assert await ranch.scaler.acquire("kept") == kept
-    await ranch.stop()
+async def test_a_job_of_an_earlier_process_keeps_its_instance_and_others_are_released() -> None:
+    fleet = ProvidedFleet()
+    await fleet.start()
+    kept_slot = await fleet.scaler.acquire("kept")
+    await fleet.scaler.acquire("forgotten")
+    fleet.task.cancel()
+    await asyncio.gather(fleet.task, return_exceptions=True)
+    fleet.new_scaler()
+    assert fleet.scaler.adopt("kept", kept_slot.instance)
+    assert not fleet.scaler.adopt("other", "another-group/m1")
+    await fleet.start()
+    assert set(fleet.provider.held) == {"kept", "forgotten"}
+    fleet.scaler.end_recovery()
+    await fleet.clock.advance(3)
+    assert set(fleet.provider.held) == {"kept"}
+    assert await fleet.scaler.acquire("kept") == kept_slot
+    await fleet.stop()
 
 
-async def test_an_instance_that_is_gone_is_lost_to_its_jobs() -> None:
-    class Storm(TableProvider):
+async def test_the_loss_of_an_instance_is_reported_with_its_jobs() -> None:
+    class LossyProvider(TableProvider):
         gone: frozenset[str] = frozenset()
 
         async def update(self) -> Mapping[str, InstanceState]:
-            return {one: state for one, state in (await super().update()).items() if one not in self.gone}
+            return {name: state for name, state in (await super().update()).items() if name not in self.gone}
 
-    storm = Storm()
-    ranch = Ranch(storm)
-    await ranch.start()
-    slot = await ranch.scaler.acquire("a")
-    other = await ranch.scaler.acquire("b")
-    await ranch.clock.advance(3)
-    storm.gone = frozenset({storm.held["a"]})
-    await ranch.clock.advance(2)
-    storm.gone, gone = frozenset(), storm.gone
-    await ranch.clock.advance(6)
-    assert ranch.lost == []  # one look that does not show it says nothing
-    storm.gone = gone
-    await ranch.clock.advance(6)
-    assert ranch.lost == [(slot.instance, ["a"])]
-    assert ranch.mechanic.forgotten == [slot.instance]
-    assert await ranch.scaler.acquire("b") == other
-    await ranch.stop()
+    provider = LossyProvider()
+    fleet = ProvidedFleet(provider)
+    await fleet.start()
+    slot = await fleet.scaler.acquire("a")
+    other = await fleet.scaler.acquire("b")
+    await fleet.clock.advance(3)
+    provider.gone = frozenset({provider.held["a"]})
+    await fleet.clock.advance(2)
+    provider.gone, gone = frozenset(), provider.gone
+    await fleet.clock.advance(6)
+    assert fleet.lost == []  # a single update without the instance does not count
+    provider.gone = gone
+    await fleet.clock.advance(6)
+    assert fleet.lost == [(slot.instance, ["a"])]
+    assert fleet.mechanic.forgotten == [slot.instance]
+    assert await fleet.scaler.acquire("b") == other
+    await fleet.stop()
 
 
-async def test_a_refused_release_holds_up_nobody() -> None:
+async def test_a_refused_release_does_not_delay_others() -> None:
     class Stubborn(TableProvider):
         async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
             if holder == "a" and is_used:
                 raise PermanentError("I do not know it")
             await super().release(holder, is_used=is_used, warmed=warmed)
 
-    ranch = Ranch(Stubborn())
-    await ranch.start()
-    await ranch.scaler.acquire("a")
-    await ranch.scaler.acquire("b")
-    ranch.scaler.release("a")
-    ranch.scaler.release("b")
-    ranch.scaler.end_recovery()
-    await ranch.clock.advance(6)
-    assert ranch.provider.held == {}
-    assert ranch.scaler.status().groups[0].error == ""
-    await ranch.stop()
+    fleet = ProvidedFleet(Stubborn())
+    await fleet.start()
+    await fleet.scaler.acquire("a")
+    await fleet.scaler.acquire("b")
+    fleet.scaler.release("a")
+    fleet.scaler.release("b")
+    fleet.scaler.end_recovery()
+    await fleet.clock.advance(6)
+    assert fleet.provider.held == {}
+    assert fleet.scaler.status().groups[0].error == ""
+    await fleet.stop()
 
 
-async def test_who_waits_is_given_up_only_when_the_provider_says_never() -> None:
+async def test_a_waiting_job_is_given_up_only_on_a_permanent_error() -> None:
     class Never(TableProvider):
         async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
             raise PermanentError("there are no machines with tag windows")
 
-    ranch = Ranch(Never())
-    await ranch.start()
+    fleet = ProvidedFleet(Never())
+    await fleet.start()
     with pytest.raises(AcquireTimeoutError, match="no machines with tag windows"):
-        await ranch.scaler.acquire("a")
-    await ranch.stop()
+        await fleet.scaler.acquire("a")
+    await fleet.stop()
 
 
 async def test_a_provider_that_fails_for_a_while_costs_no_job() -> None:
@@ -273,72 +273,72 @@ async def test_a_provider_that_fails_for_a_while_costs_no_job() -> None:
                 raise TemporaryError("busy")
             return await super().update()
 
-    ranch = Ranch(Shaky())
-    await ranch.start()
-    waiting = asyncio.create_task(ranch.scaler.acquire("a"), name="a")
-    await ranch.clock.advance(1)
-    assert ranch.scaler.status().groups[0].error == "busy"
-    await ranch.clock.advance(60)
+    fleet = ProvidedFleet(Shaky())
+    await fleet.start()
+    waiting = asyncio.create_task(fleet.scaler.acquire("a"), name="a")
+    await fleet.clock.advance(1)
+    assert fleet.scaler.status().groups[0].error == "busy"
+    await fleet.clock.advance(60)
     assert (await waiting).instance.startswith("g/")
-    assert ranch.scaler.status().groups[0].error == ""
-    assert ranch.lost == []
-    await ranch.stop()
+    assert fleet.scaler.status().groups[0].error == ""
+    assert fleet.lost == []
+    await fleet.stop()
 
 
-async def test_a_job_that_is_given_up_while_it_waits_holds_nothing() -> None:
-    ranch = Ranch()
-    await ranch.start()
+async def test_a_job_that_is_cancelled_while_it_waits_holds_nothing() -> None:
+    fleet = ProvidedFleet()
+    await fleet.start()
     for name in "abc":
-        await ranch.scaler.acquire(name)
-    waiting = asyncio.create_task(ranch.scaler.acquire("d"), name="d")
-    await ranch.clock.advance(1)
-    assert ranch.scaler.status().waiting == 1
+        await fleet.scaler.acquire(name)
+    waiting = asyncio.create_task(fleet.scaler.acquire("d"), name="d")
+    await fleet.clock.advance(1)
+    assert fleet.scaler.status().waiting == 1
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    ranch.scaler.release("a")
-    await ranch.clock.advance(3)
-    assert set(ranch.provider.held) == {"b", "c"}
-    await ranch.stop()
+    fleet.scaler.release("a")
+    await fleet.clock.advance(3)
+    assert set(fleet.provider.held) == {"b", "c"}
+    await fleet.stop()
 
 
-async def test_status_shows_its_instances_and_its_own_words() -> None:
-    ranch = Ranch()
-    await ranch.start()
-    slot = await ranch.scaler.acquire("a")
-    await ranch.clock.advance(3)
-    status = ranch.scaler.status()
+async def test_the_status_shows_instances_and_the_providers_explanation() -> None:
+    fleet = ProvidedFleet()
+    await fleet.start()
+    slot = await fleet.scaler.acquire("a")
+    await fleet.clock.advance(3)
+    status = fleet.scaler.status()
     assert status.held == 1
-    assert {one.name: one.holders for one in status.instances}[slot.instance] == ("a",)
+    assert {instance.name: instance.holders for instance in status.instances}[slot.instance] == ("a",)
     assert "in use" in status.explanation
     assert status.groups[0].plugin == "test/provider 1.0.0"
-    await ranch.stop()
+    await fleet.stop()
 
 
 async def test_a_plain_group_is_refused_with_the_reason() -> None:
-    ranch = Ranch()
-    ranch.scaler = ProvidedScaler(
+    fleet = ProvidedFleet()
+    fleet.scaler = ProvidedScaler(
         FleetSetup(name="r", owner="s/r", groups=(GroupSetup(name="g"),)),
         InProcess(TableGroup()),
-        host=ScalerHost(machines=ranch.mechanic),
-        clock=ranch.clock,
+        host=ScalerHost(machines=fleet.mechanic),
+        clock=fleet.clock,
     )
-    await ranch.start()
-    status = ranch.scaler.status()
+    await fleet.start()
+    status = fleet.scaler.status()
     assert "does not scale by itself" in status.groups[0].error
-    assert "plugin_scales is set, but the plugin is no provider (it has heartbeat, " in status.explanation
-    assert ranch.scaler.capacity() == 0
-    await ranch.stop()
+    assert "plugin_scales is set, but the plugin is not a provider (it has: heartbeat, " in status.explanation
+    assert fleet.scaler.capacity() == 0
+    await fleet.stop()
 
 
-async def test_a_plugin_that_does_not_end_in_order_is_told_of_and_left() -> None:
+async def test_an_error_while_closing_the_plugin_is_logged() -> None:
     class Stubborn(InProcess):
         async def close(self) -> None:
             raise OSError("it hangs")
 
-    ranch = Ranch()
-    ranch.plugin = Stubborn(ranch.provider)
-    ranch.new_scaler()
-    await ranch.start()
-    with capture_logs() as said:
-        await ranch.stop()
-    assert [line["cause"] for line in said if line["log_level"] == "error"] == ["OSError: it hangs"]
+    fleet = ProvidedFleet()
+    fleet.plugin = Stubborn(fleet.provider)
+    fleet.new_scaler()
+    await fleet.start()
+    with capture_logs() as logs:
+        await fleet.stop()
+    assert [line["cause"] for line in logs if line["log_level"] == "error"] == ["OSError: it hangs"]

@@ -1,4 +1,4 @@
-"""The loop acts on plans: instances come for jobs and go after them, and nothing is lost on the way."""
+"""The scaling loop acts on plans: instances are created for jobs and removed after them, and nothing is lost."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from remuda.taskscaler.core.values import Demand, KeyDemand
 from remuda.testing.scalers import InlineWriter, Stable
 
 
-async def test_an_instance_comes_for_a_job_and_goes_after_it(stable: Stable) -> None:
+async def test_an_instance_is_created_for_a_job_and_removed_after_it(stable: Stable) -> None:
     await stable.start()
     assert stable.scaler.capacity() == 0
     await stable.run(5)
@@ -29,7 +29,7 @@ async def test_an_instance_comes_for_a_job_and_goes_after_it(stable: Stable) -> 
     assert stable.mechanic.forgotten == ["i-1"]
 
 
-async def test_a_plugin_that_was_started_in_another_version_is_shown_as_it_runs(stable: Stable) -> None:
+async def test_the_version_of_the_running_plugin_is_shown(stable: Stable) -> None:
     await stable.start()
     (watch,) = stable.scaler._watches.values()
     assert isinstance(watch.plugin, InProcess)
@@ -38,10 +38,10 @@ async def test_a_plugin_that_was_started_in_another_version_is_shown_as_it_runs(
     assert stable.scaler.status().groups[0].plugin == "cloud 0.3.0"
 
 
-async def test_an_instance_that_goes_before_its_job_knows_it_costs_the_job_nothing(
+async def test_a_job_waits_on_if_its_instance_is_lost_before_its_slot_is_stored(
     stable: Stable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slot is given, but not stored yet, when its instance is lost: the job waits on, and another one is made."""
+    """The slot is given but not stored yet when its instance is lost: the job waits for another instance."""
     stable.policy(idle_count=1, idle_seconds=600.0)
     await stable.start()
     await stable.run(60)
@@ -72,10 +72,10 @@ async def test_a_job_whose_slot_was_lost_keeps_its_turn_its_caches_and_its_time(
     second = asyncio.create_task(stable.scaler.acquire("second"), name="second")
     stable.cloud.lose(slots["warming"].instance)
     await stable.run(70)
-    (waiters, behind) = stable.scaler._roster.slots.waiters
-    assert (waiters.holder, behind.holder) == ("first", "second")
-    assert waiters.caches == {"cache"}
-    assert waiters.since < behind.since
+    (first_waiter, second_waiter) = stable.scaler._roster.slots.waiters
+    assert (first_waiter.holder, second_waiter.holder) == ("first", "second")
+    assert first_waiter.caches == {"cache"}
+    assert first_waiter.since < second_waiter.since
     monkeypatch.setattr(InlineWriter, "broken", "")
     await stable.run(120)
     assert first.done()
@@ -99,7 +99,7 @@ async def test_a_servers_demand_is_planned_for_and_not_counted_twice(stable: Sta
     assert stable.cloud.made == 3
 
 
-async def test_a_server_that_does_not_answer_is_said_and_costs_its_part_only(stable: Stable) -> None:
+async def test_an_error_of_the_demand_call_is_reported_and_jobs_are_still_served(stable: Stable) -> None:
 
     def fail() -> Demand:
         raise OSError("no route to the server")
@@ -120,39 +120,39 @@ async def test_a_job_goes_where_its_caches_are(stable: Stable) -> None:
     assert (await stable.acquire("c", caches=["cache"]))["c"].instance == slots["a"].instance
 
 
-async def test_how_to_connect_is_asked_again_after_failures(stable: Stable) -> None:
+async def test_connect_info_is_fetched_again_after_failures(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
-    asked = stable.cloud.calls.count("connect_info")
+    calls = stable.cloud.calls.count("connect_info")
     await stable.scaler.connect_info(name)
-    assert stable.cloud.calls.count("connect_info") == asked
+    assert stable.cloud.calls.count("connect_info") == calls
     stable.scaler.report(name, is_well=False)
     await stable.scaler.connect_info(name)
-    assert stable.cloud.calls.count("connect_info") == asked + 1
+    assert stable.cloud.calls.count("connect_info") == calls + 1
 
 
-async def test_how_to_connect_stays_known_while_the_provider_does_not_answer(stable: Stable) -> None:
+async def test_cached_connect_info_is_used_while_the_provider_does_not_answer(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
-    known = await stable.scaler.connect_info(name)
+    cached = await stable.scaler.connect_info(name)
     stable.scaler.report(name, is_well=False)
     stable.cloud.broken["connect_info"] = TemporaryError("the provider does not answer")
-    assert await stable.scaler.connect_info(name) == known
+    assert await stable.scaler.connect_info(name) == cached
 
 
-async def test_how_to_connect_is_not_asked_of_a_plugin_that_is_being_started(stable: Stable) -> None:
+async def test_connect_info_is_not_fetched_from_a_plugin_that_is_being_started(stable: Stable) -> None:
     await stable.start()
     name = (await stable.acquire("job"))["job"].instance
     await stable.kill()
     stable.cloud.hung.add("init")
     stable.cloud.calls.clear()
     scaler = await stable.start(is_recovered=False)
-    asking = asyncio.create_task(scaler.connect_info(name), name="connect")
+    request = asyncio.create_task(scaler.connect_info(name), name="connect")
     await stable.run(100)
-    assert (asking.done(), stable.cloud.calls) == (False, ["init"])
-    # The start has failed, and is tried again: now it can be said why there is nothing to say.
+    assert (request.done(), stable.cloud.calls) == (False, ["init"])
+    # The start has failed and is repeated: now the call can fail with a reason.
     stable.cloud.hung.clear()
     await stable.run(60)
     with pytest.raises(PermanentError):
-        await asking
+        await request
     assert (await scaler.connect_info(name)).internal_addr

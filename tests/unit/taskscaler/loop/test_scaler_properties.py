@@ -1,5 +1,5 @@
-"""Whatever a provider, machines, jobs and crashes do: no job loses its instance by our doing, no limit is exceeded, and
-when all is over nothing is left."""
+"""Random events at the provider, of machines, jobs and processes: no job loses its instance through the scaler, no
+limit is exceeded, and in the end nothing is left."""
 
 import asyncio
 import tempfile
@@ -19,8 +19,8 @@ from remuda.testing.scalers import OWNER, CloudGroup, Stable
 MOST = 6
 
 
-class AnyLife(RuleBasedStateMachine):
-    """One fleet through everything that may happen."""
+class RandomEvents(RuleBasedStateMachine):
+    """Drives one fleet through random events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,8 +46,8 @@ class AnyLife(RuleBasedStateMachine):
         self.stable.policy(idle_count=idle, idle_seconds=60.0)
         self.do(self.stable.start())
 
-    def held(self) -> dict[str, str]:
-        """The instance of each job that has one and has not lost it."""
+    def assigned_instances(self) -> dict[str, str]:
+        """Return the instance of each job that has one and has not lost it."""
         lost = {holder for _, holders in self.stable.lost for holder in holders}
         return {
             name: task.result().instance
@@ -56,22 +56,22 @@ class AnyLife(RuleBasedStateMachine):
         }
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 3.0, 10.0, 40.0, 100.0]))
-    def time_goes_by(self, seconds: float) -> None:
+    def advance_time(self, seconds: float) -> None:
         self.do(self.stable.run(seconds, step=10.0))
 
     @rule(count=st.integers(1, 4))
-    def jobs_come(self, count: int) -> None:
-        async def come() -> None:
+    def submit_jobs(self, count: int) -> None:
+        async def submit() -> None:
             for _ in range(count):
                 self.number += 1
                 name = f"job-{self.number}"
                 self.jobs[name] = asyncio.create_task(self.stable.scaler.acquire(name), name=name)
             await settle()
 
-        self.do(come())
+        self.do(submit())
 
     @rule(data=st.data(), is_used=st.booleans())
-    def a_job_ends(self, data: st.DataObject, is_used: bool) -> None:
+    def end_a_job(self, data: st.DataObject, is_used: bool) -> None:
         if self.jobs:
             name = data.draw(st.sampled_from(sorted(self.jobs)))
             self.do(self.end(name, is_used))
@@ -83,32 +83,32 @@ class AnyLife(RuleBasedStateMachine):
         self.stable.scaler.release(name, is_used=is_used)
 
     @rule(data=st.data())
-    def an_instance_is_lost(self, data: st.DataObject) -> None:
-        if list_instances := sorted(self.stable.cloud.list_instances()):
-            self.stable.cloud.lose(data.draw(st.sampled_from(list_instances)))
+    def lose_an_instance(self, data: st.DataObject) -> None:
+        if names := sorted(self.stable.cloud.list_instances()):
+            self.stable.cloud.lose(data.draw(st.sampled_from(names)))
 
     @rule(data=st.data())
-    def an_instance_is_ill(self, data: st.DataObject) -> None:
-        if list_instances := sorted(self.stable.cloud.list_instances()):
-            self.stable.mechanic.ill.add(data.draw(st.sampled_from(list_instances)))
+    def make_an_instance_ill(self, data: st.DataObject) -> None:
+        if names := sorted(self.stable.cloud.list_instances()):
+            self.stable.mechanic.ill.add(data.draw(st.sampled_from(names)))
 
     @rule(call=st.sampled_from(["increase", "increase, late", "decrease", "update", "recover", "connect_info", "*"]))
-    def something_breaks(self, call: str) -> None:
+    def break_a_call(self, call: str) -> None:
         if call == "*":
             self.stable.mechanic.broken["*"] = PermanentError("broken")
         else:
             self.stable.cloud.broken[call] = TemporaryError(f"{call} is broken")
 
     @rule(call=st.sampled_from(["increase", "decrease", "update"]))
-    def something_hangs(self, call: str) -> None:
+    def hang_a_call(self, call: str) -> None:
         self.stable.cloud.hung.add(call)
 
     @rule(accepts=st.sampled_from([0, 1, 2, 1000]))
-    def half_is_accepted(self, accepts: int) -> None:
+    def limit_accepted_instances(self, accepts: int) -> None:
         self.stable.cloud.accepts = accepts
 
     @rule()
-    def all_is_mended(self) -> None:
+    def repair_everything(self) -> None:
         cloud, mechanic = self.stable.cloud, self.stable.mechanic
         cloud.broken.clear()
         cloud.hung.clear()
@@ -117,43 +117,45 @@ class AnyLife(RuleBasedStateMachine):
         mechanic.ill.clear()
 
     @rule(idle=st.integers(0, 4))
-    def the_policy_changes(self, idle: int) -> None:
+    def change_the_policy(self, idle: int) -> None:
         self.stable.policy(idle_count=idle, idle_seconds=60.0)
 
     @rule(down=st.sampled_from([0.0, 5.0, 300.0]), is_in_order=st.booleans())
-    def a_new_process(self, down: float, is_in_order: bool) -> None:
-        """It ends in order or not; waiting jobs are asked for anew, others adopted by whoever knows them."""
-        held = self.held()
+    def restart_the_process(self, down: float, is_in_order: bool) -> None:
+        """End the process in order or kill it. Waiting jobs are cancelled; jobs with an instance are adopted by the
+        next process."""
+        assigned = self.assigned_instances()
 
-        async def again() -> None:
+        async def restart() -> None:
             if is_in_order:
-                self.all_is_mended()
+                self.repair_everything()
                 await self.stable.close()
             else:
                 await self.stable.kill()
             for name, task in list(self.jobs.items()):
-                if name not in held:
+                if name not in assigned:
                     task.cancel()
                     await asyncio.gather(task, return_exceptions=True)
                     del self.jobs[name]
             self.stable.clock.jump(down)
             await self.stable.start(is_recovered=False)
-            for name, instance in held.items():
+            for name, instance in assigned.items():
                 assert self.stable.scaler.adopt(name, instance)
             self.stable.scaler.end_recovery()
 
-        self.do(again())
+        self.do(restart())
 
     @invariant()
-    def nobody_has_two_slots_and_all_have_the_one_they_were_given(self) -> None:
+    def every_job_has_exactly_its_own_slot(self) -> None:
         if not hasattr(self, "stable"):
             return
         places: dict[str, list[str]] = {}
-        for one in self.stable.scaler.status().instances:
-            for holder in one.holders:
-                places.setdefault(holder, []).append(one.name)
+        for instance in self.stable.scaler.status().instances:
+            for holder in instance.holders:
+                places.setdefault(holder, []).append(instance.name)
         assert all(len(each) == 1 for each in places.values())
-        assert {name: places.get(name) for name in self.held()} == {name: [one] for name, one in self.held().items()}
+        for name, instance_name in self.assigned_instances().items():
+            assert places.get(name) == [instance_name]
 
     @invariant()
     def no_limit_is_exceeded(self) -> None:
@@ -163,12 +165,12 @@ class AnyLife(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "stable"):
-            self.do(self.to_the_end())
+            self.do(self.finish())
         self.runner.close()
         self.folder.cleanup()
 
-    async def to_the_end(self) -> None:
-        self.all_is_mended()
+    async def finish(self) -> None:
+        self.repair_everything()
         for name in list(self.jobs):
             await self.end(name, True)
         self.stable.policy(idle_count=0, idle_seconds=60.0)
@@ -178,14 +180,14 @@ class AnyLife(RuleBasedStateMachine):
         assert self.stable.scaler.status().requests == ()
         plugins = {"": InProcess(CloudGroup(self.stable.cloud))}
         await plugins[""].init({}, self.stable.setup.groups[0].settings)
-        how = {"folder": self.stable.folder, "clock": self.stable.clock, "grace_seconds": 0.0, "remove": False}
-        assert (await sweep(self.stable.setup, plugins, lambda: {OWNER}, **how)).found == ()  # type: ignore[arg-type]
+        options = {"folder": self.stable.folder, "clock": self.stable.clock, "grace_seconds": 0.0, "remove": False}
+        assert (await sweep(self.stable.setup, plugins, lambda: {OWNER}, **options)).found == ()  # type: ignore[arg-type]
         stored = read_state(state_path(self.stable.folder, self.stable.setup.name))
         assert (stored.instances, stored.requests) == ((), ())
         await self.stable.close()
 
 
-TestAnyLife = AnyLife.TestCase
-TestAnyLife.settings = settings(
+TestRandomEvents = RandomEvents.TestCase
+TestRandomEvents.settings = settings(
     max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -1,4 +1,4 @@
-"""A token bucket lets through what the rate says, whenever the calls come."""
+"""The token bucket allows calls up to the rate, for any distribution of the calls."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,12 +8,12 @@ from remuda.cell.core.access.rate_limits import Bucket, Rate, spend
 RATE = Rate(calls=60)
 
 
-def test_a_whole_period_at_once_and_then_one_a_second() -> None:
+def test_a_burst_uses_the_bucket_and_calls_refill_it_by_time() -> None:
     bucket: Bucket | None = None
-    for left in range(59, -1, -1):
+    for remaining in range(59, -1, -1):
         bucket, verdict = spend(bucket, RATE, 100.0)
         assert verdict.allowed
-        assert verdict.remaining == left
+        assert verdict.remaining == remaining
     bucket, verdict = spend(bucket, RATE, 100.0)
     assert not verdict.allowed
     assert (verdict.limit, verdict.remaining, verdict.retry_after_seconds, verdict.reset_seconds) == (60, 0, 1, 60)
@@ -24,7 +24,7 @@ def test_a_whole_period_at_once_and_then_one_a_second() -> None:
     assert verdict.allowed
 
 
-def test_a_clock_that_goes_back_changes_nothing() -> None:
+def test_a_clock_set_back_refills_nothing() -> None:
     bucket, _ = spend(None, RATE, 100.0)
     bucket, verdict = spend(bucket, RATE, 50.0)
     assert verdict.remaining == 58
@@ -45,7 +45,7 @@ def test_never_more_than_the_rate(calls: int, pauses: list[float]) -> None:
 
 
 @given(st.integers(1, 50), st.floats(0, 59.99))
-def test_who_waits_as_told_is_let_through(calls: int, used_at: float) -> None:
+def test_a_call_after_retry_after_seconds_is_allowed(calls: int, used_at: float) -> None:
     rate = Rate(calls=calls)
     bucket: Bucket | None = None
     for _ in range(calls):

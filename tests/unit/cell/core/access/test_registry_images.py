@@ -1,3 +1,5 @@
+"""Scopes of registry tokens, and the access that a user or a job gets."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -6,13 +8,13 @@ from remuda.cell.core.access.registry_images import actions_of, limit_access, pa
 from remuda.wire.registry_token import Access
 
 
-def test_what_a_scope_asks_for() -> None:
+def test_parsing_of_scopes() -> None:
     assert parse_scopes(["repository:acme/shop:pull,push,pull"]) == [Access(name="acme/shop", actions=("pull", "push"))]
     assert parse_scopes(["repository:a/b:pull repository:a/c:push"]) == [
         Access(name="a/b", actions=("pull",)),
         Access(name="a/c", actions=("push",)),
     ]
-    for odd in (
+    for invalid in (
         "",
         "repository",
         "repository:a/b",
@@ -20,21 +22,21 @@ def test_what_a_scope_asks_for() -> None:
         "repository:A/b:pull",
         "repository:a//b:pull",
     ):
-        assert parse_scopes([odd]) == [], odd
+        assert parse_scopes([invalid]) == [], invalid
     assert len(parse_scopes(["repository:a/b:pull "] * 100)) == registry_images.MAX_SCOPES
 
 
 @given(st.text())
-def test_nonsense_asks_for_nothing(text: str) -> None:
-    assert all(one.name and one.name.isascii() for one in parse_scopes([text, f"repository:{text}:pull"]))
+def test_any_text_gives_only_valid_names(text: str) -> None:
+    assert all(access.name and access.name.isascii() for access in parse_scopes([text, f"repository:{text}:pull"]))
 
 
-def test_the_project_of_an_image() -> None:
+def test_project_paths_of_an_image() -> None:
     assert project_paths("acme/tools/saw") == ["acme/tools/saw", "acme/tools"]
     assert project_paths("acme") == []
 
 
-def test_level_and_scopes_decide_together() -> None:
+def test_actions_by_level_and_scopes() -> None:
     assert actions_of(20, ("api",)) == {"pull"}
     assert actions_of(30, ("api",)) == {"pull", "push", "delete"}
     assert actions_of(30, ("read_registry",)) == {"pull"}
@@ -43,8 +45,8 @@ def test_level_and_scopes_decide_together() -> None:
     assert actions_of(50, ("write_repository",)) == actions_of(10, ("api",)) == actions_of(0, ("api",)) == set()
 
 
-def test_no_more_is_granted_than_is_asked_for() -> None:
-    asked = Access(name="a/b", actions=("pull", "delete"))
-    assert limit_access(asked, registry_images.BY_JOB) == Access(name="a/b", actions=("pull",))
-    assert limit_access(asked, {"push"}) is None
-    assert limit_access(asked, ()) is None
+def test_only_requested_actions_are_granted() -> None:
+    requested = Access(name="a/b", actions=("pull", "delete"))
+    assert limit_access(requested, registry_images.BY_JOB) == Access(name="a/b", actions=("pull",))
+    assert limit_access(requested, {"push"}) is None
+    assert limit_access(requested, ()) is None

@@ -1,4 +1,4 @@
-"""What a user may, from memberships; what a token's scopes leave of that."""
+"""Access levels of users from memberships and visibility, and the limits by token scopes."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_the_highest_of_all_levels_counts() -> None:
     assert project_level(ADA, [a_member(("group", 7), Level.OWNER), a_member(("project", 5), 50)], project) is None
 
 
-def test_who_owns_a_namespace_owns_what_is_in_it() -> None:
+def test_the_owner_of_a_namespace_owns_its_projects() -> None:
     assert project_level(ADA, [], a_project(namespace_id=20)) == Level.OWNER
     own = Namespace(id=20, path="ada", name="Ada", created_at=0, owner_id=ADA.id)
     assert group_level(ADA, [], own) == Level.OWNER
@@ -38,29 +38,29 @@ def test_who_owns_a_namespace_owns_what_is_in_it() -> None:
 
 
 @pytest.mark.parametrize(("visibility", "level"), [("private", None), ("internal", 20), ("public", 20)])
-def test_what_is_not_private_is_read_by_the_organization(visibility: str, level: int | None) -> None:
+def test_internal_and_public_projects_are_readable_in_the_organization(visibility: str, level: int | None) -> None:
     assert project_level(ADA, [], a_project(namespace_id=5, visibility=visibility)) == level
     elsewhere = a_project(namespace_id=5, visibility=visibility, organization_id=9)
     assert project_level(ADA, [a_member(("project", 1), Level.OWNER)], elsewhere) is None
     assert project_level(FIRST_USER, [], elsewhere) == ADMINISTRATOR
 
 
-def test_groups() -> None:
+def test_level_in_a_group() -> None:
     group = Namespace(id=5, path="a/b", name="B", created_at=0, parent_id=4, above=(4,))
     assert group_level(ADA, [], group) is None
     assert group_level(ADA, [a_member(("group", 4), Level.MAINTAINER)], group) == Level.MAINTAINER
     internal = Namespace(id=6, path="c", name="C", created_at=0, visibility="internal")
     assert group_level(ADA, [], internal) == 0
-    far = Namespace(id=6, path="c", name="C", created_at=0, visibility="public", organization_id=9)
-    assert group_level(ADA, [a_member(("group", 6), Level.OWNER)], far) is None
+    of_other_organization = Namespace(id=6, path="c", name="C", created_at=0, visibility="public", organization_id=9)
+    assert group_level(ADA, [a_member(("group", 6), Level.OWNER)], of_other_organization) is None
 
 
-def test_what_has_expired_counts_for_nothing() -> None:
+def test_expired_memberships_do_not_count() -> None:
     active = [a_member(("group", 4), 30), a_member(("group", 5), 30, expires_at=11)]
     assert active_members([*active, a_member(("group", 6), 30, expires_at=10)], 10) == active
 
 
-def test_sight() -> None:
+def test_sight_of_a_user_and_of_an_administrator() -> None:
     ada_sight = sight(ADA, [a_member(("group", 4), 10), a_member(("project", 7), 10)])
     assert ada_sight is not None
     assert (ada_sight.group_ids, ada_sight.project_ids, ada_sight.namespace_id) == (frozenset({4}), frozenset({7}), 20)

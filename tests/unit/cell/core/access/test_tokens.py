@@ -1,3 +1,5 @@
+"""Runner tokens and signed job tokens."""
+
 import pytest
 
 from remuda.cell.core.access.tokens import JobTokens, runner_token
@@ -11,13 +13,13 @@ from remuda.wire.routable_token import TokenError
 RANDOM = bytes(range(16))
 
 
-def test_a_runner_token_says_where_it_belongs() -> None:
+def test_a_runner_token_contains_its_routing() -> None:
     token = runner_token(cell_id=12, runner_type=RunnerType.PROJECT, project_id=77, random=RANDOM)
     assert token.startswith("glrt-")
     assert routable_token.decode(token).routing == {"c": 12, "o": 1, "p": 77, "t": 3, "u": 1}
 
 
-def test_a_registered_runners_token_has_its_own_prefix_and_no_user() -> None:
+def test_the_token_of_a_registered_runner_has_another_prefix_and_no_user() -> None:
     token = runner_token(cell_id=1, runner_type=RunnerType.INSTANCE, random=RANDOM, registered=True)
     assert token.startswith("glrtr-")
     assert routable_token.decode(token).routing == {"c": 1, "o": 1, "t": 1}
@@ -37,7 +39,7 @@ def test_job_tokens_outlive_the_timeout() -> None:
             tokens.read(token[:end], now=NOW)
 
 
-def test_many_tokens_are_read_and_few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cached_tokens_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.cell.core.access.tokens.REMEMBERED_TOKENS", 3)
     tokens = JobTokens([new_key("a")], cell_id=3, issuer="https://ci.example")
     for number in [*range(1, 9), *range(1, 9)]:
@@ -46,7 +48,7 @@ def test_many_tokens_are_read_and_few_remembered(monkeypatch: pytest.MonkeyPatch
     assert len(tokens._verified) == 3
 
 
-def test_old_keys_are_read_and_the_newest_signs() -> None:
+def test_old_keys_verify_and_the_newest_key_signs() -> None:
     old, new = new_key("old"), new_key("new")
     job = a_job()
     before = JobTokens([old], cell_id=1, issuer="i").issue(job, timeout_seconds=1, now=NOW)
@@ -63,6 +65,6 @@ def test_a_token_of_another_cell_is_refused() -> None:
         JobTokens([key], cell_id=1, issuer="i").read(token, now=NOW)
 
 
-def test_there_is_always_a_key() -> None:
+def test_at_least_one_key_is_required() -> None:
     with pytest.raises(ValueError, match="signing key"):
         JobTokens([], cell_id=1, issuer="i")

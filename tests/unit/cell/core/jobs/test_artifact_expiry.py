@@ -1,4 +1,4 @@
-"""When artifacts go, and what that means for their job."""
+"""Expiry of artifacts, and its effect on the job."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from remuda.testing.builders import a_job, a_pipeline, an_artifact
 DAY = 86_400.0
 
 
-def expiring(kind: str = "archive", *, expire_in: str | None = None, default: str = "30 days") -> Artifact:
+def an_expiring_artifact(kind: str = "archive", *, expire_in: str | None = None, default: str = "30 days") -> Artifact:
     return artifact_expiry.with_expiry(an_artifact(kind=kind, created_at=1000.0, expire_in=expire_in), default)
 
 
@@ -29,30 +29,32 @@ def expiring(kind: str = "archive", *, expire_in: str | None = None, default: st
         (None, "0", None),
     ],
 )
-def test_an_artifact_expires_by_its_own_words_else_by_the_cells(
-    expire_in: str | None, default: str, days: int | None
-) -> None:
-    artifact = expiring(expire_in=expire_in, default=default)
+def test_expire_in_overrides_the_default_of_the_cell(expire_in: str | None, default: str, days: int | None) -> None:
+    artifact = an_expiring_artifact(expire_in=expire_in, default=default)
     expected = None if days is None else 1000.0 + days * DAY
     assert (artifact.expires_at, artifact.look_at) == (expected, expected)
 
 
-def test_what_has_expired_goes_and_the_job_knows() -> None:
-    job, short, forever = a_job(), expiring(expire_in="1 day"), expiring("junit", expire_in="never")
+def test_expired_artifacts_are_removed_and_the_job_is_marked() -> None:
+    job, short, forever = (
+        a_job(),
+        an_expiring_artifact(expire_in="1 day"),
+        an_expiring_artifact("junit", expire_in="never"),
+    )
     artifacts = [short, forever]
     for now, is_kept in ((1000.0, False), (1000.0 + DAY - 1, False)):
         assert artifact_expiry.without_expired(job, artifacts, now=now, default="never", is_kept=is_kept) is None
-    leaves = artifact_expiry.without_expired(job, artifacts, now=1000.0 + DAY, default="never", is_kept=False)
-    assert leaves is not None
-    assert leaves.artifacts == (forever,)
-    assert leaves.job.artifacts_gone
+    remaining = artifact_expiry.without_expired(job, artifacts, now=1000.0 + DAY, default="never", is_kept=False)
+    assert remaining is not None
+    assert remaining.artifacts == (forever,)
+    assert remaining.job.artifacts_gone
 
 
-def test_a_report_that_goes_is_missed_by_nobody() -> None:
-    report = expiring("junit", expire_in="1 day")
-    leaves = artifact_expiry.without_expired(a_job(), [report], now=1000.0 + DAY, default="never", is_kept=False)
-    assert leaves is not None
-    assert (leaves.artifacts, leaves.job.artifacts_gone) == ((), False)
+def test_a_removed_report_does_not_mark_the_job() -> None:
+    report = an_expiring_artifact("junit", expire_in="1 day")
+    remaining = artifact_expiry.without_expired(a_job(), [report], now=1000.0 + DAY, default="never", is_kept=False)
+    assert remaining is not None
+    assert (remaining.artifacts, remaining.job.artifacts_gone) == ((), False)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,7 @@ def test_a_report_that_goes_is_missed_by_nobody() -> None:
         ("manual", None, True, False, False),
     ],
 )
-def test_which_pipeline_keeps_what_has_expired(
+def test_which_pipelines_keep_expired_artifacts(
     status: str, newest: int | None, has_ref: bool, keep_latest: bool, keeps: bool
 ) -> None:
     pipeline = a_pipeline(id=5, status=status)
@@ -79,29 +81,32 @@ def test_which_pipeline_keeps_what_has_expired(
     assert artifact_expiry.keeps_artifacts(pipeline, newest=latest, has_ref=has_ref, keep_latest=keep_latest) is keeps
 
 
-def test_what_is_kept_is_looked_at_again_and_still_says_when_it_expired() -> None:
-    artifact, now = expiring(expire_in="1 day"), 1000.0 + 2 * DAY
-    leaves = artifact_expiry.without_expired(a_job(), [artifact], now=now, default="never", is_kept=True)
-    assert leaves is not None
-    (kept_artifact,) = leaves.artifacts
+def test_a_kept_artifact_is_checked_again_and_keeps_its_expiry() -> None:
+    artifact, now = an_expiring_artifact(expire_in="1 day"), 1000.0 + 2 * DAY
+    remaining = artifact_expiry.without_expired(a_job(), [artifact], now=now, default="never", is_kept=True)
+    assert remaining is not None
+    (kept_artifact,) = remaining.artifacts
     assert (kept_artifact.expires_at, kept_artifact.look_at) == (1000.0 + DAY, now + artifact_expiry.LOOK_AGAIN_SECONDS)
-    assert not leaves.job.artifacts_gone
+    assert not remaining.job.artifacts_gone
 
 
-def test_one_from_before_there_was_a_time_gets_one() -> None:
+def test_an_artifact_of_an_older_release_gets_an_expiry() -> None:
     old = an_artifact(created_at=1000.0, look_at=1000.0)
-    leaves = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="30 days", is_kept=False)
-    assert leaves is not None
-    assert [(artifact.expires_at, artifact.look_at) for artifact in leaves.artifacts] == [
+    remaining = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="30 days", is_kept=False)
+    assert remaining is not None
+    assert [(artifact.expires_at, artifact.look_at) for artifact in remaining.artifacts] == [
         (1000.0 + 30 * DAY, 1000.0 + 30 * DAY)
     ]
-    leaves = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="never", is_kept=False)
-    assert leaves is not None
-    assert [(artifact.expires_at, artifact.look_at) for artifact in leaves.artifacts] == [(None, None)]
+    remaining = artifact_expiry.without_expired(a_job(), [old], now=2000.0, default="never", is_kept=False)
+    assert remaining is not None
+    assert [(artifact.expires_at, artifact.look_at) for artifact in remaining.artifacts] == [(None, None)]
 
 
-def test_what_people_want() -> None:
-    job, artifacts = a_job(state=JobState.SUCCESS, started_at=1.0), [expiring(), expiring("dotenv")]
+def test_keep_delete_and_erase_by_users() -> None:
+    job, artifacts = (
+        a_job(state=JobState.SUCCESS, started_at=1.0),
+        [an_expiring_artifact(), an_expiring_artifact("dotenv")],
+    )
     kept = artifact_expiry.keep_for_ever(job, artifacts)
     assert {(artifact.expires_at, artifact.look_at) for artifact in kept.artifacts} == {(None, None)}
     deleted = artifact_expiry.delete_all(job, artifacts)
@@ -115,7 +120,7 @@ def test_what_people_want() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "started_at", "has_artifacts", "can"),
+    ("state", "started_at", "has_artifacts", "expected"),
     [
         (JobState.RUNNING, 1.0, True, False),
         (JobState.PENDING, None, False, False),
@@ -125,5 +130,10 @@ def test_what_people_want() -> None:
         (JobState.SKIPPED, None, False, False),
     ],
 )
-def test_which_job_can_be_erased(state: JobState, started_at: float | None, has_artifacts: bool, can: bool) -> None:
-    assert artifact_expiry.can_be_erased(a_job(state=state, started_at=started_at), has_artifacts=has_artifacts) is can
+def test_which_jobs_can_be_erased(
+    state: JobState, started_at: float | None, has_artifacts: bool, expected: bool
+) -> None:
+    assert (
+        artifact_expiry.can_be_erased(a_job(state=state, started_at=started_at), has_artifacts=has_artifacts)
+        is expected
+    )

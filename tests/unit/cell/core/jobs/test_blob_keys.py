@@ -1,4 +1,4 @@
-"""Keys of blobs, and back."""
+"""Blob keys of traces and artifacts, and the job id in a key."""
 
 import pytest
 from hypothesis import given
@@ -9,23 +9,23 @@ from remuda.model.job import JobId
 
 
 @given(st.integers(1, 10**18 - 1))
-def test_a_key_tells_its_job(number: int) -> None:
+def test_a_key_contains_its_job_id(number: int) -> None:
     job_id = JobId(number)
     assert job_of_trace(trace_key(job_id)) == job_id
     assert job_of_artifact(artifact_key(job_id, "junit", "0123abcd")) == job_id
 
 
-def test_an_older_key_tells_its_job() -> None:
+def test_a_key_of_an_older_release_contains_its_job_id() -> None:
     assert job_of_artifact("artifacts/17/archive-0123") == 17
 
 
 @pytest.mark.parametrize(
     "key", ["traces/0/x.log", "traces/1/17.log", "traces/17", "traces/0/²", "traces/0/" + "9" * 30]
 )
-def test_a_key_of_another_form_has_no_trace(key: str) -> None:
+def test_a_key_of_another_form_is_not_a_trace(key: str) -> None:
     assert job_of_trace(key) is None
 
 
 @pytest.mark.parametrize("key", ["artifacts/x/y", "artifacts", ""])
-def test_a_key_of_another_form_has_no_artifact(key: str) -> None:
+def test_a_key_of_another_form_is_not_an_artifact(key: str) -> None:
     assert job_of_artifact(key) is None

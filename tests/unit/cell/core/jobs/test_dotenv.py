@@ -1,3 +1,5 @@
+"""Parsing of dotenv reports, with limits and error messages."""
+
 import gzip
 
 import pytest
@@ -29,7 +31,7 @@ def read(content: str | bytes, *, limit_bytes: int = 5120, limit_variables: int 
         ("A=$B", {"A": "$B"}),
     ],
 )
-def test_what_is_read(content: str, expected: dict[str, str]) -> None:
+def test_valid_files(content: str, expected: dict[str, str]) -> None:
     assert read(content) == expected
     assert read_dotenv(content.encode(), limit_bytes=5120, limit_variables=50) == expected
 
@@ -49,18 +51,18 @@ def test_what_is_read(content: str, expected: dict[str, str]) -> None:
         ("\n".join(f"V{number}=1" for number in range(51)), "has 51 variables; at most 50"),
     ],
 )
-def test_what_is_refused(content: str | bytes, reason: str) -> None:
+def test_error_messages_for_invalid_files(content: str | bytes, reason: str) -> None:
     with pytest.raises(InvalidError) as caught:
         read(content)
     assert reason in str(caught.value)
 
 
-def test_several_files_packed_one_after_the_other() -> None:
+def test_concatenated_gzip_members() -> None:
     packed = gzip.compress(b"A=1\n") + gzip.compress(b"B=2\n")
     assert read_dotenv(packed, limit_bytes=100, limit_variables=2) == {"A": "1", "B": "2"}
 
 
-def test_a_bomb_is_not_unpacked() -> None:
+def test_a_gzip_bomb_is_refused() -> None:
     bomb = gzip.compress(b"A=" + b"x" * 50_000_000)
     with pytest.raises(InvalidError, match="limit of 100 bytes"):
         read_dotenv(bomb, limit_bytes=100, limit_variables=5)
@@ -69,13 +71,13 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 8, 12])
-def test_a_file_that_was_cut_off(cut: int) -> None:
+def test_a_truncated_file_is_refused(cut: int) -> None:
     with pytest.raises(InvalidError, match="not a whole gzip file"):
         read_dotenv(gzip.compress(b"A=1\n")[:-cut], limit_bytes=100, limit_variables=5)
 
 
 @given(st.binary(max_size=300))
-def test_no_file_brings_it_down(content: bytes) -> None:
+def test_any_bytes_are_read_or_refused(content: bytes) -> None:
     for raw in (content, b"\x1f\x8b" + content, gzip.compress(content)):
         try:
             variables = read_dotenv(raw, limit_bytes=200, limit_variables=5)

@@ -1,4 +1,4 @@
-"""Where the minutes of a job went."""
+"""The time of a job split into parts, from step events or from sections of the log."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from remuda.testing.builders import NOW, a_job
 from remuda.wire.explanations import TimeSplit
 
 
-def finished_job(**changes: Any) -> Job:
+def a_finished_job(**changes: Any) -> Job:
     values: dict[str, Any] = {
         "state": JobState.SUCCESS,
         "pending_at": NOW,
@@ -25,48 +25,49 @@ def finished_job(**changes: Any) -> Job:
     return a_job(**(values | changes))
 
 
-def finished_event(name: str, began: float, seconds: float, **more: Any) -> dict[str, Any]:
+def a_finished_event(name: str, start: float, seconds: float, **more: Any) -> dict[str, Any]:
     return {
         "event": "finished",
         "name": name,
         "path": f"/{name}",
         "origin": "compiled",
-        "started_at": stamp(NOW + began),
-        "finished_at": stamp(NOW + began + seconds),
+        "started_at": stamp(NOW + start),
+        "finished_at": stamp(NOW + start + seconds),
     } | more
 
 
-def started_event(name: str, began: float, **more: Any) -> dict[str, Any]:
+def a_started_event(name: str, start: float, **more: Any) -> dict[str, Any]:
     return {
         "event": "started",
         "name": name,
         "path": f"/{name}",
         "origin": "compiled",
-        "time": stamp(NOW + began),
+        "time": stamp(NOW + start),
     } | more
 
 
 def parts(time_split: TimeSplit | None) -> dict[str, float]:
+    """Check that the parts add up to the total; return those above zero."""
     assert time_split is not None
     assert sum(time_split.parts.values()) == pytest.approx(time_split.total_seconds, abs=1e-6)
     return {name: seconds for name, seconds in time_split.parts.items() if seconds}
 
 
 STEPS = [
-    finished_event("get_sources", 15, 4, reference="builtin://checkout@1"),
-    finished_event("restore_cache", 19, 1, reference="builtin://cache_restore@1"),
-    finished_event("restore_cache_2", 20, 1, reference="builtin://cache_restore@1"),
-    finished_event("download_artifacts", 21, 2, reference="builtin://artifacts_download@1"),
-    finished_event("step_script", 23, 20, reference="builtin://script@1", origin="user"),
-    finished_event("after_script", 43, 1, reference="builtin://script@1", origin="user"),
-    finished_event("archive_cache", 44, 3, reference="builtin://cache_save@1"),
-    finished_event("upload_artifacts", 47, 5, reference="builtin://artifacts_upload@1"),
+    a_finished_event("get_sources", 15, 4, reference="builtin://checkout@1"),
+    a_finished_event("restore_cache", 19, 1, reference="builtin://cache_restore@1"),
+    a_finished_event("restore_cache_2", 20, 1, reference="builtin://cache_restore@1"),
+    a_finished_event("download_artifacts", 21, 2, reference="builtin://artifacts_download@1"),
+    a_finished_event("step_script", 23, 20, reference="builtin://script@1", origin="user"),
+    a_finished_event("after_script", 43, 1, reference="builtin://script@1", origin="user"),
+    a_finished_event("archive_cache", 44, 3, reference="builtin://cache_save@1"),
+    a_finished_event("upload_artifacts", 47, 5, reference="builtin://artifacts_upload@1"),
 ]
 
 
 class TestSteps:
-    def test_the_whole_in_parts(self) -> None:
-        time_split = split(finished_job(), spans_of_steps(STEPS, NOW), "steps", NOW)
+    def test_parts_of_all_steps(self) -> None:
+        time_split = split(a_finished_job(), spans_of_steps(STEPS, NOW), "steps", NOW)
         assert time_split is not None
         assert (time_split.source, time_split.total_seconds) == ("steps", 60)
         assert list(time_split.parts) == list(PARTS)
@@ -93,99 +94,99 @@ class TestSteps:
             ({"name": None, "reference": 5}, "other"),
         ],
     )
-    def test_what_a_step_is_for(self, step: dict[str, Any], part: str) -> None:
-        [span] = spans_of_steps([finished_event("x", 0, 1) | step], NOW)
+    def test_part_of_a_step(self, step: dict[str, Any], part: str) -> None:
+        [span] = spans_of_steps([a_finished_event("x", 0, 1) | step], NOW)
         assert span.part == part
 
-    def test_a_step_that_runs_takes_until_now(self) -> None:
+    def test_a_running_step_lasts_until_now(self) -> None:
         event = {"event": "started", "name": "step_script", "origin": "user", "time": stamp(NOW + 20)}
-        job = finished_job(state=JobState.RUNNING, finished_at=None)
+        job = a_finished_job(state=JobState.RUNNING, finished_at=None)
         time_split = split(job, spans_of_steps([event], NOW + 50), "steps", NOW + 50)
         assert parts(time_split) == {"waiting": 10, "machine": 10, "script": 30}
 
-    def test_time_inside_of_a_step_counts_once(self) -> None:
+    def test_the_time_of_nested_steps_counts_once(self) -> None:
         events = [
-            started_event("container", 10, reference="builtin://container@1.0.0"),
-            finished_event("+open", 10, 5, path="/container/+open", reference="builtin://container@1.0.0"),
-            finished_event("step_script", 15, 30, path="/container/step_script", origin="user"),
-            finished_event("+close", 45, 1, path="/container/+close", reference="builtin://container@1.0.0"),
-            finished_event("container", 10, 40, reference="builtin://container@1.0.0"),
+            a_started_event("container", 10, reference="builtin://container@1.0.0"),
+            a_finished_event("+open", 10, 5, path="/container/+open", reference="builtin://container@1.0.0"),
+            a_finished_event("step_script", 15, 30, path="/container/step_script", origin="user"),
+            a_finished_event("+close", 45, 1, path="/container/+close", reference="builtin://container@1.0.0"),
+            a_finished_event("container", 10, 40, reference="builtin://container@1.0.0"),
         ]
-        time_split = split(finished_job(), spans_of_steps(events, NOW), "steps", NOW)
+        time_split = split(a_finished_job(), spans_of_steps(events, NOW), "steps", NOW)
         assert parts(time_split) == {"waiting": 10, "image": 10, "script": 30, "other": 10}
 
-    def test_steps_at_the_same_time_share_it(self) -> None:
+    def test_parallel_steps_share_their_time(self) -> None:
         events = [
-            started_event("both", 10),
-            finished_event("one", 10, 20, path="/both/one", origin="user"),
-            finished_event("two", 10, 20, path="/both/two", reference="builtin://cache_save@1"),
-            finished_event("both", 10, 20),
+            a_started_event("both", 10),
+            a_finished_event("one", 10, 20, path="/both/one", origin="user"),
+            a_finished_event("two", 10, 20, path="/both/two", reference="builtin://cache_save@1"),
+            a_finished_event("both", 10, 20),
         ]
-        time_split = split(finished_job(), spans_of_steps(events, NOW), "steps", NOW)
+        time_split = split(a_finished_job(), spans_of_steps(events, NOW), "steps", NOW)
         assert parts(time_split) == {"waiting": 10, "script": 10, "cache": 10, "other": 30}
 
-    def test_attempts_count(self) -> None:
+    def test_all_attempts_count(self) -> None:
         events = [
-            finished_event("fetch", 10, 3, retried=True, attempt=1, reference="builtin://cache_restore@1"),
-            finished_event("fetch", 20, 4, attempt=2, reference="builtin://cache_restore@1"),
+            a_finished_event("fetch", 10, 3, retried=True, attempt=1, reference="builtin://cache_restore@1"),
+            a_finished_event("fetch", 20, 4, attempt=2, reference="builtin://cache_restore@1"),
         ]
-        assert parts(split(finished_job(), spans_of_steps(events, NOW), "steps", NOW))["cache"] == 7
+        assert parts(split(a_finished_job(), spans_of_steps(events, NOW), "steps", NOW))["cache"] == 7
 
-    def test_a_skipped_step_takes_nothing(self) -> None:
-        assert spans_of_steps([finished_event("x", 0, 1) | {"started_at": None}], NOW) == []
+    def test_a_skipped_step_has_no_time(self) -> None:
+        assert spans_of_steps([a_finished_event("x", 0, 1) | {"started_at": None}], NOW) == []
 
-    @pytest.mark.parametrize("odd", ["text", 5, None, {}, {"event": "finished"}, {"event": "?", "time": stamp(NOW)}])
-    def test_results_of_another_shape(self, odd: object) -> None:
-        assert spans_of_steps([odd], NOW) == []
+    @pytest.mark.parametrize("result", ["text", 5, None, {}, {"event": "finished"}, {"event": "?", "time": stamp(NOW)}])
+    def test_results_of_another_shape_are_ignored(self, result: object) -> None:
+        assert spans_of_steps([result], NOW) == []
 
-    def test_an_agent_whose_clock_is_late(self) -> None:
-        late = [Span("clone", NOW - 1000, 4), Span("script", NOW - 990, 20)]
-        assert parts(split(finished_job(), late, "steps", NOW)) == {
+    def test_an_agent_whose_clock_is_behind(self) -> None:
+        spans = [Span("clone", NOW - 1000, 4), Span("script", NOW - 990, 20)]
+        assert parts(split(a_finished_job(), spans, "steps", NOW)) == {
             "waiting": 10,
             "clone": 4,
             "script": 20,
             "other": 26,
         }
 
-    def test_an_agent_whose_clock_is_early(self) -> None:
-        early = [Span("script", NOW + 10_000, 20)]
-        assert parts(split(finished_job(), early, "steps", NOW)) == {"waiting": 10, "machine": 30, "script": 20}
+    def test_an_agent_whose_clock_is_ahead(self) -> None:
+        spans = [Span("script", NOW + 10_000, 20)]
+        assert parts(split(a_finished_job(), spans, "steps", NOW)) == {"waiting": 10, "machine": 30, "script": 20}
 
-    def test_steps_that_say_more_than_the_whole(self) -> None:
-        assert parts(split(finished_job(), [Span("script", NOW, 500), Span("upload", NOW, 5)], "steps", NOW)) == {
+    def test_steps_that_are_longer_than_the_job(self) -> None:
+        assert parts(split(a_finished_job(), [Span("script", NOW, 500), Span("upload", NOW, 5)], "steps", NOW)) == {
             "waiting": 10,
             "script": 50,
         }
 
 
 class TestWithoutSteps:
-    def test_only_the_times_of_the_job(self) -> None:
-        time_split = split(finished_job(), [], "steps", NOW)
+    def test_a_finished_job_has_waiting_and_running_time(self) -> None:
+        time_split = split(a_finished_job(), [], "steps", NOW)
         assert time_split == TimeSplit(source="times", total_seconds=60, parts={"waiting": 10, "running": 50})
 
-    def test_a_job_that_waits(self) -> None:
+    def test_a_waiting_job(self) -> None:
         waiting = a_job(state=JobState.PENDING, pending_at=NOW)
         assert parts(split(waiting, [], "steps", NOW + 7)) == {"waiting": 7}
 
-    def test_a_job_whose_turn_never_came(self) -> None:
+    def test_a_job_that_was_never_pending_has_no_times(self) -> None:
         assert split(a_job(), [], "steps", NOW) is None
 
     def test_a_trigger_job(self) -> None:
-        time_split = split(finished_job(is_trigger=True), [Span("script", NOW, 5)], "steps", NOW)
+        time_split = split(a_finished_job(is_trigger=True), [Span("script", NOW, 5)], "steps", NOW)
         assert parts(time_split) == {"waiting": 10, "running": 50}
 
 
-def marker(kind: str, at: int, name: str) -> str:
-    return f"section_{kind}:{at}:{name}\r\x1b[0K"
+def marker(kind: str, time: int, name: str) -> str:
+    return f"section_{kind}:{time}:{name}\r\x1b[0K"
 
 
-def log(*markers: tuple[str, int, str]) -> bytes:
+def a_log(*markers: tuple[str, int, str]) -> bytes:
     return "some line\n".join(marker(*fields) for fields in markers).encode()
 
 
 class TestSections:
-    def test_as_the_runner_writes_them(self) -> None:
-        text = log(
+    def test_sections_of_the_runner(self) -> None:
+        text = a_log(
             ("start", 12, "prepare_executor"),
             ("end", 14, "prepare_executor"),
             ("start", 14, "prepare_script"),
@@ -198,7 +199,7 @@ class TestSections:
             ("end", 45, "upload_artifacts_on_success"),
         )
         spans = [span._replace(began=span.began + NOW) for span in spans_of_sections(text)]
-        assert parts(split(finished_job(), spans, "sections", NOW)) == {
+        assert parts(split(a_finished_job(), spans, "sections", NOW)) == {
             "waiting": 10,
             "machine": 3,
             "image": 2,
@@ -208,8 +209,8 @@ class TestSections:
             "other": 15,
         }
 
-    def test_what_the_script_itself_writes_is_part_of_it(self) -> None:
-        text = log(
+    def test_sections_of_the_script_count_as_script(self) -> None:
+        text = a_log(
             ("start", 10, "step_script"),
             ("start", 11, "get_sources"),
             ("start", 11, "mine"),
@@ -219,8 +220,8 @@ class TestSections:
         )
         assert spans_of_sections(text) == [Span("script", 10, 10)]
 
-    def test_one_whose_end_is_missing_lasts_until_the_next(self) -> None:
-        text = log(
+    def test_a_section_without_an_end_lasts_until_the_next(self) -> None:
+        text = a_log(
             ("start", 10, "step_script"),
             ("end", 12, "mine"),
             ("start", 30, "archive_cache"),
@@ -228,11 +229,11 @@ class TestSections:
         )
         assert spans_of_sections(text) == [Span("script", 10, 20), Span("cache", 30, 1)]
 
-    def test_an_end_without_a_beginning_says_nothing(self) -> None:
-        assert spans_of_sections(log(("end", 12, "step_script"))) == []
+    def test_an_end_without_a_start_is_ignored(self) -> None:
+        assert spans_of_sections(a_log(("end", 12, "step_script"))) == []
 
     @given(st.binary(max_size=300))
-    def test_any_log(self, text: bytes) -> None:
+    def test_any_log_can_be_read(self, text: bytes) -> None:
         spans_of_sections(text + b"section_start:1:step_script" + text)
 
 
@@ -241,9 +242,9 @@ SPANS = st.lists(
 )
 
 
-@given(spans=SPANS, waits=st.floats(0, 1e5), runs=st.floats(0, 1e5), leased=st.booleans())
-def test_the_parts_always_sum_to_the_whole(spans: list[Span], waits: float, runs: float, leased: bool) -> None:
-    job = finished_job(leased_at=NOW + waits if leased else None, finished_at=NOW + waits + runs)
+@given(spans=SPANS, waiting=st.floats(0, 1e5), running=st.floats(0, 1e5), leased=st.booleans())
+def test_the_parts_always_add_up_to_the_total(spans: list[Span], waiting: float, running: float, leased: bool) -> None:
+    job = a_finished_job(leased_at=NOW + waiting if leased else None, finished_at=NOW + waiting + running)
     time_split = split(job, spans, "steps", NOW)
     assert time_split is not None
     assert all(seconds >= 0 for seconds in time_split.parts.values())

@@ -1,3 +1,5 @@
+"""The life of jobs in their pipeline: ends, retries, cancel, manual and delayed jobs, resource groups."""
+
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -21,8 +23,8 @@ FAILED = Outcome(succeeded=False, reason=FailureReason.SCRIPT_FAILURE, reported=
 PASSED = Outcome(succeeded=True, reported="success")
 
 
-def applied(family: Family, changes: Changes) -> Family:
-    """What a store makes of changes."""
+def apply(family: Family, changes: Changes) -> Family:
+    """Apply changes as a store does."""
     jobs = {job.id: job for job in family.jobs} | {job.id: job for job in changes.jobs}
     for number, retry in enumerate(changes.retries, start=max(jobs) + 1):
         jobs[JobId(number)] = replace(retry.job, id=JobId(number))
@@ -30,7 +32,7 @@ def applied(family: Family, changes: Changes) -> Family:
     return replace(family, pipeline=changes.pipeline or family.pipeline, jobs=current)
 
 
-def running(job: Job) -> Job:
+def start_job(job: Job) -> Job:
     terms = leases.Lease(runner_id=RunnerId(1), system_id=None, request_id=None, until=NOW + 60)
     leased = leases.lease(job, terms, NOW)
     assert leased is not None
@@ -44,10 +46,10 @@ def with_job(family: Family, job: Job) -> Family:
 
 
 def finish_job(family: Family, name: str, outcome: Outcome) -> Family:
-    """The family after a job of it was run."""
-    job = running(next(job for job in family.jobs if job.name == name))
+    """Run a job of the family to its end."""
+    job = start_job(next(job for job in family.jobs if job.name == name))
     family = with_job(family, job)
-    return applied(family, lifecycle.finish(family, job.id, job.epoch, outcome, NOW))
+    return apply(family, lifecycle.finish(family, job.id, job.epoch, outcome, NOW))
 
 
 def states(family: Family) -> Mapping[str, str]:
@@ -56,10 +58,10 @@ def states(family: Family) -> Mapping[str, str]:
 
 def a_new_family(*jobs: Job, **changes: object) -> Family:
     family = a_family([replace(job, id=JobId(number)) for number, job in enumerate(jobs, start=1)], **changes)
-    return applied(family, lifecycle.begin(family, NOW))
+    return apply(family, lifecycle.begin(family, NOW))
 
 
-def test_a_new_job_has_what_its_spec_says() -> None:
+def test_a_new_job_has_the_values_of_its_spec() -> None:
     spec = a_spec(
         "deploy",
         tags=("prod",),
@@ -95,9 +97,9 @@ def test_a_new_job_has_what_its_spec_says() -> None:
     )
 
 
-def test_a_further_try_is_the_same_job_without_what_happened_to_it() -> None:
-    made_anew = {"id", "state", "created_at", "updated_at", "tries", "lost_tries", "allow_failure"}
-    carried_over = {
+def test_a_retry_copies_the_job_without_its_runtime_fields() -> None:
+    new_values = {"id", "state", "created_at", "updated_at", "tries", "lost_tries", "allow_failure"}
+    copied = {
         "ends_alone",
         "version",
         "pipeline_id",
@@ -130,40 +132,42 @@ def test_a_further_try_is_the_same_job_without_what_happened_to_it() -> None:
         "play_variables",
     }
     fields = [field.name for field in msgspec.structs.fields(Job)]
-    assert sorted(fields) == sorted([*made_anew, *carried_over, *RUNTIME]), "a new field is of exactly one group"
+    assert sorted(fields) == sorted([*new_values, *copied, *RUNTIME]), (
+        "each field of a job belongs to exactly one group"
+    )
 
     plain = a_job()
-    odd = {name: object() for name in carried_over | RUNTIME}
-    again = further_try(replace(plain, **odd), 2, NOW + 5)
-    assert {name: getattr(again, name) for name in carried_over} == {name: odd[name] for name in carried_over}
-    assert {name: getattr(again, name) for name in RUNTIME} == {name: getattr(plain, name) for name in RUNTIME}
-    assert (again.id, again.state, again.created_at, again.tries) == (0, JobState.CREATED, NOW + 5, 2)
+    values = {name: object() for name in copied | RUNTIME}
+    retry = further_try(replace(plain, **values), 2, NOW + 5)
+    assert {name: getattr(retry, name) for name in copied} == {name: values[name] for name in copied}
+    assert {name: getattr(retry, name) for name in RUNTIME} == {name: getattr(plain, name) for name in RUNTIME}
+    assert (retry.id, retry.state, retry.created_at, retry.tries) == (0, JobState.CREATED, NOW + 5, 2)
 
 
 @given(
     st.lists(st.tuples(st.sampled_from(JobState), st.booleans(), st.integers(1, 3)), min_size=1, max_size=5),
     st.sampled_from([JobState.PENDING, JobState.LEASED, JobState.RUNNING]),
 )
-def test_an_end_alone_is_what_all_of_an_end_comes_to_while_another_is_under_way(
-    others: list[tuple[JobState, bool, int]], under_way: JobState
+def test_finish_alone_equals_finish_while_another_job_is_active(
+    others: list[tuple[JobState, bool, int]], active_state: JobState
 ) -> None:
-    job = replace(running(a_job(state=JobState.PENDING, stage_index=4)), ends_alone=True)
-    further = a_job("further", id=JobId(2), state=under_way, stage_index=4)
-    # Whatever else is there does not wait for this job, and has been brought as far as it can be.
+    job = replace(start_job(a_job(state=JobState.PENDING, stage_index=4)), ends_alone=True)
+    active = a_job("further", id=JobId(2), state=active_state, stage_index=4)
+    # The other jobs do not wait for this job, and `resume` has moved them as far as possible.
     rest = [
         a_job(f"job{number}", id=JobId(number), state=state, allow_failure=allowed, stage_index=stage, by_stage=True)
         for number, (state, allowed, stage) in enumerate(others, start=3)
     ]
-    family = a_family([job, further, *rest], started_at=NOW)
-    family = applied(family, lifecycle.resume(family, NOW))
+    family = a_family([job, active, *rest], started_at=NOW)
+    family = apply(family, lifecycle.resume(family, NOW))
     assert family.pipeline.status == "running"
-    alone = lifecycle.finish_alone(job, job.epoch, PASSED, NOW + 1)
-    assert alone is not None
-    assert lifecycle.finish(family, job.id, job.epoch, PASSED, NOW + 1) == Changes(jobs=(alone,))
+    finished = lifecycle.finish_alone(job, job.epoch, PASSED, NOW + 1)
+    assert finished is not None
+    assert lifecycle.finish(family, job.id, job.epoch, PASSED, NOW + 1) == Changes(jobs=(finished,))
 
 
-def test_an_end_from_which_something_may_follow_is_none_alone() -> None:
-    job = replace(running(a_job(state=JobState.PENDING)), ends_alone=True)
+def test_finish_alone_is_not_possible_if_other_jobs_may_change() -> None:
+    job = replace(start_job(a_job(state=JobState.PENDING)), ends_alone=True)
     assert lifecycle.finish_alone(job, job.epoch, FAILED, NOW) is None
     assert lifecycle.finish_alone(job, job.epoch + 1, PASSED, NOW) is None
     assert lifecycle.finish_alone(replace(job, ends_alone=False), job.epoch, PASSED, NOW) is None
@@ -175,39 +179,39 @@ def test_a_pipeline_without_jobs_keeps_its_status() -> None:
     assert lifecycle.begin(a_family([], status="failed", yaml_errors="line 1"), NOW) == Changes()
 
 
-def test_a_job_that_is_not_this_epochs_is_not_ended() -> None:
-    job = running(a_job(state=JobState.PENDING))
+def test_an_end_with_another_epoch_is_ignored() -> None:
+    job = start_job(a_job(state=JobState.PENDING))
     assert lifecycle.finish(a_family([job]), job.id, job.epoch + 1, FAILED, NOW) == Changes()
     assert lifecycle.finish(a_family([]), job.id, job.epoch, FAILED, NOW) == Changes()
 
 
 def test_an_end_is_final() -> None:
-    job = running(a_job(state=JobState.PENDING))
-    family = applied(a_family([job]), lifecycle.finish(a_family([job]), job.id, job.epoch, FAILED, NOW + 5))
+    job = start_job(a_job(state=JobState.PENDING))
+    family = apply(a_family([job]), lifecycle.finish(a_family([job]), job.id, job.epoch, FAILED, NOW + 5))
     assert family.jobs[0].finished_at == NOW + 5
     assert (family.pipeline.status, family.pipeline.finished_at) == ("failed", NOW + 5)
     assert lifecycle.finish(family, job.id, job.epoch, PASSED, NOW + 6) == Changes()
 
 
-def test_revival_reaches_through_jobs_that_ran() -> None:
+def test_a_retry_revives_skipped_jobs_behind_jobs_that_ran() -> None:
     a = a_job("a", id=JobId(1), state=JobState.FAILED)
     b = a_job("b", id=JobId(2), state=JobState.SUCCESS, waits_for=("a",), when=When.ALWAYS)
     c = a_job("c", id=JobId(3), state=JobState.SKIPPED, waits_for=("b",), when=When.ON_FAILURE)
     d = a_job("d", id=JobId(4), state=JobState.SKIPPED)
-    family = applied(a_family([a, b, c, d]), lifecycle.retry(a_family([a, b, c, d]), a.id, NOW))
-    # c is asked again, and what it waits for says no again; d never waited for a.
+    family = apply(a_family([a, b, c, d]), lifecycle.retry(a_family([a, b, c, d]), a.id, NOW))
+    # c is revived and skipped again, because b has not failed; d does not depend on a.
     assert states(family) == {"a": "pending", "b": "success", "c": "skipped", "d": "skipped"}
 
 
-def test_canceling_a_pipeline_is_repeatable() -> None:
+def test_cancel_of_a_pipeline_is_idempotent() -> None:
     jobs = [a_job(state.value, id=JobId(number), state=state) for number, state in enumerate(JobState, start=1)]
-    family = applied(a_family(jobs), lifecycle.cancel_all(a_family(jobs), NOW))
+    family = apply(a_family(jobs), lifecycle.cancel_all(a_family(jobs), NOW))
     assert {job.state for job in family.jobs} == {*FINAL, JobState.CANCELING}
     assert lifecycle.cancel_all(family, NOW + 1).jobs == ()
 
 
 class TestExitCodes:
-    def test_one_that_is_allowed_makes_the_failure_an_allowed_one(self) -> None:
+    def test_an_allowed_exit_code_makes_the_failure_allowed(self) -> None:
         family = a_new_family(a_job("a", allow_failure_exit_codes=(3, 4)), a_job("b", waits_for=("a",)))
         passed = finish_job(family, "a", replace(FAILED, exit_code=3))
         assert states(passed) == {"a": "failed", "b": "pending"}
@@ -215,120 +219,120 @@ class TestExitCodes:
         failed = finish_job(family, "a", replace(FAILED, exit_code=1))
         assert (states(failed), failed.pipeline.status) == ({"a": "failed", "b": "skipped"}, "failed")
 
-    def test_what_was_allowed_once_is_not_allowed_for_ever(self) -> None:
+    def test_a_retry_does_not_keep_the_allowed_failure(self) -> None:
         family = finish_job(a_new_family(a_job("a", allow_failure_exit_codes=(3,))), "a", replace(FAILED, exit_code=3))
         assert family.pipeline.status == "success"
-        again = applied(family, lifecycle.retry(family, family.jobs[0].id, NOW))
-        assert finish_job(again, "a", replace(FAILED, exit_code=1)).pipeline.status == "failed"
+        retried = apply(family, lifecycle.retry(family, family.jobs[0].id, NOW))
+        assert finish_job(retried, "a", replace(FAILED, exit_code=1)).pipeline.status == "failed"
 
-    def test_one_may_ask_for_a_further_try(self) -> None:
+    def test_an_exit_code_can_cause_a_retry(self) -> None:
         family = a_new_family(a_job("a", retry_max=1, retry_when=(), retry_exit_codes=(137,)))
         assert states(finish_job(family, "a", replace(FAILED, exit_code=1))) == {"a": "failed"}
-        again = finish_job(family, "a", replace(FAILED, exit_code=137))
-        assert [(job.state, job.tries) for job in again.jobs] == [(JobState.PENDING, 2)]
+        retried = finish_job(family, "a", replace(FAILED, exit_code=137))
+        assert [(job.state, job.tries) for job in retried.jobs] == [(JobState.PENDING, 2)]
 
 
-class TestAFailureThatStopsTheOthers:
+class TestCancelOnJobFailure:
     jobs = (a_job("a", retry_max=1), a_job("b"), a_job("c", waits_for=("b",)))
 
-    def test_all_of_them_once_it_is_for_good(self) -> None:
+    def test_all_jobs_are_canceled_after_the_last_retry(self) -> None:
         family = a_new_family(*self.jobs, cancel_on_job_failure="all")
         family = finish_job(family, "a", FAILED)
         assert states(family) == {"a": "pending", "b": "pending", "c": "created"}
         family = finish_job(family, "a", FAILED)
         assert (states(family), family.pipeline.status) == ({"a": "failed", "b": "canceled", "c": "canceled"}, "failed")
 
-    def test_not_if_it_is_allowed_or_nobody_asked(self) -> None:
+    def test_nothing_is_canceled_if_the_failure_is_allowed_or_the_option_is_unset(self) -> None:
         allowed = a_new_family(a_job("a", allow_failure=True), a_job("b"), cancel_on_job_failure="all")
         assert states(finish_job(allowed, "a", FAILED)) == {"a": "failed", "b": "pending"}
         assert states(finish_job(a_new_family(a_job("a"), a_job("b")), "a", FAILED)) == {"a": "failed", "b": "pending"}
 
 
-class TestReviving:
-    def test_what_was_skipped_behind_a_job_waits_again_whatever_the_order(self) -> None:
+class TestRevive:
+    def test_jobs_skipped_behind_a_retried_job_wait_again_in_any_order(self) -> None:
         first = a_job("first", id=1, state=JobState.FAILED)
         chain = [
             a_job(
-                f"c{n}",
-                id=n + 2,
+                f"c{number}",
+                id=number + 2,
                 state=JobState.SKIPPED,
                 by_stage=False,
-                waits_for=(f"c{n + 1}" if n < 9 else "first",),
+                waits_for=(f"c{number + 1}" if number < 9 else "first",),
             )
-            for n in range(10)
+            for number in range(10)
         ]
         late = a_job("late", id=20, state=JobState.SKIPPED, by_stage=True, stage_index=2)
         beside = a_job("beside", id=21, state=JobState.SKIPPED, by_stage=True)
         family = a_family([first, *chain, late, beside])
-        after = applied(family, lifecycle.retry(family, first.id, NOW))
-        waiting = {job.name for job in after.jobs if job.state is JobState.CREATED}
+        retried = apply(family, lifecycle.retry(family, first.id, NOW))
+        waiting = {job.name for job in retried.jobs if job.state is JobState.CREATED}
         assert waiting == {"late", *(job.name for job in chain)}
 
-    def test_the_work_grows_with_the_number_of_jobs(self) -> None:
-        def lookups(size: int) -> int:
-            names = [Counted(f"job{number}") for number in range(size)]
+    def test_the_work_is_linear_in_the_number_of_jobs(self) -> None:
+        def count_lookups(size: int) -> int:
+            names = [CountingName(f"job{number}") for number in range(size)]
             first = a_job("first", id=1, state=JobState.FAILED)
             chain = [
-                a_job(name, id=n + 2, state=JobState.SKIPPED, by_stage=False, waits_for=(names[n + 1],))
-                for n, name in enumerate(names[:-1])
+                a_job(name, id=number + 2, state=JobState.SKIPPED, by_stage=False, waits_for=(names[number + 1],))
+                for number, name in enumerate(names[:-1])
             ]
             last = a_job(names[-1], id=size + 2, state=JobState.SKIPPED, by_stage=False, waits_for=("first",))
-            Counted.lookups = 0
+            CountingName.lookups = 0
             lifecycle.retry(a_family([first, *chain, last]), first.id, NOW)
-            return Counted.lookups
+            return CountingName.lookups
 
-        assert lookups(400) < 3 * lookups(200)
+        assert count_lookups(400) < 3 * count_lookups(200)
 
 
-class Counted(str):
+class CountingName(str):
     """A name that counts how often it is looked up."""
 
     __slots__ = ()
     lookups: ClassVar[int] = 0
 
     def __hash__(self) -> int:
-        Counted.lookups += 1
+        CountingName.lookups += 1
         return super().__hash__()
 
 
 class TestDelayed:
-    def test_it_starts_when_its_time_has_come(self) -> None:
+    def test_it_starts_at_its_time(self) -> None:
         family = a_new_family(a_job("a", when=When.DELAYED, start_in_seconds=60))
         assert (family.jobs[0].state, family.jobs[0].scheduled_at) == (JobState.SCHEDULED, NOW + 60)
         assert family.pipeline.status == "scheduled"
         assert lifecycle.start_due(family, NOW + 59.9) == Changes()
-        due = applied(family, lifecycle.start_due(family, NOW + 60))
+        due = apply(family, lifecycle.start_due(family, NOW + 60))
         assert (due.jobs[0].state, due.jobs[0].scheduled_at) == (JobState.PENDING, None)
 
-    def test_a_person_may_start_it_or_take_it_over(self) -> None:
+    def test_a_user_can_play_unschedule_or_cancel_it(self) -> None:
         family = a_new_family(a_job("a", when=When.DELAYED, start_in_seconds=60))
         [job] = family.jobs
-        assert states(applied(family, lifecycle.play(family, job.id, NOW, {}))) == {"a": "pending"}
-        manual = applied(family, lifecycle.unschedule(family, job.id, NOW))
+        assert states(apply(family, lifecycle.play(family, job.id, NOW, {}))) == {"a": "pending"}
+        manual = apply(family, lifecycle.unschedule(family, job.id, NOW))
         assert (states(manual), manual.pipeline.status) == ({"a": "manual"}, "manual")
-        assert states(applied(family, lifecycle.cancel(family, job.id, NOW))) == {"a": "canceled"}
+        assert states(apply(family, lifecycle.cancel(family, job.id, NOW))) == {"a": "canceled"}
         with pytest.raises(InvalidError, match="manual"):
             lifecycle.unschedule(manual, job.id, NOW)
 
 
 class TestManual:
-    def test_only_a_job_that_waits_for_a_person_is_played(self) -> None:
+    def test_only_manual_and_scheduled_jobs_can_be_played(self) -> None:
         for state in set(JobState) - {JobState.MANUAL, JobState.SCHEDULED}:
             family = a_family([a_job(state=state)])
             with pytest.raises(InvalidError, match="played"):
                 lifecycle.play(family, JobId(1), NOW, {})
 
-    def test_variables_given_with_it_are_kept_for_further_tries(self) -> None:
+    def test_play_variables_are_kept_for_retries(self) -> None:
         family = a_new_family(a_job("a", when=When.MANUAL, retry_max=1))
-        family = applied(family, lifecycle.play(family, JobId(1), NOW, {"TARGET": "prod"}))
+        family = apply(family, lifecycle.play(family, JobId(1), NOW, {"TARGET": "prod"}))
         assert finish_job(family, "a", FAILED).jobs[0].play_variables == {"TARGET": "prod"}
 
-    def test_what_was_skipped_for_want_of_an_optional_one_waits_again(self) -> None:
+    def test_jobs_skipped_behind_an_optional_manual_job_wait_again_when_it_is_played(self) -> None:
         gate = a_job("gate", when=When.MANUAL, allow_failure=True)
         family = a_new_family(gate, a_job("deploy", waits_for=("gate",)), a_job("after", waits_for=("deploy",)))
         assert states(family) == {"gate": "manual", "deploy": "skipped", "after": "skipped"}
         assert family.pipeline.status == "skipped"
-        family = applied(family, lifecycle.play(family, JobId(1), NOW, {}))
+        family = apply(family, lifecycle.play(family, JobId(1), NOW, {}))
         assert states(family) == {"gate": "pending", "deploy": "created", "after": "created"}
         assert states(finish_job(family, "gate", PASSED)) == {
             "gate": "success",
@@ -336,33 +340,33 @@ class TestManual:
             "after": "created",
         }
 
-    def test_a_retried_pipeline_asks_again(self) -> None:
+    def test_a_retried_manual_job_is_manual_again(self) -> None:
         family = a_new_family(a_job("a"), a_job("gate", when=When.MANUAL))
         family = finish_job(family, "a", PASSED)
-        family = applied(family, lifecycle.play(family, JobId(2), NOW, {}))
+        family = apply(family, lifecycle.play(family, JobId(2), NOW, {}))
         family = finish_job(family, "gate", FAILED)
-        family = applied(family, lifecycle.retry_all(family, NOW))
+        family = apply(family, lifecycle.retry_all(family, NOW))
         assert (states(family), family.pipeline.status) == ({"a": "success", "gate": "manual"}, "manual")
 
 
 class TestResourceGroups:
-    def test_one_job_at_a_time_the_oldest_first(self) -> None:
+    def test_one_job_runs_at_a_time_the_oldest_first(self) -> None:
         family = a_new_family(*(a_job(name, resource_group="prod") for name in "abc"))
         assert states(family) == {"a": "pending", "b": "waiting_for_resource", "c": "waiting_for_resource"}
         assert states(finish_job(family, "a", FAILED)) == {"a": "failed", "b": "pending", "c": "waiting_for_resource"}
 
-    def test_what_another_pipeline_has_is_waited_for(self) -> None:
+    def test_a_job_waits_for_a_group_of_another_pipeline(self) -> None:
         family = a_family([a_job("a", resource_group="prod"), a_job("b", id=JobId(2), resource_group="test")])
-        taken = replace(family, taken=frozenset({"prod"}))
-        waits = applied(taken, lifecycle.begin(taken, NOW))
-        assert states(waits) == {"a": "waiting_for_resource", "b": "pending"}
-        assert lifecycle.resume(waits, NOW).jobs == ()
-        free = replace(waits, taken=frozenset())
-        assert states(applied(free, lifecycle.resume(free, NOW))) == {"a": "pending", "b": "pending"}
+        blocked = replace(family, taken=frozenset({"prod"}))
+        waiting = apply(blocked, lifecycle.begin(blocked, NOW))
+        assert states(waiting) == {"a": "waiting_for_resource", "b": "pending"}
+        assert lifecycle.resume(waiting, NOW).jobs == ()
+        free = replace(waiting, taken=frozenset())
+        assert states(apply(free, lifecycle.resume(free, NOW))) == {"a": "pending", "b": "pending"}
 
-    def test_who_stops_waiting_frees_nothing(self) -> None:
+    def test_cancel_of_a_waiting_job_does_not_free_the_group(self) -> None:
         family = a_new_family(*(a_job(name, resource_group="prod") for name in "abc"))
-        family = applied(family, lifecycle.cancel(family, JobId(2), NOW))
+        family = apply(family, lifecycle.cancel(family, JobId(2), NOW))
         assert states(family) == {"a": "pending", "b": "canceled", "c": "waiting_for_resource"}
 
     def test_a_played_and_a_delayed_job_wait_too(self) -> None:
@@ -371,19 +375,19 @@ class TestResourceGroups:
             a_job("gate", resource_group="prod", when=When.MANUAL),
             a_job("later", resource_group="prod", when=When.DELAYED, start_in_seconds=1),
         )
-        family = applied(family, lifecycle.play(family, JobId(2), NOW, {}))
-        family = applied(family, lifecycle.start_due(family, NOW + 1))
+        family = apply(family, lifecycle.play(family, JobId(2), NOW, {}))
+        family = apply(family, lifecycle.start_due(family, NOW + 1))
         assert states(family) == {"a": "pending", "gate": "waiting_for_resource", "later": "waiting_for_resource"}
         assert family.pipeline.status == "pending" or family.pipeline.status == "running"
 
-    def test_a_further_try_keeps_the_group(self) -> None:
+    def test_a_retry_keeps_the_group(self) -> None:
         family = a_new_family(a_job("a", resource_group="prod", retry_max=1), a_job("b", resource_group="prod"))
         assert states(finish_job(family, "a", FAILED)) == {"b": "waiting_for_resource", "a": "pending"}
 
 
 @st.composite
 def families(draw: st.DrawFn) -> Family:
-    """Pipelines in which each job waits for earlier stages or for some of those before it."""
+    """Draw pipelines in which each job waits for earlier stages or for some of the jobs before it."""
     jobs: list[Job] = []
     for number in range(1, draw(st.integers(1, 8)) + 1):
         names = [job.name for job in jobs]
@@ -405,8 +409,8 @@ def families(draw: st.DrawFn) -> Family:
 
 
 @given(families(), st.data())
-def test_every_pipeline_comes_to_an_end(family: Family, data: st.DataObject) -> None:
-    family = applied(family, lifecycle.begin(family, NOW))
+def test_every_pipeline_ends_or_waits_for_a_manual_job(family: Family, data: st.DataObject) -> None:
+    family = apply(family, lifecycle.begin(family, NOW))
     for _ in range(100):
         pending = [job for job in family.jobs if job.state is JobState.PENDING]
         groups = [job.resource_group for job in pending if job.resource_group]
@@ -417,17 +421,17 @@ def test_every_pipeline_comes_to_an_end(family: Family, data: st.DataObject) -> 
             outcome = data.draw(st.sampled_from([PASSED, FAILED]))
             family = finish_job(family, data.draw(st.sampled_from(pending)).name, outcome)
         elif any(job.state is JobState.SCHEDULED for job in family.jobs):
-            family = applied(family, lifecycle.start_due(family, NOW + 10))
+            family = apply(family, lifecycle.start_due(family, NOW + 10))
         elif manual and data.draw(st.sampled_from([True, False])):
-            family = applied(family, lifecycle.play(family, manual[0].id, NOW, {}))
+            family = apply(family, lifecycle.play(family, manual[0].id, NOW, {}))
         else:
             break
-    left = {job.state for job in family.jobs if job.state not in FINAL}
-    over = family.pipeline.status in ("success", "failed", "canceled", "skipped")
-    if left:
-        assert JobState.MANUAL in left
-        assert left <= {JobState.MANUAL, JobState.CREATED}
+    open_states = {job.state for job in family.jobs if job.state not in FINAL}
+    is_over = family.pipeline.status in ("success", "failed", "canceled", "skipped")
+    if open_states:
+        assert JobState.MANUAL in open_states
+        assert open_states <= {JobState.MANUAL, JobState.CREATED}
     else:
-        assert over
-    assert over == (family.pipeline.finished_at is not None)
+        assert is_over
+    assert is_over == (family.pipeline.finished_at is not None)
     assert all(job.tries <= job.retry_max + 1 for job in family.jobs)

@@ -1,3 +1,5 @@
+"""Runner features that a job requires."""
+
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from remuda.pipeline.spec import Artifacts
 from remuda.testing.builders import a_job, a_pipeline, a_project, a_runner, a_spec
 
 
-def job_with(*, merge_request_iid: int | None = None, **changes: Any) -> JobContext:
+def job_context(*, merge_request_iid: int | None = None, **changes: Any) -> JobContext:
     return JobContext(
         job=a_job(),
         spec=a_spec(**changes),
@@ -31,8 +33,8 @@ def job_with(*, merge_request_iid: int | None = None, **changes: Any) -> JobCont
         ({"secrets": {"PASSWORD": {"vault": {}, "file": True}}}, "vault_secrets"),
     ],
 )
-def test_what_needs_what(changes: dict[str, Any], feature: str) -> None:
-    context = job_with(**changes)
+def test_required_feature(changes: dict[str, Any], feature: str) -> None:
+    context = job_context(**changes)
     assert set(features_of(context)) == {feature}
     assert missing_features(context, {feature: True}) is None
     message = missing_features(context, {feature: False, "cache": True})
@@ -41,8 +43,8 @@ def test_what_needs_what(changes: dict[str, Any], feature: str) -> None:
     assert missing_features(context, {}) == message
 
 
-def test_a_plain_job_needs_nothing() -> None:
+def test_a_plain_job_requires_no_feature() -> None:
     release = {"tag_name": "v1"}
     assert not features_of(
-        job_with(artifacts=Artifacts(paths=("a",)), cache=({"key": "k", "paths": ["x"]},), release=release)
+        job_context(artifacts=Artifacts(paths=("a",)), cache=({"key": "k", "paths": ["x"]},), release=release)
     )

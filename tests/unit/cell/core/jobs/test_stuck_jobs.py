@@ -1,3 +1,5 @@
+"""Jobs that are stuck in the queue, exceed their timeout, or missed their scheduled start."""
+
 from pathlib import Path
 
 import pytest
@@ -17,12 +19,12 @@ SETTINGS = CellSettings(data=Path("unused"))
     ("waited", "since", "expected"),
     [(HOUR - 1, 0, False), (HOUR, 0, True), (30 * HOUR, NOW - 60, False), (30 * HOUR, NOW - HOUR, True)],
 )
-def test_when_a_waiting_job_is_looked_at(waited: float, since: float, expected: bool) -> None:
+def test_when_a_waiting_job_is_checked(waited: float, since: float, expected: bool) -> None:
     job = a_job(state=JobState.PENDING, pending_at=NOW - waited)
     assert stuck_jobs.may_be_stuck(job, SETTINGS, since=since, now=NOW) is expected
 
 
-def test_who_counts_as_there() -> None:
+def test_which_runners_count_as_online() -> None:
     def a_manager(runner_id: int, ago: float) -> RunnerManager:
         return RunnerManager(runner_id=RunnerId(runner_id), system_id="s_1", contacted_at=NOW - ago)
 
@@ -53,7 +55,7 @@ def test_who_counts_as_there() -> None:
         (24 * HOUR, ("linux",), FailureReason.STUCK_PENDING_WITH_MATCHING_RUNNERS),
     ],
 )
-def test_a_job_that_nobody_takes(waited: float, tags: tuple[str, ...], reason: FailureReason | None) -> None:
+def test_a_job_that_no_runner_takes_fails(waited: float, tags: tuple[str, ...], reason: FailureReason | None) -> None:
     job = a_job(state=JobState.PENDING, tags=tags, pending_at=NOW - waited)
     verdict = stuck_jobs.check_stuck(job, [a_runner(tags=("linux",)).fingerprint()], SETTINGS, NOW)
     assert (verdict[0] if verdict else None) is reason
@@ -70,7 +72,9 @@ def test_a_job_that_nobody_takes(waited: float, tags: tuple[str, ...], reason: F
         (JobState.RUNNING, 50_000, NOW - 900, FailureReason.SERVER_TIMEOUT_RUNNING),
     ],
 )
-def test_a_job_whose_time_is_over(state: JobState, ran: float, since: float, reason: FailureReason | None) -> None:
+def test_a_job_that_exceeds_its_timeout_fails(
+    state: JobState, ran: float, since: float, reason: FailureReason | None
+) -> None:
     job = a_job(state=state, started_at=NOW - ran)
     verdict = stuck_jobs.check_overtime(job, 100, SETTINGS, since=since, now=NOW)
     assert (verdict[0] if verdict else None) is reason
@@ -79,17 +83,17 @@ def test_a_job_whose_time_is_over(state: JobState, ran: float, since: float, rea
 @pytest.mark.parametrize(
     ("own", "maximum", "expected"), [(None, None, 1800), (60, None, 60), (None, 900, 900), (9000, 7200, 7200)]
 )
-def test_the_least_of_three_timeouts(own: int | None, maximum: int | None, expected: int) -> None:
+def test_timeout_by_job_project_and_runner(own: int | None, maximum: int | None, expected: int) -> None:
     job, runner = a_job(timeout_seconds=own), a_runner(maximum_timeout=maximum)
     assert stuck_jobs.timeout_of(job, a_project(timeout_seconds=1800), runner) == expected
 
 
-def test_what_is_told_in_words() -> None:
+def test_failure_messages() -> None:
     late = a_job(state=JobState.SCHEDULED, scheduled_at=NOW - 2.5 * HOUR)
     assert stuck_jobs.check_stale(late, SETTINGS, NOW) == (
         FailureReason.STALE_SCHEDULE,
-        "its time came 2.5 hours ago, when the cell was away",
+        "it should have started 2.5 hours ago, but the cell could not start it",
     )
     verdict = stuck_jobs.check_stuck(a_job(pending_at=0), [], SETTINGS, NOW)
     assert verdict
-    assert verdict[1] == "no runner that could take it has been there for 1 hour"
+    assert verdict[1] == "no runner that could take it has been available for 1 hour"

@@ -1,3 +1,5 @@
+"""Claims of ID tokens; users cannot forge them with variables or merge requests."""
+
 from typing import Any
 
 from remuda.cell.core.payload.id_tokens import build_claims
@@ -54,7 +56,7 @@ def test_all_claims() -> None:
     }
 
 
-def test_a_tag_with_an_environment_for_two() -> None:
+def test_claims_of_a_tag_with_an_environment_and_two_audiences() -> None:
     claims = build_claims(
         job_context(
             job=a_job(environment="review/one"),
@@ -76,7 +78,7 @@ def test_a_tag_with_an_environment_for_two() -> None:
     }
 
 
-def test_a_merge_request_is_known_by_its_source_branch() -> None:
+def test_the_ref_of_a_merge_request_is_its_source_branch() -> None:
     pipeline = a_pipeline(
         ref="refs/merge-requests/3/head",
         merge_request_iid=3,
@@ -87,35 +89,35 @@ def test_a_merge_request_is_known_by_its_source_branch() -> None:
 
 
 def test_a_merge_request_cannot_pass_for_the_protected_branch() -> None:
-    def of_request(**predefined: str) -> dict[str, Any]:
+    def build_merge_request_claims(**predefined: str) -> dict[str, Any]:
         pipeline = a_pipeline(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=predefined)
         return build_claims(job_context(pipeline=pipeline), audience="x", token_id="unique", now=NOW)
 
-    plain = of_request(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="feature")
+    plain = build_merge_request_claims(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="feature")
     assert (plain["ref"], plain["ref_path"], plain["ref_protected"]) == ("feature", "refs/heads/feature", "false")
-    for claims in of_request(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="main"), of_request():
+    for claims in build_merge_request_claims(CI_MERGE_REQUEST_SOURCE_BRANCH_NAME="main"), build_merge_request_claims():
         assert (claims["ref"], claims["ref_path"]) == ("refs/merge-requests/7/head",) * 2
         assert claims["sub"] == "project_path:acme/shop:ref_type:branch:ref:refs/merge-requests/7/head"
 
 
-def test_the_file_of_a_child_is_not_vouched_for() -> None:
+def test_a_child_pipeline_has_no_ci_config_claims() -> None:
     child = a_pipeline(source="parent_pipeline", is_child=True, file="out/.gitlab-ci.yml")
     claims = build_claims(job_context(pipeline=child), audience="x", token_id="unique", now=NOW)
     assert (claims["ci_config_ref_uri"], claims["ci_config_sha"]) == (None, None)
 
 
-def test_the_source_is_what_really_started_it() -> None:
-    def source(**changes: Any) -> str:
+def test_the_source_claim_is_the_origin_of_the_pipeline() -> None:
+    def pipeline_source(**changes: Any) -> str:
         claims = build_claims(job_context(pipeline=a_pipeline(**changes)), audience="x", token_id="unique", now=NOW)
         return str(claims["pipeline_source"])
 
-    assert source(source="schedule") == "schedule"
-    assert source(source="schedule", origin="api") == "api"
-    assert source(variables={"CI_PIPELINE_SOURCE": "push"}, source="trigger") == "trigger"
-    assert source(predefined={"CI_PIPELINE_SOURCE": "push"}, source="web") == "web"
+    assert pipeline_source(source="schedule") == "schedule"
+    assert pipeline_source(source="schedule", origin="api") == "api"
+    assert pipeline_source(variables={"CI_PIPELINE_SOURCE": "push"}, source="trigger") == "trigger"
+    assert pipeline_source(predefined={"CI_PIPELINE_SOURCE": "push"}, source="web") == "web"
 
 
-def test_what_a_caller_tells_about_a_pipeline_is_no_claim() -> None:
+def test_predefined_variables_of_a_caller_are_not_claims() -> None:
     forged = dict.fromkeys(
         (
             "CI_PROJECT_NAMESPACE",
@@ -134,7 +136,7 @@ def test_what_a_caller_tells_about_a_pipeline_is_no_claim() -> None:
     assert (claims["user_login"], claims["user_email"]) == ("ada", "ada@example.org")
 
 
-def test_a_file_that_was_sent_along_is_not_vouched_for() -> None:
+def test_a_pipeline_with_a_given_text_has_no_ci_config_claims() -> None:
     claims = build_claims(
         job_context(pipeline=a_pipeline(is_text_given=True)), audience="x", token_id="unique", now=NOW
     )

@@ -1,3 +1,5 @@
+"""The payload of a job as a runner gets it."""
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,7 +86,7 @@ def test_the_predefined_variables() -> None:
     assert not [name for name in values if name.startswith("CI_REGISTRY")]
 
 
-def test_a_runner_learns_which_predefined_variables_people_have_set() -> None:
+def test_the_payload_lists_predefined_variables_that_users_override() -> None:
     assert payload().remuda == {"predefined": {}}
     message = payload(
         spec=a_spec(variables={"CI_COMMIT_SHA": "forged", "CI_COMMIT_TAG": "forged", "PLAIN": "x", "CI": "forged"}),
@@ -104,7 +106,7 @@ def test_a_runner_learns_which_predefined_variables_people_have_set() -> None:
     assert variables(message)["CI_COMMIT_SHA"].value == "forged"
 
 
-def test_the_registry() -> None:
+def test_registry_variables_and_credentials() -> None:
     message = payload(
         pipeline=a_pipeline(predefined={"CI_REGISTRY": "r.example:5000"}), project=a_project(path="A/Shop")
     )
@@ -133,8 +135,8 @@ def test_secrets_are_masked_and_not_public() -> None:
     assert by_key["CI_JOB_ID"].public
 
 
-def test_who_wins() -> None:
-    """Each name goes one step further up than the one before it."""
+def test_precedence_of_variables() -> None:
+    """Each name is set in one more source than the name before it."""
     names = "ABCDEF"
     message = payload(
         spec=a_spec(variables=dict.fromkeys([*names[1:], "CI_JOB_NAME"], "file")),
@@ -162,7 +164,7 @@ def test_flags_of_variables() -> None:
         pipeline=a_pipeline(variables={"GIVEN": "x", "KUBECONFIG": "y"}, file_variables=("KUBECONFIG",)),
         inherited={"VERSION": "1"},
     )
-    flags = {key: (each.public, each.raw, each.file) for key, each in variables(message).items()}
+    flags = {key: (variable.public, variable.raw, variable.file) for key, variable in variables(message).items()}
     assert (flags["PLAIN"], flags["RAW"]) == ((True, False, False), (True, True, False))
     assert (flags["GIVEN"], flags["KUBECONFIG"]) == ((False, False, False), (False, False, True))
     assert flags["VERSION"] == (False, False, False)
@@ -204,12 +206,12 @@ def test_protected_variables_are_for_protected_refs() -> None:
         ),
     ],
 )
-def test_what_git_fetches(changes: dict[str, Any], depth: int, refspecs: list[str]) -> None:
+def test_depth_and_refspecs(changes: dict[str, Any], depth: int, refspecs: list[str]) -> None:
     info = payload(**changes).git_info
     assert (info.depth, info.refspecs, info.sha) == (depth, refspecs, SHA)
 
 
-def test_what_git_fetches_when_the_branch_is_gone() -> None:
+def test_refspecs_without_a_deleted_branch() -> None:
     message = payload()
     assert ref_of(message) == "refs/heads/main"
     assert without_ref(message).git_info.refspecs == ["+refs/pipelines/1:refs/pipelines/1"]
@@ -222,7 +224,7 @@ def test_git_strategy(strategy: str, fetch: bool) -> None:
     assert payload(spec=a_spec(variables={"GIT_STRATEGY": strategy})).allow_git_fetch is fetch
 
 
-def test_a_tag_is_no_branch() -> None:
+def test_a_tag_pipeline_has_no_branch_variables() -> None:
     message = payload(pipeline=a_pipeline(ref="v1.0", tag=True))
     assert message.git_info.ref_type == "tag"
     values = variables(message)
@@ -231,7 +233,7 @@ def test_a_tag_is_no_branch() -> None:
     assert "CI_COMMIT_BRANCH" not in values
 
 
-def test_the_timeout_is_the_least_that_applies() -> None:
+def test_timeout_by_job_project_and_runner() -> None:
     project = a_project(timeout_seconds=3600)
     long_job, runner = a_job(timeout_seconds=7200), a_runner(maximum_timeout=600)
     assert job_context(project=project).timeout == 3600
@@ -261,7 +263,7 @@ def test_steps_and_artifacts() -> None:
     ]
 
 
-def test_reports_are_uploads_of_their_own() -> None:
+def test_reports_are_separate_uploads() -> None:
     reports = Artifacts(paths=(), reports={"junit": ("out/*.xml",), "dotenv": ("build.env",)}, expire_in="1 day")
     assert msgspec.to_builtins(payload(spec=a_spec(artifacts=reports)).artifacts) == [
         {
@@ -298,7 +300,7 @@ CACHE = {"key": "gems", "untracked": False, "policy": "pull", "paths": ["vendor/
         (True, {"unprotect": True}, "gems-non_protected", ["main-non_protected"]),
     ],
 )
-def test_caches_of_protected_refs_are_apart(
+def test_caches_of_protected_refs_have_separate_keys(
     protected: bool, more: dict[str, bool], key: str, fallbacks: list[str]
 ) -> None:
     spec = a_spec(cache=({**CACHE, "fallback_keys": ["main"], **more},))
@@ -307,7 +309,7 @@ def test_caches_of_protected_refs_are_apart(
     ]
 
 
-def test_containers_and_hooks_go_out_as_they_were_compiled() -> None:
+def test_containers_and_hooks_are_sent_as_compiled() -> None:
     image = {"name": "ruby:3", "entrypoint": [""], "executor_opts": {"docker": {"platform": "linux/arm64"}}}
     services = ({"name": "postgres:16", "alias": "db", "variables": [{"key": "A", "value": "b"}]},)
     hooks = ({"name": "pre_get_sources_script", "script": ["date"]},)
@@ -315,14 +317,14 @@ def test_containers_and_hooks_go_out_as_they_were_compiled() -> None:
     assert (message.image, message.services, message.hooks) == (image, list(services), list(hooks))
 
 
-def test_run_is_a_text_and_takes_the_place_of_steps() -> None:
+def test_run_is_sent_as_text_instead_of_steps() -> None:
     run = ({"name": "hello", "script": "echo hi"},)
     document = msgspec.json.decode(msgspec.json.encode(payload(spec=a_spec(script=(), run=run))))
     assert document["run"] == '[{"name":"hello","script":"echo hi"}]'
     assert document["steps"] == []
 
 
-def test_secrets_know_their_servers() -> None:
+def test_secrets_contain_their_servers() -> None:
     vault = {"engine": {"name": "kv-v2", "path": "ops"}, "path": "production/db", "field": "password"}
     spec = a_spec(
         id_tokens={"FIRST": {"aud": "a"}, "SECOND": {"aud": "b"}},
@@ -353,32 +355,32 @@ def test_id_tokens_are_masked_and_cannot_be_replaced() -> None:
     assert (variable.value, variable.masked, variable.raw, variable.public) == ("a.b.c", True, True, False)
 
 
-def test_a_release_is_no_step() -> None:
+def test_a_release_is_not_a_step() -> None:
     message = payload(spec=a_spec(release={"tag_name": "v1", "description": "first"}))
     assert [step.name for step in message.steps] == ["script"]
 
 
-def test_dependencies_carry_the_running_jobs_token() -> None:
+def test_dependencies_have_the_token_of_the_running_job() -> None:
     message = payload(dependencies=[Source(a_job("maker", id=JobId(8)), an_artifact(8, filename="a.zip"))])
     assert msgspec.to_builtins(message.dependencies) == [
         {"id": 8, "name": "maker", "token": TOKEN, "artifacts_file": {"filename": "a.zip", "size": 3}}
     ]
 
 
-def test_the_message_as_a_runner_reads_it() -> None:
+def test_the_payload_as_json() -> None:
     document = msgspec.json.decode(msgspec.json.encode(payload(job=a_job(when=When.MANUAL, leased_at=NOW))))
-    for empty in ("hooks", "services", "artifacts", "cache", "credentials", "dependencies"):
-        assert document[empty] == []
+    for name in ("hooks", "services", "artifacts", "cache", "credentials", "dependencies"):
+        assert document[name] == []
     assert "run" not in document
     assert document["features"]["trace_sections"] is True
     assert document["features"]["failure_reasons"] == [reason.value for reason in FailureReason]
     assert document["features"]["token_mask_prefixes"] == ["glpat-", "glrt-", "glrtr-", "glcbt-"]
-    # Some clients refuse a part that lacks a field, even where it has its usual value.
+    # Some clients refuse an object without these fields, even if they have their default values.
     assert {"name", "script", "timeout", "when", "allow_failure"} <= document["steps"][0].keys()
     assert {"repo_url", "ref", "sha", "before_sha", "ref_type", "refspecs", "depth"} <= document["git_info"].keys()
     manual = {"key": "CI_JOB_MANUAL", "value": "true", "public": True, "file": False, "masked": False, "raw": False}
     assert manual in document["variables"]
 
 
-def test_the_time_in_the_queue() -> None:
+def test_time_in_queue() -> None:
     assert payload().job_info.time_in_queue_seconds == 4.5

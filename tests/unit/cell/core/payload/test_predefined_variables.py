@@ -1,3 +1,5 @@
+"""Predefined variables of pipelines, merge requests, environments and jobs."""
+
 from typing import Any
 
 import pytest
@@ -17,12 +19,12 @@ from remuda.testing.builders import SHA, a_pipeline, a_project, a_spec
 URL = "https://ci.example:8443/root/"
 
 
-def of(**changes: Any) -> dict[str, str]:
+def pipeline_variables(**changes: Any) -> dict[str, str]:
     return of_pipeline(a_pipeline(**changes), a_project(path="acme/web/shop", description="Sells"), URL)
 
 
-def test_what_every_pipeline_has() -> None:
-    values = of(name="Nightly", file="ci/main.yml")
+def test_variables_of_every_pipeline() -> None:
+    values = pipeline_variables(name="Nightly", file="ci/main.yml")
     expected = {
         "CI_PIPELINE_NAME": "Nightly",
         "CI_CONFIG_PATH": "ci/main.yml",
@@ -42,29 +44,31 @@ def test_what_every_pipeline_has() -> None:
     }
     assert {key: values[key] for key in expected} == expected
     assert "CI_PIPELINE_TRIGGERED" not in values
-    assert of(source="trigger")["CI_PIPELINE_TRIGGERED"] == "true"
+    assert pipeline_variables(source="trigger")["CI_PIPELINE_TRIGGERED"] == "true"
 
 
 def test_a_pipeline_that_is_not_stored_yet_has_no_numbers() -> None:
-    assert {"CI_PIPELINE_ID", "CI_PIPELINE_IID", "CI_PIPELINE_URL"}.isdisjoint(of(id=0, iid=0))
+    assert {"CI_PIPELINE_ID", "CI_PIPELINE_IID", "CI_PIPELINE_URL"}.isdisjoint(pipeline_variables(id=0, iid=0))
 
 
-def test_what_is_stored_with_the_pipeline_wins() -> None:
-    assert of(predefined={"CI_DEFAULT_BRANCH": "trunk"})["CI_DEFAULT_BRANCH"] == "trunk"
+def test_values_stored_with_the_pipeline_win() -> None:
+    assert pipeline_variables(predefined={"CI_DEFAULT_BRANCH": "trunk"})["CI_DEFAULT_BRANCH"] == "trunk"
 
 
-def test_a_tag_is_no_branch() -> None:
-    values = of(ref="v1", tag=True)
+def test_a_tag_pipeline_has_no_branch_variable() -> None:
+    values = pipeline_variables(ref="v1", tag=True)
     assert values["CI_COMMIT_TAG"] == "v1"
     assert "CI_COMMIT_BRANCH" not in values
 
 
-def test_a_merge_request_goes_by_its_source_branch() -> None:
+def test_the_ref_of_a_merge_request_is_its_source_branch() -> None:
     project = of_project(a_project(), URL)
     merge_request_variables = of_merge_request(
         iid=7, project=project, source="feature/A", target="main", default_branch="main"
     )
-    values = of(ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=merge_request_variables)
+    values = pipeline_variables(
+        ref="refs/merge-requests/7/head", merge_request_iid=7, predefined=merge_request_variables
+    )
     assert (values["CI_COMMIT_REF_NAME"], values["CI_COMMIT_REF_SLUG"]) == ("feature/A", "feature-a")
     assert values["CI_MERGE_REQUEST_TARGET_BRANCH_PROTECTED"] == "true"
     assert values["CI_MERGE_REQUEST_SOURCE_PROJECT_PATH"] == "acme/shop"
@@ -72,7 +76,7 @@ def test_a_merge_request_goes_by_its_source_branch() -> None:
     assert {"CI_COMMIT_BRANCH", "CI_COMMIT_TAG"}.isdisjoint(values)
 
 
-def test_an_environment() -> None:
+def test_environment_variables() -> None:
     spec = a_spec(environment=Environment(name="review/$X", url="https://$X.example", action="stop"))
     values = of_spec(spec, "review/My-App")
     assert values["CI_ENVIRONMENT_NAME"] == "review/My-App"
@@ -82,12 +86,12 @@ def test_an_environment() -> None:
 
 
 @pytest.mark.parametrize("name", ["production", "review-app-1", "a" * 24])
-def test_a_name_that_is_a_slug_stays(name: str) -> None:
+def test_a_name_that_is_a_slug_does_not_change(name: str) -> None:
     assert environment_slug(name) == name
 
 
 @pytest.mark.parametrize("name", ["review/feature", "Production", "1st", "a" * 25, "ends-", "a--b"])
-def test_other_names_get_an_ending_of_their_own(name: str) -> None:
+def test_other_names_get_a_unique_suffix(name: str) -> None:
     slug = environment_slug(name)
     assert len(slug) <= 24
     assert slug[0].isalpha()
@@ -99,7 +103,7 @@ def test_other_names_get_an_ending_of_their_own(name: str) -> None:
     ("name", "tier"),
     [("prod", "production"), ("Staging", "staging"), ("qa", "testing"), ("review/x", "development"), ("moon", "other")],
 )
-def test_the_tier_that_a_name_suggests(name: str, tier: str) -> None:
+def test_tier_of_an_environment_name(name: str, tier: str) -> None:
     assert predefined_variables.tier(name) == tier
 
 
@@ -107,6 +111,6 @@ def test_the_tier_that_a_name_suggests(name: str, tier: str) -> None:
     ("name", "group"),
     [("test 1/3", "test"), ("test 1 3", "test"), ("test:1:3", "test"), ("test", "test"), ("v 1/2 x", "v 1/2 x")],
 )
-def test_jobs_that_are_grouped_by_hand(name: str, group: str) -> None:
+def test_group_name_of_a_job(name: str, group: str) -> None:
     assert group_name(name) == group
     assert of_spec(a_spec("test: [a, b]", written_name="test"))["CI_JOB_GROUP_NAME"] == "test"

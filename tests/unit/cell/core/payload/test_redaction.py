@@ -1,4 +1,4 @@
-"""Secrets out of what is shown."""
+"""Masking of secrets in payloads and step results."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def a_payload() -> JobPayload:
     )
 
 
-def test_a_payload_without_what_opens_anything() -> None:
+def test_a_masked_payload_contains_no_secrets() -> None:
     masked = mask_payload(a_payload(), secrets_to_mask([]))
     text = msgspec.json.encode(masked).decode()
     for secret in (SECRET, "abcdefgh12345678", "eyJhbGciOi", TOKEN, "registry-password", "db/password"):
@@ -52,7 +52,7 @@ def test_other_secrets_of_the_project_are_masked_too() -> None:
     assert masked["steps"][0]["script"][0] == "echo [MASKED]"
 
 
-def test_a_result_keeps_what_it_is_read_by() -> None:
+def test_a_cleaned_result_keeps_its_structural_fields() -> None:
     result: dict[str, Any] = {
         "version": 1,
         "seq": 3,
@@ -69,7 +69,7 @@ def test_a_result_keeps_what_it_is_read_by() -> None:
     }
 
 
-def test_beyond_any_depth_a_field_is_left_out() -> None:
+def test_a_field_that_is_nested_too_deep_is_omitted() -> None:
     deep: Any = "x"
     for _ in range(200):
         deep = [deep]
@@ -88,5 +88,5 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_without_secrets_everything_stays(value: Any) -> None:
+def test_values_without_secrets_do_not_change(value: Any) -> None:
     assert without_secrets(value, secrets_to_mask(["not-in-there-at-all"])) == value

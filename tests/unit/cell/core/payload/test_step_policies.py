@@ -1,4 +1,4 @@
-"""Step policies: kept by version, sent the widest first."""
+"""Step policies: versions, limits, and the order of layers in the payload."""
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ from remuda.model.runner import CapabilityKey
 KEY = CapabilityKey(project_id=7, group_ids=(5, 3), organization_id=2)
 
 
-def test_every_change_counts() -> None:
+def test_every_change_increments_the_version() -> None:
     first = change_policy(None, {"allow": ["a"]}, None, 100)
     second = change_policy(first, {"allow": ["b"]}, 1, 200)
     policy = read_policy(second)
@@ -25,7 +25,7 @@ def test_every_change_counts() -> None:
     assert read_policy(None).version == 0
 
 
-def test_a_change_of_something_else_is_refused() -> None:
+def test_a_change_of_an_outdated_version_is_refused() -> None:
     first = change_policy(None, {"allow": ["a"]}, 0, 100)
     with pytest.raises(ConflictError, match="version 1 by now, not 0"):
         change_policy(first, {}, 0, 200)
@@ -40,7 +40,7 @@ def test_the_widest_scope_comes_first() -> None:
     assert scopes_of(KEY) == (("organization", 2), ("group", 3), ("group", 5), ("project", 7))
 
 
-def test_what_goes_out_with_a_job() -> None:
+def test_layers_in_the_payload() -> None:
     scopes = scopes_of(KEY)
     assert for_payload(scopes, {}) is None
     settings = {
@@ -57,6 +57,6 @@ def test_what_goes_out_with_a_job() -> None:
     }
 
 
-def test_what_is_kept_can_be_read_by_later_versions() -> None:
+def test_unknown_fields_of_a_stored_policy_are_ignored() -> None:
     text = msgspec.json.encode({"version": 4, "document": {"x": 1}, "new": True}).decode()
     assert read_policy(text).version == 4

@@ -1,4 +1,4 @@
-"""Which of the variables that people keep are for a job, and which are the stronger ones."""
+"""Which project, group and instance variables a job gets, and which of them takes precedence."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from remuda.testing.builders import a_pipeline
 
 
 @pytest.mark.parametrize(
-    ("scope", "environment", "fits"),
+    ("scope", "environment", "expected"),
     [
         ("*", "", True),
         ("*", "prod", True),
@@ -26,8 +26,8 @@ from remuda.testing.builders import a_pipeline
         ("a.b", "axb", False),
     ],
 )
-def test_scopes(scope: str, environment: str, fits: bool) -> None:
-    assert scope_fits(scope, environment) is fits
+def test_scopes(scope: str, environment: str, expected: bool) -> None:
+    assert scope_fits(scope, environment) is expected
 
 
 @given(st.text(alphabet="ab/.*", max_size=8))
@@ -37,14 +37,14 @@ def test_a_name_without_a_star_is_its_own_scope(name: str) -> None:
     assert scope_fits(f"{plain}*", f"{plain}/more")
 
 
-OF_ALL = ProjectVariable(key="K", value="all")
-OUTER = ProjectVariable(group_id=4, key="K", value="outer")
-NEAR = ProjectVariable(group_id=9, key="K", value="near")
-OWN = ProjectVariable(project_id=ProjectId(1), key="K", value="own")
+INSTANCE = ProjectVariable(key="K", value="all")
+PARENT_GROUP = ProjectVariable(group_id=4, key="K", value="outer")
+GROUP = ProjectVariable(group_id=9, key="K", value="near")
+PROJECT = ProjectVariable(project_id=ProjectId(1), key="K", value="own")
 
 
-def strongest(*variables: ProjectVariable, environment: str = "", protected: bool = False) -> str | None:
-    """What a job gets, in whatever order the variables come."""
+def resolve(*variables: ProjectVariable, environment: str = "", protected: bool = False) -> str | None:
+    """Return the value of K that a job gets; check that it does not depend on the order of the variables."""
     results = set()
     for ordered in (variables, variables[::-1]):
         fitting = applicable(ordered, group_ids=(9, 4), environment=environment)
@@ -54,32 +54,33 @@ def strongest(*variables: ProjectVariable, environment: str = "", protected: boo
     return result
 
 
-def test_the_nearer_the_owner_the_stronger() -> None:
-    assert strongest(OF_ALL) == "all"
-    assert strongest(OF_ALL, OUTER) == "outer"
-    assert strongest(OUTER, NEAR, OF_ALL) == "near"
-    assert strongest(OWN, OUTER, NEAR, OF_ALL) == "own"
+def test_the_closest_owner_wins() -> None:
+    assert resolve(INSTANCE) == "all"
+    assert resolve(INSTANCE, PARENT_GROUP) == "outer"
+    assert resolve(PARENT_GROUP, GROUP, INSTANCE) == "near"
+    assert resolve(PROJECT, PARENT_GROUP, GROUP, INSTANCE) == "own"
 
 
-def test_the_owner_counts_before_the_scope() -> None:
+def test_the_owner_counts_more_than_the_scope() -> None:
     exact = ProjectVariable(group_id=9, key="K", value="exact", environment_scope="prod")
-    assert strongest(OWN, exact, environment="prod") == "own"
-    assert strongest(OUTER, exact, environment="prod") == "exact"
+    assert resolve(PROJECT, exact, environment="prod") == "own"
+    assert resolve(PARENT_GROUP, exact, environment="prod") == "exact"
 
 
-def test_of_one_owner_the_most_precise_scope_wins() -> None:
-    def scoped(scope: str) -> ProjectVariable:
+def test_the_most_specific_scope_of_one_owner_wins() -> None:
+    def a_variable(scope: str) -> ProjectVariable:
         return ProjectVariable(project_id=ProjectId(1), key="K", value=scope, environment_scope=scope)
 
-    every, some, more, one = scoped("*"), scoped("review/*"), scoped("review/feature-*"), scoped("review/feature-1")
-    assert strongest(every, some, more, one, environment="review/feature-1") == "review/feature-1"
-    assert strongest(every, some, more, one, environment="review/feature-2") == "review/feature-*"
-    assert strongest(every, some, more, one, environment="review/x") == "review/*"
-    assert strongest(every, some, more, one, environment="prod") == "*"
-    assert strongest(some, one) is None
+    wildcard, reviews = a_variable("*"), a_variable("review/*")
+    features, exact = a_variable("review/feature-*"), a_variable("review/feature-1")
+    assert resolve(wildcard, reviews, features, exact, environment="review/feature-1") == "review/feature-1"
+    assert resolve(wildcard, reviews, features, exact, environment="review/feature-2") == "review/feature-*"
+    assert resolve(wildcard, reviews, features, exact, environment="review/x") == "review/*"
+    assert resolve(wildcard, reviews, features, exact, environment="prod") == "*"
+    assert resolve(reviews, exact) is None
 
 
-def test_a_protected_one_gives_way_where_it_is_not_for_the_job() -> None:
+def test_a_protected_variable_is_ignored_for_an_unprotected_ref() -> None:
     secret = ProjectVariable(project_id=ProjectId(1), key="K", value="secret", protected=True)
-    assert strongest(OF_ALL, secret) == "all"
-    assert strongest(OF_ALL, secret, protected=True) == "secret"
+    assert resolve(INSTANCE, secret) == "all"
+    assert resolve(INSTANCE, secret, protected=True) == "secret"

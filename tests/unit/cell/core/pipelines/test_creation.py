@@ -1,3 +1,5 @@
+"""Creation of pipelines and jobs from requests and specs."""
+
 from typing import Any
 
 import pytest
@@ -42,7 +44,7 @@ def a_variable(key: str, value: str, **changes: Any) -> ProjectVariable:
         ("refs/merge-requests/7/head", "refs/merge-requests/7/head", False, 7, False),
     ],
 )
-def test_what_a_ref_is_called(ref: str, name: str, is_tag: bool, iid: int | None, protected: bool) -> None:
+def test_ref_fields_of_a_pipeline(ref: str, name: str, is_tag: bool, iid: int | None, protected: bool) -> None:
     pipeline = create_pipeline(ref=ref, before_sha=BEFORE)
     assert (pipeline.ref, pipeline.tag, pipeline.merge_request_iid) == (name, is_tag, iid)
     assert pipeline.protected is protected
@@ -50,11 +52,11 @@ def test_what_a_ref_is_called(ref: str, name: str, is_tag: bool, iid: int | None
 
 
 @pytest.mark.parametrize("ref", ["refs/merge-requests/0/head", "refs/merge-requests/1/merge", "refs/heads/1/head", "x"])
-def test_refs_that_are_no_merge_requests(ref: str) -> None:
+def test_refs_that_are_not_merge_requests(ref: str) -> None:
     assert merge_request_iid(ref) is None
 
 
-def test_a_child_belongs_to_its_parent() -> None:
+def test_fields_of_a_child_pipeline() -> None:
     parent = a_pipeline(id=5, before_sha=BEFORE, depth=1)
     child = create_pipeline(source="parent_pipeline", upstream=Upstream(job=a_job(id=9), pipeline=parent))
     assert (child.is_child, child.depth, child.before_sha) == (True, 2, BEFORE)
@@ -63,7 +65,7 @@ def test_a_child_belongs_to_its_parent() -> None:
     assert (other.is_child, other.before_sha) == (False, NO_SHA)
 
 
-def test_how_deep_pipelines_may_start_each_other() -> None:
+def test_limits_of_nested_pipelines() -> None:
     def check(source: str, depth: int, *children: bool) -> None:
         nearest, *rest = (a_pipeline(is_child=is_child, depth=depth) for is_child in children)
         check_depth(a_request(source=source, upstream=Upstream(job=a_job(), pipeline=nearest)), rest)
@@ -79,15 +81,15 @@ def test_how_deep_pipelines_may_start_each_other() -> None:
         check("pipeline", 10, False)
 
 
-def test_whose_variables_win() -> None:
-    of_project = [
+def test_pipeline_variables_win_over_project_variables() -> None:
+    project_variables = [
         a_variable("A", "project", raw=True),
         a_variable("B", "$A", raw=True),
         a_variable("C", "x", protected=True),
     ]
-    values, raw = variables_for_expansion(a_pipeline(variables={"A": "pipeline"}), of_project)
+    values, raw = variables_for_expansion(a_pipeline(variables={"A": "pipeline"}), project_variables)
     assert (values, raw) == ({"A": "pipeline", "B": "$A"}, frozenset({"B"}))
-    assert variables_for_expansion(a_pipeline(protected=True), of_project)[0]["C"] == "x"
+    assert variables_for_expansion(a_pipeline(protected=True), project_variables)[0]["C"] == "x"
 
 
 def test_names_are_expanded_with_the_variables_of_the_job() -> None:
@@ -111,7 +113,7 @@ def test_names_are_expanded_with_the_variables_of_the_job() -> None:
     assert review.waits_for == ("plain",)
 
 
-def test_a_message_that_looks_like_a_reference_is_none() -> None:
+def test_a_commit_message_is_not_expanded() -> None:
     spec = a_spec(environment=Environment(name="$CI_COMMIT_MESSAGE"))
     pipeline = a_pipeline(predefined={"CI_COMMIT_MESSAGE": "$CI_JOB_NAME"})
     [job] = new_jobs([spec], pipeline, a_project(), [], URL)
@@ -119,12 +121,12 @@ def test_a_message_that_looks_like_a_reference_is_none() -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "$A" * 200])
-def test_names_that_become_too_long(name: str) -> None:
-    long = {"A": "y" * 1000}
+def test_too_long_names_are_errors(name: str) -> None:
+    long_variables = {"A": "y" * 1000}
     specs = [
-        a_spec(environment=Environment(name=name), variables=long, line=3),
+        a_spec(environment=Environment(name=name), variables=long_variables, line=3),
         a_spec("fine", resource_group="$A", variables={"A": "y"}),
-        a_spec("deploy", resource_group=name, variables=long, line=7, file="ci/deploy.yml"),
+        a_spec("deploy", resource_group=name, variables=long_variables, line=7, file="ci/deploy.yml"),
     ]
     with pytest.raises(MistakesError) as caught:
         new_jobs(specs, a_pipeline(file=".gitlab-ci.yml"), a_project(), [], URL)
@@ -133,7 +135,7 @@ def test_names_that_become_too_long(name: str) -> None:
     assert second.startswith("ci/deploy.yml:7:1: deploy:resource_group: ")
 
 
-def test_who_ends_alone() -> None:
+def test_which_jobs_end_alone() -> None:
     specs = [
         a_spec("first"),
         a_spec("needed", stage_index=2),

@@ -1,11 +1,13 @@
+"""Parsing of git push options."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.core.pipelines.push_options import PushOptions, read_push_options
 
 
-def test_options_that_ask_for_something() -> None:
-    wishes = read_push_options(
+def test_valid_options() -> None:
+    options = read_push_options(
         [
             "ci.skip",
             "ci.variable=A=1=2",
@@ -19,7 +21,7 @@ def test_options_that_ask_for_something() -> None:
             "merge_request.title=a = b",
         ]
     )
-    assert wishes == PushOptions(
+    assert options == PushOptions(
         skip=True,
         variables={"A": "3", "B": ""},
         inputs={"count": 3, "list": ["a"], "text": "it is", "quoted": "1.0"},
@@ -30,8 +32,8 @@ def test_options_that_ask_for_something() -> None:
     )
 
 
-def test_options_that_ask_for_nothing() -> None:
-    nonsense = (
+def test_unknown_and_malformed_options() -> None:
+    malformed = (
         "ci.variable",
         "ci.variable=A",
         "ci.variable=1=x",
@@ -39,10 +41,10 @@ def test_options_that_ask_for_nothing() -> None:
         "ci.input=x",
         "merge_request.target=",
     )
-    wishes = read_push_options(["", "something=else", "ci.skipped", *nonsense])
-    assert wishes == PushOptions(ignored=nonsense)
+    options = read_push_options(["", "something=else", "ci.skipped", *malformed])
+    assert options == PushOptions(ignored=malformed)
 
 
 @given(st.lists(st.text()))
-def test_whatever_comes_is_read(options: list[str]) -> None:
+def test_any_text_can_be_parsed(options: list[str]) -> None:
     read_push_options([*options, *(f"ci.input=a={option}" for option in options)])

@@ -1,3 +1,5 @@
+"""Auto-cancel of redundant pipelines: which pipelines a newer one replaces, and which jobs are canceled."""
+
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ OTHER = "a" * 40
 
 
 def jobs_in_states(**states: str) -> list[Job]:
-    """Jobs by state; one with a name that begins with `i` is interruptible."""
+    """Create a job for each name and state. Jobs whose names begin with `i` are interruptible."""
     jobs = []
     for number, (name, state) in enumerate(states.items(), 1):
         started = NOW if state in ("running", "success", "failed") else None
@@ -22,7 +24,7 @@ def jobs_in_states(**states: str) -> list[Job]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "states", "stopped"),
+    ("mode", "states", "canceled"),
     [
         ("none", {"ia": "pending", "b": "created"}, set()),
         ("conservative", {"a": "pending", "b": "created"}, {"a", "b"}),
@@ -36,12 +38,12 @@ def jobs_in_states(**states: str) -> list[Job]:
         ("interruptible", {"a": "running", "b": "pending"}, set()),
     ],
 )
-def test_what_a_newer_pipeline_stops(mode: str, states: dict[str, str], stopped: set[str]) -> None:
+def test_which_jobs_a_newer_pipeline_cancels(mode: str, states: dict[str, str], canceled: set[str]) -> None:
     changes = cancel(a_family(jobs_in_states(**states), cancel_on_new_commit=mode, status="running"), NOW + 1)
-    assert {job.name for job in changes.jobs if job.state is JobState.CANCELED} == stopped
+    assert {job.name for job in changes.jobs if job.state is JobState.CANCELED} == canceled
 
 
-def test_a_trigger_job_is_left_to_its_pipeline() -> None:
+def test_a_trigger_job_with_a_pipeline_is_not_canceled() -> None:
     waits, starts, done, own = jobs_in_states(waits="running", starts="running", done="success", own="created")
     waits = replace(waits, is_trigger=True, downstream_id=PipelineId(9))
     starts = replace(starts, is_trigger=True)
@@ -67,5 +69,5 @@ def test_a_trigger_job_is_left_to_its_pipeline() -> None:
     ],
 )
 def test_which_pipelines_are_replaced(old: dict[str, Any], new: dict[str, Any], expected: bool) -> None:
-    asked = a_pipeline(**({"id": 1, "cancel_on_new_commit": "conservative"} | old))
-    assert is_replaced(asked, a_pipeline(**({"id": 2, "sha": OTHER} | new))) is expected
+    older = a_pipeline(**({"id": 1, "cancel_on_new_commit": "conservative"} | old))
+    assert is_replaced(older, a_pipeline(**({"id": 2, "sha": OTHER} | new))) is expected

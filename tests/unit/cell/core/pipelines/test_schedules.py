@@ -1,3 +1,5 @@
+"""Cron times of schedules in time zones, and the changes that a run makes to its schedule."""
+
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -34,13 +36,13 @@ def a_schedule(**changes: object) -> Schedule:
     return Schedule(**(values | changes))  # type: ignore[arg-type]
 
 
-def after(moment: str, cron: str, timezone: str = "UTC", runs: int = 1) -> list[str]:
-    """The next local times of a schedule after a local time."""
+def next_local_times(moment: str, cron: str, timezone: str = "UTC", runs: int = 1) -> list[str]:
+    """Return the next runs of a schedule after a local time."""
     zone = ZoneInfo(timezone)
-    at, times = datetime.fromisoformat(moment).replace(tzinfo=zone).timestamp(), []
+    time, times = datetime.fromisoformat(moment).replace(tzinfo=zone).timestamp(), []
     for _ in range(runs):
-        at = next_time(cron, timezone, at)
-        times.append(datetime.fromtimestamp(at, zone).strftime("%m-%d %H:%M %Z"))
+        time = next_time(cron, timezone, time)
+        times.append(datetime.fromtimestamp(time, zone).strftime("%m-%d %H:%M %Z"))
     return times
 
 
@@ -61,29 +63,35 @@ def after(moment: str, cron: str, timezone: str = "UTC", runs: int = 1) -> list[
         ("0 0 29 2 *", "02-29 00:00 UTC"),
     ],
 )
-def test_lines(cron: str, expected: str) -> None:
-    # A Thursday.
-    assert after("2026-01-15T08:59", cron) == [expected]
+def test_next_time_of_cron_lines(cron: str, expected: str) -> None:
+    # This day is a Thursday.
+    assert next_local_times("2026-01-15T08:59", cron) == [expected]
 
 
-def test_the_time_is_the_schedules_own() -> None:
+def test_the_time_zone_of_the_schedule_applies() -> None:
     assert next_time("0 4 * * *", "Asia/Tokyo", NOW) - next_time("0 4 * * *", "UTC", NOW) in (-9 * 3600, 15 * 3600)
 
 
-def test_a_time_that_the_clocks_leave_out_comes_at_the_end_of_the_gap() -> None:
+def test_a_time_in_the_dst_gap_runs_at_its_end() -> None:
     # On 29 March 2026 Berlin goes from 02:00 to 03:00.
-    assert after("2026-03-28T12:00", "30 2 * * *", "Europe/Berlin", 2) == ["03-29 03:00 CEST", "03-30 02:30 CEST"]
-    assert after("2026-03-29T01:00", "*/30 * * * *", "Europe/Berlin", 3) == [
+    assert next_local_times("2026-03-28T12:00", "30 2 * * *", "Europe/Berlin", 2) == [
+        "03-29 03:00 CEST",
+        "03-30 02:30 CEST",
+    ]
+    assert next_local_times("2026-03-29T01:00", "*/30 * * * *", "Europe/Berlin", 3) == [
         "03-29 01:30 CET",
         "03-29 03:00 CEST",
         "03-29 03:30 CEST",
     ]
 
 
-def test_a_time_that_the_clocks_bring_twice_counts_once() -> None:
+def test_a_time_that_occurs_twice_at_the_end_of_dst() -> None:
     # On 25 October 2026 Berlin has the hour from 02:00 to 03:00 twice.
-    assert after("2026-10-24T12:00", "30 2 * * *", "Europe/Berlin", 2) == ["10-25 02:30 CEST", "10-26 02:30 CET"]
-    assert after("2026-10-25T01:30", "0 * * * *", "Europe/Berlin", 3) == [
+    assert next_local_times("2026-10-24T12:00", "30 2 * * *", "Europe/Berlin", 2) == [
+        "10-25 02:30 CEST",
+        "10-26 02:30 CET",
+    ]
+    assert next_local_times("2026-10-25T01:30", "0 * * * *", "Europe/Berlin", 3) == [
         "10-25 02:00 CEST",
         "10-25 02:00 CET",
         "10-25 03:00 CET",
@@ -108,14 +116,14 @@ def test_a_time_that_the_clocks_bring_twice_counts_once() -> None:
         ("@fortnightly", "1 fields"),
     ],
 )
-def test_what_is_no_cron_line_is_refused_with_the_fix(cron: str, reason: str) -> None:
+def test_error_messages_for_invalid_cron_lines(cron: str, reason: str) -> None:
     with pytest.raises(CronError, match=reason) as refused:
         next_time(cron, "UTC", NOW)
     assert "for example" in str(refused.value)
 
 
 @pytest.mark.parametrize("timezone", ["", "Mars", "../etc/passwd", "Europe/Berlin\0", "europe", "x" * 5000])
-def test_what_is_no_time_zone_is_refused_with_the_fix(timezone: str) -> None:
+def test_error_messages_for_invalid_time_zones(timezone: str) -> None:
     with pytest.raises(TimezoneError, match="such as UTC or Europe/Berlin"):
         next_time("0 4 * * *", timezone, NOW)
 
@@ -128,7 +136,7 @@ _FIELD = st.text("0123456789*/,-#LWmontuejan", min_size=1, max_size=6)
     st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns", "Australia/Lord_Howe"]),
     st.floats(1.6e9, 2.2e9),
 )
-def test_any_text_is_a_later_whole_minute_or_refused(cron: str, timezone: str, moment: float) -> None:
+def test_any_text_gives_a_later_whole_minute_or_an_error(cron: str, timezone: str, moment: float) -> None:
     try:
         time = next_time(cron, timezone, moment)
     except InvalidError:
@@ -137,13 +145,13 @@ def test_any_text_is_a_later_whole_minute_or_refused(cron: str, timezone: str, m
     assert datetime.fromtimestamp(time, UTC).second == 0
 
 
-def test_a_run_sets_the_next_time_and_forgets_what_went_wrong() -> None:
+def test_a_run_sets_the_next_time_and_resets_the_error() -> None:
     schedule = a_schedule(last_error="no file")
     ran = replace(schedule, next_run_at=NOW + 60)
     assert with_pipeline(schedule, ran, PipelineId(7)) == a_schedule(next_run_at=NOW + 60, last_pipeline_id=7)
 
 
-def test_a_run_leaves_alone_what_was_changed_meanwhile() -> None:
+def test_a_run_does_not_overwrite_concurrent_changes() -> None:
     ran = a_schedule(next_run_at=NOW + 60)
     described = a_schedule(description="at night", updated_at=NOW + 1)
     assert with_pipeline(described, ran, PipelineId(7)).next_run_at == NOW + 60
@@ -151,12 +159,12 @@ def test_a_run_leaves_alone_what_was_changed_meanwhile() -> None:
     assert with_pipeline(moved, ran, PipelineId(7)) == replace(moved, last_pipeline_id=PipelineId(7))
 
 
-def test_a_run_by_hand_does_not_bring_an_older_time_back() -> None:
-    by_hand = a_schedule(next_run_at=NOW)
-    assert with_pipeline(a_schedule(next_run_at=NOW + 60), by_hand, PipelineId(8)).next_run_at == NOW + 60
+def test_a_manual_run_does_not_restore_an_older_time() -> None:
+    manual_run = a_schedule(next_run_at=NOW)
+    assert with_pipeline(a_schedule(next_run_at=NOW + 60), manual_run, PipelineId(8)).next_run_at == NOW + 60
 
 
-def test_a_run_that_started_nothing_says_why_unless_it_did_after_all() -> None:
+def test_a_failed_run_stores_its_reason_unless_it_started_a_pipeline() -> None:
     due = a_schedule()
     assert without_pipeline(due, due, next_at=NOW + 60, reason="no jobs") == a_schedule(
         next_run_at=NOW + 60, last_error="no jobs"

@@ -1,3 +1,5 @@
+"""Names of time zones: names of the time zone database, cities, and other names of Rails."""
+
 from collections import defaultdict
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
@@ -19,7 +21,7 @@ from remuda.cell.core.pipelines.time_zones import time_zone
         ("EST5EDT", "EST5EDT"),
     ],
 )
-def test_names(name: str, zone: str) -> None:
+def test_known_names(name: str, zone: str) -> None:
     assert time_zone(name) == ZoneInfo(zone)
 
 
@@ -30,7 +32,7 @@ def test_utc_needs_no_database() -> None:
 @pytest.mark.parametrize(
     "name", ["", "Atlantis", "Europe", "../../etc/passwd", "/etc/localtime", "berlin ", "a\0b", "ü"]
 )
-def test_other_names(name: str) -> None:
+def test_unknown_names(name: str) -> None:
     assert time_zone(name) is None
 
 
@@ -38,9 +40,9 @@ def test_every_name_of_the_table_is_a_zone() -> None:
     assert not [name for name in time_zones._OTHER_NAMES if time_zone(name) is None]
 
 
-def test_a_city_means_one_time_only() -> None:
+def test_a_city_name_is_unambiguous() -> None:
     moment, offsets = datetime(2026, 7, 1, tzinfo=UTC), defaultdict(set)
     for zone in available_timezones():
         if zone.startswith(time_zones.CONTINENTS):
             offsets[zone.rpartition("/")[2]].add(moment.astimezone(ZoneInfo(zone)).utcoffset())
-    assert not {city: found for city, found in offsets.items() if len(found) > 1}
+    assert not {city: city_offsets for city, city_offsets in offsets.items() if len(city_offsets) > 1}

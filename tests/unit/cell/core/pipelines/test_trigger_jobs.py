@@ -1,3 +1,5 @@
+"""How a trigger job changes with the state of its downstream pipeline."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,13 +23,13 @@ def downstream(status: str, *, is_child: bool = True) -> Pipeline:
     return a_pipeline(id=PipelineId(2), status=status, is_child=is_child, upstream_job_id=JobId(1))
 
 
-def followed(job: Job, pipeline: Pipeline, strategy: str) -> Job:
-    """The job after a look at its pipeline."""
+def follow(job: Job, pipeline: Pipeline, strategy: str) -> Job:
+    """Return the job as it is after a call of `trigger_jobs.follow`."""
     changes = trigger_jobs.follow(a_family([job]), job.id, pipeline, strategy, NOW + 1)
     return changes.jobs[0] if changes.jobs else job
 
 
-class TestARunningOne:
+class TestRunning:
     @pytest.mark.parametrize(
         ("strategy", "status", "state"),
         [
@@ -43,39 +45,39 @@ class TestARunningOne:
             *(("mirror", status, "running") for status in STATUSES[:6]),
         ],
     )
-    def test_ends_as_its_pipeline_does(self, strategy: str, status: str, state: str) -> None:
-        job = followed(a_trigger("running"), downstream(status), strategy)
+    def test_ends_with_the_status_of_its_pipeline(self, strategy: str, status: str, state: str) -> None:
+        job = follow(a_trigger("running"), downstream(status), strategy)
         assert (job.state.value, job.downstream_id) == (state, 2)
 
-    def test_that_knows_its_pipeline_is_left_alone(self) -> None:
+    def test_does_not_change_while_its_pipeline_runs(self) -> None:
         job = a_trigger("running", downstream_id=PipelineId(2))
         assert trigger_jobs.follow(a_family([job]), job.id, downstream("running"), "depend", NOW) == Changes()
 
-    def test_says_why_it_failed(self) -> None:
-        job = followed(a_trigger("running"), downstream("failed"), "depend")
-        assert (job.failure_reason, job.failure_message) == ("unknown_failure", "its pipeline 2 is failed")
+    def test_has_a_failure_message(self) -> None:
+        job = follow(a_trigger("running"), downstream("failed"), "depend")
+        assert (job.failure_reason, job.failure_message) == ("unknown_failure", "its downstream pipeline 2 is failed")
 
-    def test_is_not_tried_again_by_itself(self) -> None:
+    def test_is_not_retried_automatically(self) -> None:
         job = a_trigger("running", retry_max=2)
         assert trigger_jobs.follow(a_family([job]), job.id, downstream("failed"), "depend", NOW).retries == ()
 
 
-class TestACancelingOne:
+class TestCanceling:
     @pytest.mark.parametrize("status", STATUSES)
     def test_waits_for_a_child_to_stop(self, status: str) -> None:
-        job = followed(a_trigger("canceling"), downstream(status), "depend")
+        job = follow(a_trigger("canceling"), downstream(status), "depend")
         assert job.state is (JobState.CANCELED if status in OVER else JobState.CANCELING)
 
     def test_does_not_wait_for_another_project(self) -> None:
         pipeline = downstream("running", is_child=False)
-        assert followed(a_trigger("canceling"), pipeline, "depend").state is JobState.CANCELED
+        assert follow(a_trigger("canceling"), pipeline, "depend").state is JobState.CANCELED
 
-    def test_that_started_nothing_is_over_at_once(self) -> None:
+    def test_ends_at_once_without_a_pipeline(self) -> None:
         changes = trigger_jobs.stop(a_family([a_trigger("canceling")]), JobId(1), NOW)
         assert changes.jobs[0].state is JobState.CANCELED
 
 
-class TestOneThatIsOver:
+class TestFinished:
     @pytest.mark.parametrize(
         ("state", "status", "is_child", "expected"),
         [
@@ -90,28 +92,28 @@ class TestOneThatIsOver:
             ("canceled", "success", False, "canceled"),
         ],
     )
-    def test_follows_a_pipeline_that_went_on(self, state: str, status: str, is_child: bool, expected: str) -> None:
+    def test_follows_a_pipeline_that_was_resumed(self, state: str, status: str, is_child: bool, expected: str) -> None:
         job = a_trigger(state, downstream_id=PipelineId(2))
-        assert followed(job, downstream(status, is_child=is_child), "depend").state.value == expected
+        assert follow(job, downstream(status, is_child=is_child), "depend").state.value == expected
 
-    def test_revives_what_was_skipped_behind_it(self) -> None:
+    def test_revives_skipped_jobs_behind_it(self) -> None:
         job = a_trigger("failed", downstream_id=PipelineId(2), failure_reason="unknown_failure")
         behind = a_job("deploy", id=JobId(2), state=JobState.SKIPPED, waits_for=("go",))
         changes = trigger_jobs.follow(a_family([job, behind]), job.id, downstream("running"), "depend", NOW)
-        assert {each.name: each.state.value for each in changes.jobs} == {"go": "running", "deploy": "created"}
+        assert {changed.name: changed.state.value for changed in changes.jobs} == {"go": "running", "deploy": "created"}
         assert changes.jobs[0].failure_reason is None
 
-    def test_knows_only_its_own_pipeline(self) -> None:
+    def test_follows_only_its_own_pipeline(self) -> None:
         job = a_trigger("failed", downstream_id=PipelineId(3))
-        assert followed(job, downstream("running"), "depend") == job
-        assert followed(a_trigger("failed"), downstream("running"), "depend") == a_trigger("failed")
+        assert follow(job, downstream("running"), "depend") == job
+        assert follow(a_trigger("failed"), downstream("running"), "depend") == a_trigger("failed")
 
-    def test_without_a_strategy_stays_so(self) -> None:
+    def test_without_a_strategy_does_not_change(self) -> None:
         job = a_trigger("success", downstream_id=PipelineId(2))
-        assert followed(job, downstream("failed"), "") == job
+        assert follow(job, downstream("failed"), "") == job
 
 
-def test_one_that_was_retried_changes_nothing() -> None:
+def test_a_retried_job_does_not_change() -> None:
     empty = a_family([])
     assert trigger_jobs.start(empty, JobId(1), NOW) == Changes()
     assert trigger_jobs.stop(empty, JobId(1), NOW) == Changes()
@@ -126,10 +128,10 @@ def test_one_that_was_retried_changes_nothing() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_a_second_look_finds_nothing_to_do(
-    state: JobState, status: str, strategy: str, is_child: bool, knows: bool
+def test_following_twice_changes_nothing(
+    state: JobState, status: str, strategy: str, is_child: bool, has_downstream_id: bool
 ) -> None:
-    job = a_job("go", state=state, is_trigger=True, downstream_id=PipelineId(2) if knows else None)
+    job = a_job("go", state=state, is_trigger=True, downstream_id=PipelineId(2) if has_downstream_id else None)
     family = a_family([job])
     pipeline = downstream(status, is_child=is_child)
     first = trigger_jobs.follow(family, job.id, pipeline, strategy, NOW)

@@ -1,4 +1,4 @@
-"""How much work there is for whom."""
+"""The demand for runners: counts of ready, running and coming jobs, and their shares for managers."""
 
 from collections import Counter
 from typing import Any
@@ -30,11 +30,11 @@ def demand(**changes: Any) -> tuple[KeyDemand, ...]:
     return compute_demand(**(values | changes))
 
 
-class TestWhatIsComing:
-    def words(self, *jobs: Job) -> dict[str, str]:
+class TestComingJobs:
+    def classify(self, *jobs: Job) -> dict[str, str]:
         names = {job.key(): job.name for job in jobs}
         assert len(names) == len(jobs)
-        return {names[key]: word for key, word in count_coming_jobs(jobs)}
+        return {names[key]: kind for key, kind in count_coming_jobs(jobs)}
 
     def job(self, name: str, stage: int = 1, **more: Any) -> Job:
         values: dict[str, Any] = {"tags": (name,), "stage_index": stage, "by_stage": True, "id": JobId(stage)}
@@ -42,7 +42,7 @@ class TestWhatIsComing:
 
     def test_by_stage(self) -> None:
         jobs = (self.job("test", 1), self.job("deploy", 2), self.job("clean", 3))
-        assert self.words(*jobs) == {"test": NEXT, "deploy": LATER, "clean": LATER}
+        assert self.classify(*jobs) == {"test": NEXT, "deploy": LATER, "clean": LATER}
 
     def test_by_needs(self) -> None:
         jobs = (
@@ -50,27 +50,27 @@ class TestWhatIsComing:
             self.job("fast", 2, by_stage=False, waits_for=("over",)),
             self.job("slow", 2, by_stage=False, waits_for=("over", "test")),
         )
-        assert self.words(*jobs) == {"test": NEXT, "fast": NEXT, "slow": LATER}
+        assert self.classify(*jobs) == {"test": NEXT, "fast": NEXT, "slow": LATER}
 
-    def test_behind_a_person_or_a_time(self) -> None:
+    def test_behind_a_manual_job(self) -> None:
         jobs = (
             self.job("ask", 1, state=JobState.MANUAL),
             self.job("after", 2),
             self.job("needs", 2, by_stage=False, waits_for=("ask",)),
         )
-        assert self.words(*jobs) == {"ask": HELD, "after": HELD, "needs": HELD}
+        assert self.classify(*jobs) == {"ask": HELD, "after": HELD, "needs": HELD}
 
-    def test_a_manual_job_that_need_not_be_started_holds_nobody_up(self) -> None:
+    def test_an_optional_manual_job_delays_no_other(self) -> None:
         jobs = (self.job("ask", 1, state=JobState.MANUAL, allow_failure=True), self.job("after", 2))
-        assert self.words(*jobs) == {"ask": HELD, "after": NEXT}
+        assert self.classify(*jobs) == {"ask": HELD, "after": NEXT}
 
-    def test_trigger_jobs_are_no_demand_but_hold_others_up(self) -> None:
+    def test_trigger_jobs_are_no_demand_but_delay_others(self) -> None:
         jobs = (self.job("go", 1, is_trigger=True), self.job("after", 2))
-        assert self.words(*jobs) == {"after": LATER}
+        assert self.classify(*jobs) == {"after": LATER}
 
-    def test_pipelines_know_nothing_of_each_other(self) -> None:
+    def test_pipelines_are_independent(self) -> None:
         jobs = (self.job("one", 1), self.job("two", 2, pipeline_id=PipelineId(2)))
-        assert self.words(*jobs) == {"one": NEXT, "two": NEXT}
+        assert self.classify(*jobs) == {"one": NEXT, "two": NEXT}
 
 
 class TestKeys:
@@ -86,7 +86,7 @@ class TestKeys:
         assert sum(share.created.next for share in key.shares) == 4
         assert key.unserved == 0
 
-    def test_projects_count_together_unless_one_has_runners_of_its_own(self) -> None:
+    def test_projects_count_together_unless_one_has_its_own_runners(self) -> None:
         ready = {CapabilityKey(project_id=number): 1 for number in (1, 2, 3)}
         instance_runner = a_runner(id=RunnerId(1))
         assert [key.ready for key in demand(ready=ready, runners=[instance_runner])] == [3]
@@ -97,7 +97,7 @@ class TestKeys:
             ((("organization", 1), ("project", 3)), 1, 2),
         ]
 
-    def test_running_jobs_are_their_managers(self) -> None:
+    def test_running_jobs_count_for_their_manager(self) -> None:
         job = a_job(tags=("linux",), state=JobState.RUNNING, runner_id=RunnerId(1), system_id="s_gone")
         [key] = demand(running=[job], ready={LINUX: 1}, runners=[linux()], managers=[a_manager()])
         assert [(share.system_id, share.running, share.ready) for share in key.shares] == [
@@ -105,24 +105,24 @@ class TestKeys:
             ("s_gone", 1, 0),
         ]
 
-    def test_who_is_not_there_gets_nothing(self) -> None:
+    def test_absent_managers_and_paused_runners_get_no_share(self) -> None:
         absent_manager = a_manager(1, "s_gone", ago=PRESENT_SECONDS)
         [key] = demand(ready={LINUX: 3}, runners=[linux()], managers=[absent_manager, a_manager(1, "s_here")])
         assert [(share.system_id, share.ready) for share in key.shares] == [("s_here", 3)]
         [key] = demand(ready={LINUX: 3}, runners=[linux(paused=True)], managers=[a_manager()])
         assert (key.shares, key.unserved) == ((), 3)
 
-    def test_a_manager_with_all_its_room_taken_is_there_though_it_does_not_ask(self) -> None:
+    def test_a_busy_manager_counts_as_present_without_polls(self) -> None:
         job = a_job(tags=("linux",), state=JobState.RUNNING, runner_id=RunnerId(1), system_id="s_1")
         [key] = demand(running=[job], ready={LINUX: 3}, runners=[linux()], managers=[a_manager(ago=9999)])
         assert [(share.running, share.ready) for share in key.shares] == [(1, 3)]
 
-    def test_capacity_weighs(self) -> None:
+    def test_shares_are_weighted_by_capacity(self) -> None:
         managers = [a_manager(1, "s_a", capacity=30), a_manager(1, "s_b", capacity=10), a_manager(1, "s_c")]
         [key] = demand(ready={LINUX: 60}, runners=[linux()], managers=managers)
-        assert [share.ready for share in key.shares] == [30, 10, 20], "who does not say counts as the mean"
+        assert [share.ready for share in key.shares] == [30, 10, 20], "an unknown capacity counts as the mean"
 
-    def test_only_who_fits(self) -> None:
+    def test_only_fitting_runners_get_a_share(self) -> None:
         [key] = demand(
             ready={LINUX: 2}, runners=[linux(1), a_runner(id=RunnerId(2))], managers=[a_manager(1), a_manager(2)]
         )
@@ -132,35 +132,35 @@ class TestKeys:
 WEIGHTS = st.dictionaries(st.tuples(st.integers(1, 4), st.sampled_from("abc")), st.integers(0, 50), max_size=8)
 
 
-def parted(total: int, weights: dict[ManagerId, int]) -> dict[ManagerId, int]:
+def split(total: int, weights: dict[ManagerId, int]) -> dict[ManagerId, int]:
     return shares(total, weights, "seed")
 
 
 class TestShares:
     @given(total=st.integers(0, 500), weights=WEIGHTS)
-    def test_they_sum_to_the_whole(self, total: int, weights: dict[ManagerId, int]) -> None:
-        assert sum(parted(total, weights).values()) == (total if any(weights.values()) else 0)
+    def test_shares_add_up_to_the_total(self, total: int, weights: dict[ManagerId, int]) -> None:
+        assert sum(split(total, weights).values()) == (total if any(weights.values()) else 0)
 
     @given(total=st.integers(0, 500), weights=WEIGHTS)
-    def test_they_do_not_depend_on_the_order(self, total: int, weights: dict[ManagerId, int]) -> None:
-        assert parted(total, weights) == parted(total, dict(reversed(weights.items())))
+    def test_shares_do_not_depend_on_the_order(self, total: int, weights: dict[ManagerId, int]) -> None:
+        assert split(total, weights) == split(total, dict(reversed(weights.items())))
 
     @given(total=st.integers(0, 500), weights=WEIGHTS)
-    def test_nobody_gets_less_when_there_is_more(self, total: int, weights: dict[ManagerId, int]) -> None:
-        before, after = parted(total, weights), parted(total + 1, weights)
+    def test_no_share_shrinks_when_the_total_grows(self, total: int, weights: dict[ManagerId, int]) -> None:
+        before, after = split(total, weights), split(total + 1, weights)
         assert all(after[manager] >= share for manager, share in before.items())
 
     @given(total=st.integers(0, 500), weights=WEIGHTS)
-    def test_nobody_gets_less_than_what_is_due_in_whole_jobs(self, total: int, weights: dict[ManagerId, int]) -> None:
+    def test_no_share_is_below_its_rounded_down_proportion(self, total: int, weights: dict[ManagerId, int]) -> None:
         total_weight = sum(weights.values())
-        for manager, share in parted(total, weights).items():
+        for manager, share in split(total, weights).items():
             assert share >= total * weights[manager] // total_weight
 
-    def test_equals_differ_by_one_at_most(self) -> None:
-        parts = parted(1000, {(number, "s"): 1 for number in range(7)})
+    def test_shares_of_equal_weights_differ_by_one_at_most(self) -> None:
+        parts = split(1000, {(number, "s"): 1 for number in range(7)})
         assert max(parts.values()) - min(parts.values()) == 1
 
-    def test_it_is_not_always_the_same_who_gets_the_one_more(self) -> None:
+    def test_the_seed_decides_who_gets_the_remainder(self) -> None:
         weights = {(number, "s"): 1 for number in range(3)}
         first = Counter(max(shares(1, weights, str(seed)).items(), key=lambda item: item[1])[0] for seed in range(60))
         assert len(first) == 3
@@ -178,11 +178,11 @@ class TestShares:
     ),
     capacities=st.lists(st.none() | st.integers(0, 9), max_size=5),
 )
-def test_whatever_there_is_is_shared_out_or_unserved(
-    ready: dict[CapabilityKey, int], capacities: list[int | None]
-) -> None:
+def test_all_ready_jobs_are_shared_or_unserved(ready: dict[CapabilityKey, int], capacities: list[int | None]) -> None:
     runners = [linux(number) for number in range(1, 4)]
-    managers = [a_manager(1 + at % 3, f"s_{at}", capacity=capacity) for at, capacity in enumerate(capacities)]
+    managers = [
+        a_manager(1 + number % 3, f"s_{number}", capacity=capacity) for number, capacity in enumerate(capacities)
+    ]
     keys = demand(ready=ready, runners=runners, managers=managers)
     assert sum(key.ready for key in keys) == sum(ready.values())
     for key in keys:

@@ -1,9 +1,11 @@
+"""Outages of the cell, and their effect on time limits."""
+
 import math
 
 from remuda.cell.core.waiting.downtime import Outage, latest_end, with_outage
 
 
-def test_a_limit_ends_after_three_times_its_length_in_which_the_cell_could_hear() -> None:
+def test_a_limit_ends_after_three_times_its_length_without_outages() -> None:
     assert latest_end(100.0, 10.0, ()) == 130.0
     assert latest_end(100.0, 10.0, None) == math.inf
     assert latest_end(100.0, 10.0, (Outage(50.0, 90.0),)) == 130.0
@@ -11,19 +13,19 @@ def test_a_limit_ends_after_three_times_its_length_in_which_the_cell_could_hear(
     assert latest_end(100.0, 10.0, (Outage(130.0, 200.0),)) == 130.0
 
 
-def test_restarts_every_few_seconds_do_not_put_it_off_for_ever() -> None:
-    outages = tuple(Outage(at, at + 3.0) for at in range(100, 1000, 5))
+def test_frequent_restarts_do_not_extend_a_limit_without_bound() -> None:
+    outages = tuple(Outage(start, start + 3.0) for start in range(100, 1000, 5))
     assert latest_end(100.0, 60.0, outages) == 100.0 + 180.0 / 2 * 5 - 3 + 3
 
 
-def test_short_and_old_outages_are_left_out() -> None:
-    known = (Outage(0.0, 10.0), Outage(80.0, 90.0))
-    assert with_outage(known, Outage(100.0, 101.0), kept_seconds=50) == known
-    assert with_outage(known, Outage(100.0, 110.0), kept_seconds=50) == (Outage(80.0, 90.0), Outage(100.0, 110.0))
+def test_short_and_old_outages_are_omitted() -> None:
+    outages = (Outage(0.0, 10.0), Outage(80.0, 90.0))
+    assert with_outage(outages, Outage(100.0, 101.0), kept_seconds=50) == outages
+    assert with_outage(outages, Outage(100.0, 110.0), kept_seconds=50) == (Outage(80.0, 90.0), Outage(100.0, 110.0))
 
 
-def test_outages_that_overlap_are_one() -> None:
-    known = (Outage(0.0, 10.0), Outage(20.0, 30.0), Outage(40.0, 50.0))
-    assert with_outage(known, Outage(20.0, 35.0), kept_seconds=500) == (known[0], Outage(20.0, 35.0), known[2])
-    assert with_outage(known, Outage(5.0, 60.0), kept_seconds=500) == (Outage(0.0, 60.0),)
-    assert with_outage(known, Outage(50.0, 60.0), kept_seconds=500) == (*known, Outage(50.0, 60.0))
+def test_overlapping_outages_are_merged() -> None:
+    outages = (Outage(0.0, 10.0), Outage(20.0, 30.0), Outage(40.0, 50.0))
+    assert with_outage(outages, Outage(20.0, 35.0), kept_seconds=500) == (outages[0], Outage(20.0, 35.0), outages[2])
+    assert with_outage(outages, Outage(5.0, 60.0), kept_seconds=500) == (Outage(0.0, 60.0),)
+    assert with_outage(outages, Outage(50.0, 60.0), kept_seconds=500) == (*outages, Outage(50.0, 60.0))

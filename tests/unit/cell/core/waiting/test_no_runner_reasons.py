@@ -1,4 +1,4 @@
-"""Why no runner has taken a job yet."""
+"""Explanations why no runner has taken a job yet."""
 
 from typing import Any
 
@@ -27,11 +27,11 @@ def pending_job(**changes: Any) -> Job:
 
 
 def runner_view(number: int = 1, *, ago: float | None = 5, jobs: int = 0, **changes: Any) -> RunnerView:
-    contacted = None if ago is None else NOW - ago
-    return RunnerView(runner=a_runner(id=RunnerId(number), **changes), contacted_at=contacted, jobs=jobs)
+    contacted_at = None if ago is None else NOW - ago
+    return RunnerView(runner=a_runner(id=RunnerId(number), **changes), contacted_at=contacted_at, jobs=jobs)
 
 
-def test_runners_are_counted_by_where_they_are() -> None:
+def test_matching_runners_are_counted_by_availability() -> None:
     runners = (
         runner_view(1),
         runner_view(2, jobs=2),
@@ -48,7 +48,7 @@ def test_runners_are_counted_by_where_they_are() -> None:
     assert counts.last_seen_at == NOW - 5
 
 
-def test_others_are_counted_by_reason() -> None:
+def test_runners_that_do_not_fit_are_counted_by_reason() -> None:
     runners = (
         runner_view(1, tags=("linux",)),
         runner_view(2, tags=("mac",)),
@@ -103,11 +103,11 @@ def test_others_are_counted_by_reason() -> None:
         (pending_job(), (runner_view(jobs=1),), "wait until a runner is free, or add one"),
     ],
 )
-def test_what_would_help(job: Job, runners: tuple[RunnerView, ...], advice: str) -> None:
+def test_advice(job: Job, runners: tuple[RunnerView, ...], advice: str) -> None:
     assert advice in explain_no_runner(job, RunnerSupply(runners=runners), NOW).advice[0]
 
 
-def test_nothing_needs_to_be_done_where_a_runner_is_free() -> None:
+def test_no_advice_if_a_runner_is_free() -> None:
     assert explain_no_runner(pending_job(), RunnerSupply(runners=(runner_view(),)), NOW).advice == ()
 
 
@@ -117,7 +117,7 @@ def test_a_free_runner_that_does_not_take_the_next_job_is_named() -> None:
     [advice] = explain_no_runner(
         job, RunnerSupply(runners=(runner_view(), runner_view(2, jobs=1)), place=place), NOW
     ).advice
-    assert advice.startswith("see what the manager of runner 1")
+    assert advice.startswith("check the log of the manager of runner 1")
     for supply in (RunnerSupply(runners=(runner_view(),)), RunnerSupply(runners=(runner_view(),), place=PLACE)):
         assert explain_no_runner(job, supply, NOW).advice == ()
 
@@ -130,17 +130,17 @@ def test_a_free_runner_that_does_not_take_the_next_job_is_named() -> None:
         ((runner_view(1, run_untagged=False), runner_view(2, run_untagged=False)), "none of the 2 fits"),
         ((runner_view(paused=True),), "1 fits, but it is paused"),
         ((RunnerView(runner=runner_view().runner),), "1 fits, but it was never seen"),
-        ((runner_view(1, paused=True), runner_view(2, ago=9999)), "2 fit, but none is there (1 paused, 1 offline)"),
+        ((runner_view(1, paused=True), runner_view(2, ago=9999)), "2 fit, but none is available (1 paused, 1 offline)"),
         ((runner_view(1), runner_view(2, jobs=1)), "2 fit, 1 without a job and 1 busy; 2 go before it"),
     ],
 )
-def test_in_one_line(runners: tuple[RunnerView, ...], text: str) -> None:
+def test_summary_text(runners: tuple[RunnerView, ...], text: str) -> None:
     assert explain_no_runner(pending_job(), RunnerSupply(runners=runners, place=PLACE), NOW).text == text
 
 
 @pytest.mark.parametrize(("ahead", "text"), [(0, "; it is next"), (1, "; 1 goes before it"), (None, "")])
-def test_who_goes_first(ahead: int | None, text: str) -> None:
-    """Another process may just have stored the job: this one does not know its place yet."""
+def test_text_of_the_queue_position(ahead: int | None, text: str) -> None:
+    """The position is None if another process has just stored the job and this process has not read it yet."""
     place = None if ahead is None else Place(ahead=ahead, competing=5, level=1, running=3)
     explanation = explain_no_runner(pending_job(), RunnerSupply(runners=(runner_view(),), place=place), NOW)
     assert explanation.text == f"1 fits, 1 without a job and 0 busy{text}"
@@ -155,17 +155,17 @@ def test_queue_and_estimate() -> None:
     )
 
 
-def test_there_is_no_estimate_while_no_runner_is_there() -> None:
+def test_there_is_no_estimate_without_an_available_runner() -> None:
     supply = RunnerSupply(runners=(runner_view(paused=True),), place=PLACE, estimate=Estimate(seconds=40, pick_ups=12))
     assert explain_no_runner(pending_job(), supply, NOW).estimate is None
 
 
-def test_a_runner_with_jobs_is_there_however_long_it_has_not_asked() -> None:
+def test_a_runner_with_jobs_is_busy_even_without_recent_polls() -> None:
     assert availability(runner_view(ago=100_000, jobs=1), NOW) == "busy"
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "1 s"), (99, "99 s"), (100, "2 minutes"), (5000, "83 minutes"), (7200, "2 hours")]
 )
-def test_times_as_people_say_them(seconds: float, text: str) -> None:
+def test_rough_durations(seconds: float, text: str) -> None:
     assert rough_duration(seconds) == text

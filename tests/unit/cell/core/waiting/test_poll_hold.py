@@ -1,4 +1,4 @@
-"""How long a request for a job is held."""
+"""How long a job request is held."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from remuda.wire.runner_api import RequestJob
 
 
 @pytest.mark.parametrize(
-    ("announced", "of_runner", "others", "expected"),
+    ("announced", "runner_setting", "other_managers", "expected"),
     [
         (240, None, 0, 50),  # Remuda's own manager
         (20, None, 0, 20),
@@ -26,10 +26,12 @@ from remuda.wire.runner_api import RequestJob
         (None, 0, 5, 0),
     ],
 )
-def test_by_what_the_manager_says_and_what_is_set(
-    announced: float | None, of_runner: int | None, others: float, expected: float
+def test_hold_by_request_runner_and_settings(
+    announced: float | None, runner_setting: int | None, other_managers: float, expected: float
 ) -> None:
-    settings = CellSettings(data=Path("unused"), other_poll_hold_seconds=others)
-    runner = a_runner(poll_hold_seconds=of_runner)
+    settings = CellSettings(data=Path("unused"), other_poll_hold_seconds=other_managers)
+    runner = a_runner(poll_hold_seconds=runner_setting)
     assert hold_seconds(RequestJob(last_update="x", hold_seconds=announced), runner, settings) == expected
-    assert hold_seconds(RequestJob(hold_seconds=announced), runner, settings) == 0, "one without a cursor never waits"
+    assert hold_seconds(RequestJob(hold_seconds=announced), runner, settings) == 0, (
+        "a request without a cursor is never held"
+    )

@@ -1,4 +1,4 @@
-"""Who leaves a job to whom, and for how long."""
+"""The delay by which a runner leaves a job to runners with a higher priority."""
 
 import pytest
 
@@ -23,13 +23,13 @@ GPU = Fingerprint(tags=frozenset({"gpu"}))
         ([], 0.0, 0.0),
     ],
 )
-def test_only_to_better_ones_that_fit_and_not_for_long(
+def test_delay_for_fitting_runners_with_higher_priority(
     offers: list[tuple[int, Fingerprint]], age: float, seconds: float
 ) -> None:
     assert delay_seconds(0, JOB, offers, since=NOW - age, now=NOW) == seconds
 
 
-def test_who_counts() -> None:
+def test_only_present_runners_with_different_priorities_count() -> None:
     def a_manager(runner: Runner, ago: float) -> RunnerManager:
         return RunnerManager(runner_id=runner.id, system_id="s", contacted_at=NOW - ago)
 
@@ -37,5 +37,5 @@ def test_who_counts() -> None:
     absent_manager = a_manager(better, 3600)
     assert offers_of([usual, better], [a_manager(usual, 1), absent_manager], NOW) == frozenset()
     assert offers_of([usual], [a_manager(usual, 1)], NOW) == frozenset()
-    both = offers_of([usual, better], [a_manager(usual, 1), a_manager(better, 1)], NOW)
-    assert both == {(0, usual.fingerprint()), (5, better.fingerprint())}
+    offers = offers_of([usual, better], [a_manager(usual, 1), a_manager(better, 1)], NOW)
+    assert offers == {(0, usual.fingerprint()), (5, better.fingerprint())}

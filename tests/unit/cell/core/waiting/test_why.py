@@ -1,4 +1,4 @@
-"""What is said of a job in each of its states."""
+"""The explanation of a job in each of its states."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def build(number: int = 10, **changes: Any) -> Job:
 
 
 @pytest.mark.parametrize("state", JobState)
-def test_every_state_has_words(state: JobState) -> None:
+def test_every_state_has_a_summary(state: JobState) -> None:
     explanation = why(a_job(state=state, runner_id=RunnerId(3)))
     assert explanation.summary
     assert explanation.state == state.value
@@ -54,13 +54,13 @@ class TestWaitingForJobs:
         assert explanation.not_named == 30 - NAMED
         assert "and 27 more" in explanation.summary
 
-    def test_behind_a_manual_job_a_person_is_named(self) -> None:
+    def test_behind_a_manual_job_a_user_must_act(self) -> None:
         explanation = why(a_job(by_stage=True), build(10, state=JobState.MANUAL))
         assert explanation.waits_for[-1].kind == "person"
         assert explanation.waits_for[-1].how == "POST /api/v4/projects/1/jobs/10/play"
         assert explanation.advice == ('start "build-10" by hand: POST /api/v4/projects/1/jobs/10/play',)
 
-    def test_nobody_waits_for_a_manual_job_that_need_not_be_started(self) -> None:
+    def test_no_job_waits_for_an_optional_manual_job(self) -> None:
         explanation = why(a_job(by_stage=True), build(10, state=JobState.MANUAL, allow_failure=True))
         assert explanation.waits_for[0].kind == "cell"
 
@@ -76,12 +76,12 @@ class TestOtherWaits:
         assert explanation.waits_for[0].job is not None
         assert explanation.waits_for[0].job.pipeline_id == 3
 
-    def test_for_a_time(self) -> None:
+    def test_for_the_scheduled_time(self) -> None:
         explanation = why(a_job(state=JobState.SCHEDULED, scheduled_at=NOW + 40))
         assert explanation.summary == "is delayed until 2025-06-15T15:07:20.000Z, in 40 s"
         assert explanation.waits_for[0].until == NOW + 40
 
-    def test_for_a_person(self) -> None:
+    def test_for_a_user(self) -> None:
         explanation = why(a_job(state=JobState.MANUAL))
         assert explanation.summary == "waits for a person to start it, and later stages of its pipeline wait for it"
         assert explanation.advice == ("start it: POST /api/v4/projects/1/jobs/1/play",)
@@ -94,7 +94,7 @@ class TestOtherWaits:
         assert explanation.summary == "waits for pipeline 8 of acme/lib, which is running"
         assert explanation.waits_for[0].pipeline_id == 8
 
-    def test_for_the_runner_that_got_it(self) -> None:
+    def test_for_the_start_by_its_runner(self) -> None:
         job = a_job(state=JobState.LEASED, runner_id=RunnerId(3), system_id="s_1", lease_until=NOW + 60, two_phase=True)
         explanation = why(job, runner=a_runner(id=RunnerId(3), description="big"))
         assert explanation.summary == (
@@ -102,7 +102,7 @@ class TestOtherWaits:
             "2025-06-15T15:07:40.000Z, the job is pending again"
         )
 
-    def test_for_the_first_word_of_a_runner_that_does_not_say_when_it_starts(self) -> None:
+    def test_for_the_first_call_of_a_runner_without_two_phase_commit(self) -> None:
         job = a_job(state=JobState.LEASED, runner_id=RunnerId(3), system_id="s_1", leased_at=NOW - 2)
         explanation = why(job, runner=a_runner(id=RunnerId(3), description="big"))
         assert explanation.summary == 'runs on runner 3 "big" (s_1), which got it and has not called about it yet'
@@ -128,18 +128,18 @@ class TestEnds:
         )
         assert explanation.advice == ("read its log: remuda job log 1",)
 
-    def test_a_failure_of_somebody_else(self) -> None:
+    def test_a_failure_of_the_runner(self) -> None:
         reason = FailureReason.RUNNER_SYSTEM_FAILURE.value
         explanation = why(a_job(state=JobState.FAILED, failure_reason=reason, failure_message="disk full"))
         assert explanation.failure is not None
         assert (explanation.failure.fault, explanation.failure.message) == ("runner", "disk full")
 
-    def test_a_reason_nobody_knows(self) -> None:
+    def test_an_unknown_failure_reason(self) -> None:
         explanation = why(a_job(state=JobState.FAILED, failure_reason="new_reason_of_2030"))
         assert explanation.failure is not None
         assert explanation.failure.reason == "new_reason_of_2030"
 
-    def test_a_failure_that_was_tried_again(self) -> None:
+    def test_a_failure_that_was_retried(self) -> None:
         job = a_job(state=JobState.FAILED, failure_reason="script_failure", retried=True)
         family = a_family([a_job(id=JobId(5), state=JobState.PENDING)])
         explanation = explain(Situation(job=job, family=family, project="acme/shop", now=NOW))
@@ -181,11 +181,11 @@ class TestEnds:
         )
         assert (
             explanation.summary
-            == 'was canceled while it ran, because "build-10" (failed) failed and its pipeline stops then'
+            == 'was canceled while it ran, because "build-10" (failed) failed and its pipeline cancels all jobs then'
         )
         assert [cause.id for cause in explanation.because] == [10]
 
-    def test_a_failure_that_came_later_is_not_why_it_was_canceled(self) -> None:
+    def test_a_later_failure_is_not_the_cause_of_a_cancel(self) -> None:
         explanation = why(
             a_job(state=JobState.CANCELED, finished_at=NOW - 9),
             build(10, state=JobState.FAILED, finished_at=NOW),
@@ -193,6 +193,8 @@ class TestEnds:
         )
         assert (explanation.summary, explanation.because) == ("was canceled before it had started", ())
 
-    def test_who_is_blocked_stays_the_one_who_started_it(self) -> None:
+    def test_a_retry_does_not_help_if_the_user_is_blocked(self) -> None:
         explanation = why(a_job(state=JobState.FAILED, failure_reason=FailureReason.USER_BLOCKED.value))
-        assert explanation.advice == ("start a new pipeline as somebody who may; a retry would be of the same person",)
+        assert explanation.advice == (
+            "start a new pipeline as a user who is not blocked; a retry would run as the same user",
+        )

@@ -1,4 +1,4 @@
-"""Which variables may be, by GitLab's rules."""
+"""Validation of CI/CD variables by GitLab's rules."""
 
 import pytest
 
@@ -10,13 +10,13 @@ from remuda.model.job import ProjectId
 OLD = ProjectVariable(project_id=ProjectId(1), key="KEY", value="value", description="old")
 
 
-def test_what_is_not_given_stays() -> None:
+def test_missing_fields_keep_their_values() -> None:
     new = apply_change(OLD, Given(value="new", variable_type="file"))
     assert (new.value, new.file, new.description) == ("new", True, "old")
 
 
 @pytest.mark.parametrize(
-    "given",
+    "change",
     [
         Given(masked=True),
         Given(masked=True, value="short77"),
@@ -30,9 +30,9 @@ def test_what_is_not_given_stays() -> None:
         Given(environment_scope="what?"),
     ],
 )
-def test_variables_that_cannot_be(given: Given) -> None:
+def test_invalid_variables(change: Given) -> None:
     with pytest.raises(ApiError) as refused:
-        apply_change(OLD, given)
+        apply_change(OLD, change)
     assert refused.value.status == 400
 
 

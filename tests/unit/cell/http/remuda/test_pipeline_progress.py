@@ -1,4 +1,4 @@
-"""What a waiting job says about why it waits."""
+"""The progress of a pipeline's jobs: which jobs a waiting job waits for."""
 
 from typing import Any
 
@@ -10,39 +10,39 @@ from remuda.model.job import JobState
 from remuda.testing.builders import a_job
 
 
-def staged(name: str, state: JobState = JobState.CREATED, *, stage: int = 0, **changes: Any) -> Job:
+def a_staged_job(name: str, state: JobState = JobState.CREATED, *, stage: int = 0, **changes: Any) -> Job:
     return a_job(name, state=state, stage=f"stage-{stage}", stage_index=stage, **changes)
 
 
-BUILD = staged("build", JobState.SUCCESS)
-LINT = staged("lint", JobState.RUNNING)
-CHECK = staged("check", JobState.MANUAL, stage=1)
-DOCS = staged("docs", JobState.MANUAL, allow_failure=True)
+BUILD = a_staged_job("build", JobState.SUCCESS)
+LINT = a_staged_job("lint", JobState.RUNNING)
+CHECK = a_staged_job("check", JobState.MANUAL, stage=1)
+DOCS = a_staged_job("docs", JobState.MANUAL, allow_failure=True)
 
 
 @pytest.mark.parametrize(
     ("job", "names"),
     [
-        (staged("test", stage=1, by_stage=True), ("lint",)),
-        (staged("ship", stage=2, by_stage=True), ("lint", "check")),
-        (staged("test", stage=1, waits_for=("build", "check")), ("check",)),
-        (staged("test", stage=1, waits_for=("build",)), ()),
-        (staged("test", stage=0), ()),
+        (a_staged_job("test", stage=1, by_stage=True), ("lint",)),
+        (a_staged_job("ship", stage=2, by_stage=True), ("lint", "check")),
+        (a_staged_job("test", stage=1, waits_for=("build", "check")), ("check",)),
+        (a_staged_job("test", stage=1, waits_for=("build",)), ()),
+        (a_staged_job("test", stage=0), ()),
     ],
 )
-def test_a_job_waits_for_what_is_not_over(job: Job, names: tuple[str, ...]) -> None:
+def test_a_job_waits_for_unfinished_jobs(job: Job, names: tuple[str, ...]) -> None:
     assert jobs_ahead(job, [BUILD, LINT, CHECK, DOCS, job]) == names
 
 
-def test_only_so_many_are_named() -> None:
-    others = [staged(str(number), JobState.PENDING) for number in range(50)]
-    assert len(jobs_ahead(staged("last", stage=1, by_stage=True), others)) == NAMED_WAITS
+def test_the_number_of_named_jobs_is_limited() -> None:
+    others = [a_staged_job(str(number), JobState.PENDING) for number in range(50)]
+    assert len(jobs_ahead(a_staged_job("last", stage=1, by_stage=True), others)) == NAMED_WAITS
 
 
-def test_only_a_job_whose_turn_has_not_come_waits_for_others() -> None:
-    pending = staged("test", JobState.PENDING, stage=1, by_stage=True, scheduled_at=5.0)
+def test_only_a_created_job_waits_for_others() -> None:
+    pending = a_staged_job("test", JobState.PENDING, stage=1, by_stage=True, scheduled_at=5.0)
     progress = job_progress(pending, [LINT, pending], now=12.0)
     assert (progress.waits_for, progress.starts_at, progress.status) == ((), None, "pending")
-    delayed = staged("test", JobState.SCHEDULED, scheduled_at=20.0)
+    delayed = a_staged_job("test", JobState.SCHEDULED, scheduled_at=20.0)
     assert job_progress(delayed, [delayed], now=12.0).starts_at == 20.0
-    assert job_progress(staged("a", JobState.LEASED), [], now=12.0).status == "running"
+    assert job_progress(a_staged_job("a", JobState.LEASED), [], now=12.0).status == "running"

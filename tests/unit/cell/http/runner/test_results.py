@@ -1,4 +1,4 @@
-"""Where a job's time went, from what its agent reported."""
+"""Durations of steps, computed from the results that the agent reports."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def a_result(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def test_steps_that_finished() -> None:
+def test_finished_steps_have_durations() -> None:
     inner = a_result(path="/box/after_script", name="after_script", status="failure")
     results = [a_result(event="started"), a_result(), inner]
     assert step_times(results) == [
@@ -28,11 +28,11 @@ def test_steps_that_finished() -> None:
 
 
 @pytest.mark.parametrize(
-    "began", [None, "yesterday", 5, {}, "2026-01-01T00:00:00"], ids=["none", "word", "number", "map", "no zone"]
+    "started_at", [None, "yesterday", 5, {}, "2026-01-01T00:00:00"], ids=["none", "word", "number", "map", "no zone"]
 )
-def test_times_that_cannot_be_read(began: object) -> None:
-    assert step_times([a_result(started_at=began)])[0]["seconds"] is None
+def test_invalid_times_give_no_duration(started_at: object) -> None:
+    assert step_times([a_result(started_at=started_at)])[0]["seconds"] is None
 
 
-def test_results_of_another_shape() -> None:
+def test_results_of_another_shape_are_ignored() -> None:
     assert step_times(["text", 5, None, {}]) == []

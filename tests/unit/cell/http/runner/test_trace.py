@@ -1,14 +1,14 @@
-"""How a log is sent."""
+"""Sending a job log."""
 
 from collections.abc import AsyncGenerator
 
 from remuda.cell.http.runner.trace import _limit_bytes
 
 
-async def test_a_log_is_closed_when_enough_of_it_is_sent() -> None:
+async def test_a_log_is_closed_when_the_requested_bytes_are_sent() -> None:
     is_closed = False
 
-    async def log() -> AsyncGenerator[bytes, None]:
+    async def read_log() -> AsyncGenerator[bytes, None]:
         nonlocal is_closed
         try:
             yield b"hello"
@@ -16,6 +16,6 @@ async def test_a_log_is_closed_when_enough_of_it_is_sent() -> None:
         finally:
             is_closed = True
 
-    source = log()
+    source = read_log()
     assert [piece async for piece in _limit_bytes(source, 3)] == [b"hel"]
     assert is_closed
