@@ -25,7 +25,7 @@ from remuda.cell.metrics import CellMetrics
 from remuda.cell.settings import CellSettings
 from remuda.cli.main import COMMANDS, GROUPS, build_app
 from remuda.manager.config.keys.fact import UNSAFE, Fact, Verdict
-from remuda.manager.config.keys.table import GROUPS as KEY_GROUPS
+from remuda.manager.config.keys.lookup import GROUPS as KEY_GROUPS
 from remuda.manager.metrics import metric_table
 from remuda.pipeline.syntax import known_keys
 

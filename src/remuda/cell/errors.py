@@ -15,7 +15,7 @@ class StoreError(CellError):
 
 
 class DataFolderError(CellError):
-    """The data folder, database or key file cannot be used: newer release, other cell, in use, missing or damaged."""
+    """The data folder, database or key file is of a newer release or another cell, in use, missing or damaged."""
 
 
 class ConflictError(CellError):

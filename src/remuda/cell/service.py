@@ -235,7 +235,8 @@ class CellService:
         return blobs
 
     async def _ensure_tokens(self, store: Store) -> None:
-        """Store the administrator's and the runner registration token; generate missing ones at the first start."""
+        """Store the administrator's token that the settings give; if they give none, and no user token is stored yet,
+        generate one. Generate the runner registration token of the cell, too, if it is missing."""
         secret = self.settings.admin_token
         if secret is None and not await store.people.list_user_tokens():
             secret = self.admin_token_generated = new_admin_token(self.settings.cell_id)

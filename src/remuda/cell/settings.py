@@ -79,7 +79,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trace_limit_bytes: int = 100 * MEBIBYTE
     """The longest trace; a job with a longer one fails."""
     trace_piece_limit_bytes: int = 2 * MEBIBYTE
-    """The limit for one call with trace bytes; runners send at most half of it."""
+    """The limit for one call with trace bytes. Runners send at most 1 MiB in a call."""
     artifact_limit_bytes: int = 1024 * MEBIBYTE
     """The limit for one uploaded file."""
     blobs: str = ""
@@ -158,16 +158,16 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     def __post_init__(self) -> None:
         if self.cell_id < 1:
-            raise CellError(f"cell id {self.cell_id}: a cell's id is a positive number")
+            raise CellError(f"cell id {self.cell_id}: must be a positive number")
         if self.database not in ("", "sqlite://") and not self.database.startswith(("postgresql://", "postgres://")):
             # Without the value: it may hold a password.
             raise CellError(
-                "database: it starts with postgresql://, or is left out for the file cell.sqlite in the data folder"
+                "database: must start with postgresql://; leave it out to use the file cell.sqlite in the data folder"
             )
         if not 0 <= self.port <= 65535:
-            raise CellError(f"port {self.port}: a port is a number from 0 to 65535")
+            raise CellError(f"port {self.port}: must be a number from 0 to 65535")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
-            raise CellError(f"public URL {self.public_url!r}: it starts with http:// or https://")
+            raise CellError(f"public URL {self.public_url!r}: must start with http:// or https://")
         for name in self.__struct_fields__:
             range_text = describe_number(name)
             if range_text and not is_valid_number(name, getattr(self, name)):
@@ -176,19 +176,25 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             parts = urlsplit(address)
             if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
                 raise CellError(
-                    f"remote includes {address!r}: it is the beginning of an address, as https://host/folder/"
+                    f"remote includes {address!r}: must be the beginning of an address, such as https://host/folder/"
                 )
         _check_blobs(self.blobs, self.blobs_endpoint)
         if self.job_tokens not in ("signed", OPAQUE):
-            raise CellError(f"job tokens {self.job_tokens!r}: it is signed or opaque")
+            raise CellError(f"job tokens {self.job_tokens!r}: must be signed or opaque")
         if self.registry and not _is_address(self.registry):
-            raise CellError(f"registry {self.registry!r}: it is an address without a path, as https://registry.example")
+            raise CellError(
+                f"registry {self.registry!r}: must be an address without a path, such as https://registry.example"
+            )
         if self.artifacts_expire_in != "never" and parse_duration(self.artifacts_expire_in) is None:
-            raise CellError(f'artifacts expire in {self.artifacts_expire_in!r}: it looks like "30 days" or "never"')
+            raise CellError(
+                f'artifacts expire in {self.artifacts_expire_in!r}: must be a duration such as "30 days", or "never"'
+            )
         if self.audit_expire_in != "never" and parse_duration(self.audit_expire_in) is None:
-            raise CellError(f'audit expire in {self.audit_expire_in!r}: it looks like "1 year" or "never"')
+            raise CellError(
+                f'audit expire in {self.audit_expire_in!r}: must be a duration such as "1 year", or "never"'
+            )
         if self.pipelines_per_push < 0:
-            raise CellError(f"pipelines per push {self.pipelines_per_push}: it is a number of at least 0")
+            raise CellError(f"pipelines per push {self.pipelines_per_push}: must be a number of at least 0")
         if self.admin_token is not None and len(self.admin_token) < 8:
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
 
@@ -226,13 +232,13 @@ def _check_blobs(blobs: str, endpoint: str) -> None:
     parts = urlsplit(blobs)
     if blobs and not blobs.startswith("/") and (parts.scheme not in BUCKETS or not parts.netloc or "@" in parts.netloc):
         raise CellError(
-            f"blobs {blobs!r}: it is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or the whole path "
-            "of a folder; credentials stand in the provider's environment variables"
+            f"blobs {blobs!r}: must be s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or the whole path "
+            "of a folder; set credentials in the provider's environment variables"
         )
     if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
-        raise CellError(f"blobs endpoint {endpoint!r}: it starts with http:// or https://")
+        raise CellError(f"blobs endpoint {endpoint!r}: must start with http:// or https://")
     if endpoint and not parts.scheme:
-        raise CellError("blobs endpoint: it is for buckets; give blobs, too, for example s3://bucket/prefix")
+        raise CellError("blobs endpoint: needs a bucket; give blobs, too, for example s3://bucket/prefix")
 
 
 _MAY_BE_ZERO = frozenset(
@@ -242,7 +248,7 @@ _MAY_BE_ZERO = frozenset(
 
 
 def is_valid_number(name: str, value: float) -> bool:
-    """True if a duration or limit is finite, and positive or, for some settings, zero."""
+    """True if the value is valid for the duration or limit `name`: finite and above 0; some settings may also be 0."""
     return math.isfinite(value) and (value > 0 or (value == 0 and name in _MAY_BE_ZERO))
 
 
@@ -253,7 +259,7 @@ def describe_number(name: str) -> str | None:
     field = _fields()[name]
     kind = "a whole number" if field.type is int else "a number"
     least = "of at least 0" if name in _MAY_BE_ZERO else "above 0"
-    return f"{kind} {least} is wanted, for example {field.default}"
+    return f"must be {kind} {least}, for example {field.default}"
 
 
 @cache

@@ -26,7 +26,7 @@ def serve(*options: Rest) -> None:
 def proxy(*options: Rest) -> None:
     """Connect stdin and stdout to the agent of this machine.
 
-    Clients run it at the other end of ssh. stdout carries only the protocol.
+    A client on another machine starts it through ssh. stdout has only messages of the protocol.
 
     Try:
 

@@ -47,8 +47,8 @@ USUAL_CELL = CellAddress()
 
 
 def find_access(*, url: str | None, stored: "Access | None", environment: Mapping[str, str]) -> "Access":
-    """Return address and token of the cell: from the option, else the environment, else the stored file. Raises
-    BadInputError if one of them is missing or invalid."""
+    """Return address and token of the cell. Address: `url`, else REMUDA_URL, else the stored one. Token: REMUDA_TOKEN,
+    else the stored one if the address is the stored one. Raises BadInputError if one is missing or invalid."""
     from remuda.localrun.client_file import Access
 
     address = (url or environment.get("REMUDA_URL") or (stored.url if stored else "")).rstrip("/")

@@ -28,12 +28,12 @@ def new(
     from remuda.environments.template import files, is_name
 
     if not is_name(name):
-        raise BadInputError(f"{name}: a plugin's name has small letters, digits and -, and begins with a letter")
+        raise BadInputError(f"{name}: a plugin's name has lower-case letters, digits and -, and begins with a letter")
     target = folder or Path(name)
     texts = files(name, python=sys.executable)
     for path in (target / file_name for file_name in texts):
         if path.exists():
-            raise BadInputError(f"{path} is there already; remove it, or give another --folder")
+            raise BadInputError(f"{path} exists already; remove it, or give another --folder")
     target.mkdir(parents=True, exist_ok=True)
     for file_name, text in texts.items():
         (target / file_name).write_text(text)
@@ -78,9 +78,9 @@ def check(
     with tempfile.TemporaryDirectory(prefix="remuda-check-") as folder:
         failed = event_loop.run(_check(path, settings, Path(folder)))
     if failed:
-        sys.stdout.write(f"{failed} failed; the checks after a failed one in its protocol version were left out\n")
+        sys.stdout.write(f"{failed} failed; later checks of the same protocol version were left out\n")
         sys.exit(Exit.FAILURE)
-    sys.stdout.write("All checks are passed\n")
+    sys.stdout.write("All checks passed\n")
 
 
 async def _check(program: str, config: dict[str, Any], folder: Path) -> int:

@@ -1,6 +1,6 @@
 """Maps an error to the message and the exit code of the command, for `remuda.cli.main`.
 
-Errors are listed by name, so that this module imports no other package; a test checks that each name exists.
+Errors are listed by name, so that this module need not import theirs; a test checks that each name exists.
 """
 
 from remuda.lib.exits import CommandError, Exit
@@ -14,7 +14,7 @@ KNOWN: dict[str, Exit] = {
     "remuda.wire.user_client.RefusedError": Exit.BAD_INPUT,
     "remuda.wire.user_client.UserApiError": Exit.FAILURE,
 }
-"""Errors whose message is written for a person."""
+"""Exit codes of errors whose message is written for users, by the name of the class."""
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -46,7 +46,7 @@ def describe(error: BaseException) -> tuple[str, Exit]:
         return "an option, a variable or a file name is not UTF-8; write it in UTF-8", Exit.BAD_INPUT
     if isinstance(error, PermissionError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}you may not do that; correct the permissions, or give another place", Exit.BAD_INPUT
+        return f"{where}permission denied; correct the permissions, or choose another place", Exit.BAD_INPUT
     if isinstance(error, OSError):
         return f"{error}. Is the disk full, or are permissions missing?", Exit.FAILURE
     return (

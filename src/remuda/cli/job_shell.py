@@ -1,7 +1,7 @@
 """`remuda job shell` and `remuda job release`: open a shell in a job, and stop keeping a failed job for debugging.
 
-The local terminal is in raw mode meanwhile; `~.` at the beginning of a line disconnects. Bytes go through the cell at
-exact offsets, so that after a broken connection none is lost or repeated.
+While a shell is open, the local terminal is in raw mode; `~.` at the beginning of a line disconnects. Bytes go
+through the cell at exact offsets, so that after a broken connection none is lost or repeated.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
 
 QUIET_SECONDS = 1.0
-"""After this time without a shell, a message says what is waited for."""
+"""If the shell is not open after this time, a message tells the user what the command waits for."""
 RETRY_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0
-"""Longest time without a connection: after it, the cell has ended the shell."""
+"""How long to retry without a connection. After this time the cell has ended the shell anyway."""
 READ_BYTES = 16 * 1024
 PIECE_BYTES = 256 * 1024
 HUNG_UP = 128 + signal.SIGHUP
@@ -46,11 +46,11 @@ def shell(
     ],
     cell: CellAddress = USUAL_CELL,
 ) -> int:
-    """Open a shell in the environment of a job, with its variables. The job runs, or failed and is kept for debugging.
+    """Open a shell in the environment of a job that runs, or that failed and is kept for debugging.
 
-    On a terminal, the shell has a terminal, too; `~.` at the beginning of a line disconnects. Otherwise input and
-    output are passed on unchanged, for use in scripts. The exit code is that of the shell or command. Only for
-    maintainers of the project, if the runner allows it.
+    The shell has the job's variables. If the command runs on a terminal, the shell gets a terminal, too, and `~.` at
+    the beginning of a line disconnects. Otherwise input and output are passed on unchanged, for use in scripts. The
+    exit code is that of the shell or command. Only for maintainers of the project, if the runner allows it.
 
     Try:
 
@@ -60,7 +60,7 @@ def shell(
         tar c fixes | remuda job shell 7 -- tar x
     """
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    return cell.ask(lambda client: _look(client, job, command, terminal=terminal))
+    return cell.ask(lambda client: _open_shell(client, job, command, terminal=terminal))
 
 
 def release(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL) -> None:
@@ -73,7 +73,7 @@ def release(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL) -> None:
     """
     path = f"/api/remuda/v1/jobs/{job}/release"
     cell.ask(lambda client: client.call("POST", path))
-    print(f"job {job} is let go")
+    print(f"job {job} is released")
 
 
 class Escape:
@@ -101,7 +101,7 @@ class Escape:
         return bytes(sent), False
 
 
-async def _look(client: "UserClient", job: int, command: tuple[str, ...], *, terminal: bool) -> int:
+async def _open_shell(client: "UserClient", job: int, command: tuple[str, ...], *, terminal: bool) -> int:
     size = _terminal_size()
     request = {
         "command": list(command),
@@ -162,7 +162,8 @@ class _Shell:
         self._is_open = False
 
     async def run(self) -> int:
-        """Return the exit code of the remote command. Raises CommandError if the shell ends without one."""
+        """Pass input and output on until the shell ends, and return its exit code, or 129 if the user disconnects.
+        Raises CommandError if the shell ends without an exit code."""
         with _raw_terminal() if self._terminal else nullcontext():
             async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
                 receiving = tasks.create_task(self._receive(), name="shell output")
@@ -181,7 +182,7 @@ class _Shell:
     async def _report_wait(self) -> None:
         await asyncio.sleep(QUIET_SECONDS)
         if not self._is_open:
-            why = "" if self._is_connected else ", which is not connected to the cell just now"
+            why = "" if self._is_connected else ", which is not connected to the cell at the moment"
             self._say(f"waiting for the runner manager of job {self._job}{why}")
 
     def _say(self, text: str) -> None:
@@ -213,12 +214,14 @@ class _Shell:
                         what = "the shell ended" if self._is_open else "there is no shell"
                         raise CommandError(f"{what}: {on_one_line(data.decode(errors='replace'))}")
             except FrameError as error:
-                raise CommandError(f"cannot read the shell's output: {error}; are all of the same version?") from None
+                raise CommandError(
+                    f"cannot read the shell's output: {error}; do client, cell and manager have the same version?"
+                ) from None
             if part.state == "over" and not part.data:
                 raise CommandError(f"the shell ended: {(await self._state())[1]}")
 
     def _start_reading(self) -> None:
-        """Read stdin in a thread, because stdin may be a file, which an event loop cannot wait for."""
+        """Start a thread that reads stdin, because stdin may be a file, which an event loop cannot wait for."""
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read_input, args=(loop,), name="keys", daemon=True).start()
         if self._terminal:

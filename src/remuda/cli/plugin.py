@@ -130,11 +130,11 @@ def new(
 
     name = name.removeprefix(PREFIX)
     if not is_name(name):
-        raise BadInputError(f"{name}: a plugin's name has small letters, digits and -, and begins with a letter")
+        raise BadInputError(f"{name}: a plugin's name has lower-case letters, digits and -, and begins with a letter")
     target = folder or Path(f"fleeting-plugin-{name}")
     try:
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise BadInputError(f"{target} is there already; remove it, or give another --folder")
+            raise BadInputError(f"{target} exists already; remove it, or give another --folder")
         for file in files(name, language, python=sys.executable):
             path = target / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ def new(
         raise BadInputError(f"{target} cannot be written: {error.strerror}; give another --folder") from None
     sys.stdout.write(f"{target} is written; its README.md says how to try it out\n")
     if used := _program_of(name):
-        sys.stdout.write(f'plugin = "{name}" means {used} at present; give its path to have this one\n')
+        sys.stdout.write(f'plugin = "{name}" means {used} at present; write its path to use this one\n')
 
 
 def check(
@@ -201,7 +201,7 @@ def check(
         raise BadInputError("--instances has to be 1 or more, --boot-seconds 0 or more")
     if instances > FREE_INSTANCES and not yes:
         raise BadInputError(
-            f"--instances {instances}: so many are really made at the provider, which may cost money; say --yes to that"
+            f"--instances {instances}: they are created at the provider, which may cost money; confirm with --yes"
         )
     plugin_config, connector = _configuration(config) if config is not None else ({}, {})
     try:
@@ -217,11 +217,11 @@ def check(
     except PermanentError as error:
         raise BadInputError(str(error)) from None
     if output == "text":
-        sys.stdout.write(f"{path}: {instances} instance(s) will be made and deleted; that may cost money\n")
+        sys.stdout.write(f"{path}: {instances} instance(s) will be created and deleted; that may cost money\n")
         used = _program_of(Path(path).name.removeprefix(PREFIX)) if Path(path).name.startswith(PREFIX) else path
         if used not in ("", path):
             short = Path(path).name.removeprefix(PREFIX)
-            sys.stdout.write(f'plugin = "{short}" means another program, {used}; give the path to have this one\n')
+            sys.stdout.write(f'plugin = "{short}" means another program, {used}; write the path to use this one\n')
     results = event_loop.run(_check(trial, is_shown=output == "text"))
     failed = sum(result.outcome is Outcome.FAILED for result in results)
     tried = {result.name for result in results}
@@ -231,10 +231,10 @@ def check(
         document = {"program": path, "passed": not failed, "checks": checks, "not_tried": left_out}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
     elif failed:
-        rest = f"; the other {len(left_out)} were not tried, for they need what failed" if left_out else ""
+        rest = f"; the other {len(left_out)} were not tried, because they depend on what failed" if left_out else ""
         sys.stdout.write(f"{failed} of {len(results)} checks failed{rest}\n")
     else:
-        sys.stdout.write("All checks are passed\n")
+        sys.stdout.write("All checks passed\n")
     if failed:
         sys.exit(Exit.FAILURE)
 
@@ -275,22 +275,23 @@ def _install(text: str, *, is_upgrading: bool, is_replacing: bool) -> None:
     if places(text)[0] is Where.PATH and (Path(text).is_file() or Where.INSTALLED not in places(text)):
         done = install_file(Path(text).expanduser(), unpack, folder, say=say, is_replacing=is_replacing)
     elif looks_like_file(text) and Path(text).is_file():
-        raise BadInputError(f"{text} is looked for in a registry; say ./{text} for the file of this folder")
+        raise BadInputError(f"{text} means a plugin in a registry; write ./{text} for the file in this folder")
     else:
         reference = parse_reference(text)
         if not is_upgrading and (program := find_installed(reference, folder)) is not None:
-            say(f"{text} is there already: {program}")
+            say(f"{text} is already installed: {program}")
             return
         done = install_from_registry(reference, RegistrySource(reference), unpack, folder, say=say)
-    state = "is installed" if done.is_new else "is there already"
+    state = "is installed" if done.is_new else "is already installed"
     say(f"{done.reference.place} {done.version.text} {state}: {done.program}")
     used = find_program(done.reference.short)
     if used != str(done.program):
-        say(f'plugin = "{done.reference.short}" means {used}, though; name the version to have this one')
+        say(f'plugin = "{done.reference.short}" means {used}; add the version to use this one')
 
 
 def _read_plugins(file: Path) -> list[str]:
-    """Return the plugins that a config.toml names. Those found outside of the plugin folder are printed instead."""
+    """Return the plugins of the runners in a config.toml that are missing or in the plugin folder. For a plugin that is
+    found elsewhere, prints where instead."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program, plugin_folder
 
@@ -310,12 +311,13 @@ def _read_plugins(file: Path) -> list[str]:
         if program.is_relative_to(plugin_folder().absolute()):
             names.append(plugin)
         else:
-            sys.stdout.write(f"{plugin} is there already: {program}\n")
+            sys.stdout.write(f"{plugin} is already available: {program}\n")
     return names
 
 
 def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read `plugin_config` and `connector_config`. A file with neither is the `plugin_config`."""
+    """Return `plugin_config` and `connector_config` of a file. A file without these keys is a `plugin_config` as a
+    whole. Raises BadInputError if the file has other keys besides them."""
     document = _table(file)
     sections = ("plugin_config", "connector_config")
     if not document.keys() & set(sections):

@@ -1,4 +1,4 @@
-"""Downloads and unpacks plugins with the agent's hardened registry client and archive reader; raises fleeting's errors.
+"""Downloads and unpacks plugins with the agent's registry client and archive reader; errors become those of `fleeting`.
 
 Only this module uses both `fleeting` and `steps`, which do not import each other.
 """

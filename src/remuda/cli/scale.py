@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from remuda.taskscaler.fleet.status import InstanceStatus
 
 SHOWN_DECISIONS = 15
-"""How many of the latest decisions are shown; JSON has all."""
+"""How many of the latest decisions are shown as text; JSON has all of them."""
 Runner = Annotated[str, Parameter(help="Name or short token of a runner [default: all].", show_default=False)]
 
 
@@ -87,13 +87,13 @@ def sweep(
         if rows:
             print_table([("machine", "owner", "created", "why", ""), *rows])
         elif not report.problems and not report.passed_over and not report.remarks:
-            print("no machine is without an owner")
+            print("there are no machines without an owner")
         for text in (*report.remarks, *report.problems):
             print(text)
         for group in report.passed_over:
-            print(f"{group} was not looked at: its plugin cannot find machines by their tags; ask its provider")
+            print(f"{group} was not searched: its plugin cannot find machines by tags; look for them at the provider")
         if rows and not remove:
-            print("nothing was removed; do that with: remuda scale sweep --remove")
+            print("nothing was removed; to remove them: remuda scale sweep --remove")
     is_incomplete = remove and not all(orphan.is_removed for orphan in report.orphans)
     return Exit.FAILURE if report.problems or is_incomplete else Exit.SUCCESS
 
@@ -105,10 +105,10 @@ def _show(fleet: "FleetReport") -> None:
     machines = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no machines"
     print(f"{name}: {machines}; {status.held} jobs there, {status.waiting} wait for a slot")
     if fleet.is_ending:
-        print("Its runner is not configured any more: its machines go when their jobs are over")
-    print(status.explanation.strip() or "There is no plan yet: the plugin has not shown its machines")
+        print("Its runner is not configured any more: its machines are removed when their jobs have ended")
+    print(status.explanation.strip() or "There is no plan yet: the plugin has not listed its machines")
     for group in status.groups:
-        learned = f"learned from {group.boots}" if group.boots else "a guess, none has been seen"
+        learned = f"learned from {group.boots}" if group.boots else "an estimate, because none has started yet"
         seconds = format_duration(round(group.boot_seconds))
         since = group.starting_seconds
         plugin = group.plugin or ("not started" if since is None else f"is starting, {format_duration(round(since))}")
@@ -124,7 +124,7 @@ def _show(fleet: "FleetReport") -> None:
         heading = ("machine", "state", "since", "jobs", "uses", "address", "problem")
         print_table([heading, *(_row(each) for each in sorted(status.instances, key=lambda instance: instance.name))])
     if status.decisions:
-        print("\nOf late:")
+        print("\nLatest decisions:")
         for decision in status.decisions[-SHOWN_DECISIONS:]:
             what = decision.instance or f"{decision.count} in {decision.group}"
             print(f"  {local_time(decision.at)}  {decision.action} {what}: {decision.text}")

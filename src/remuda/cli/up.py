@@ -1,7 +1,7 @@
 """`remuda up`: runs cell and runner manager in this process, with persistent data (`remuda.localrun.embedded`).
 
-The agent is a process of its own, which stays while it has jobs. Each part of the first start can be repeated, so that
-the next start completes an interrupted one.
+The agent is a separate process, which keeps running while it has jobs. If the first start is interrupted, the next one
+completes it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from remuda.manager.config.values import ManagerConfig
 
 RUNNER_FILE = "runner.json"
-"""The platform's own runner, in the format of `remuda.localrun.client_file`."""
+"""File with the URL and the token of the platform's own runner, in the format of `remuda.localrun.client_file`."""
 
 
 def up(
@@ -50,7 +50,7 @@ def up(
         remuda job list
     """
     if concurrent is not None and concurrent < 1:
-        raise BadInputError(f"--concurrent {concurrent}: at least 1")
+        raise BadInputError(f"--concurrent {concurrent}: must be at least 1")
     host, port = listen_address(listen)
     folder = platform_folder(data_folder(data), "--data")
     means = find_isolation(isolation, folder)
@@ -99,11 +99,12 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
                 await stop.wait()
         running = await local_agent.end_if_idle(local_agent.data_of(data))
         if running:
-            print(f"jobs that go on, for the next `remuda up` to take over: {len(running)}", file=sys.stderr)
+            print(f"jobs that keep running until the next `remuda up` takes them over: {len(running)}", file=sys.stderr)
 
 
 async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
-    """Return the manager's configuration. Registers a runner if there is none, or the cell does not know it."""
+    """Return the manager's configuration. Registers a new runner if none is stored in `folder`, or the cell does not
+    know the stored one."""
     from remuda.localrun.client_file import Access, read_access, write_access
     from remuda.localrun.embedded import shell_manager
     from remuda.wire.user_client import RefusedError

@@ -1,7 +1,7 @@
 """Conformance checks for environment plugins in any language. `remuda environment check` prints the results.
 
-The checks follow the life of a real job, once for each common protocol version. Each depends on those before it, so the
-first failure ends the checks of this version.
+The checks follow the life of a real job, once for each protocol version that the plugin and Remuda have in common. Each
+depends on those before it, so the first failure ends the checks of this version.
 """
 
 import asyncio
@@ -218,11 +218,9 @@ async def _fail_in_hook(life: _Life) -> None:
     except LostError as error:
         _need("why" in str(error), f"the message has to say what the command printed, not {error!s}")
     except TemporaryError as error:
-        raise FailedError(
-            f"a before_job that fails has to be FAILED_PRECONDITION, not something else: {error}"
-        ) from None
+        raise FailedError(f"a before_job that fails has to return FAILED_PRECONDITION: {error}") from None
     else:
-        raise FailedError("a before_job that fails has to be an error, FAILED_PRECONDITION")
+        raise FailedError("a before_job that fails has to return FAILED_PRECONDITION")
 
 
 async def _connect(life: _Life) -> None:
@@ -238,9 +236,9 @@ async def _unknown_machine(life: _Life) -> None:
     except LostError:
         return
     except TemporaryError as error:
-        raise FailedError(f"Connect to a machine that is not there has to be NOT_FOUND: {error}") from None
+        raise FailedError(f"Connect to an unknown machine has to return NOT_FOUND: {error}") from None
     tunnel.close()
-    raise FailedError("Connect to a machine that is not there has to be NOT_FOUND, not a connection")
+    raise FailedError("Connect to an unknown machine has to return NOT_FOUND, not a connection")
 
 
 async def _run_job(life: _Life) -> None:
@@ -326,16 +324,16 @@ async def _end(life: _Life) -> None:
 _CHECKS: tuple[Check, ...] = (
     ("open with the configuration", _open),
     ("capacity", _watch),
-    ("a machine for a job, twice the same", _acquire),
-    ("a call that is cancelled holds nothing", _cancel),
+    ("the same machine for a repeated call", _acquire),
+    ("a cancelled call keeps no machine", _cancel),
     ("folders for a job", _prepare),
     ("the command before a job", _before),
     ("a command before a job that fails", _fail_in_hook),
     ("one agent behind all connections", _connect),
-    ("a machine that is not there", _unknown_machine),
+    ("an unknown machine", _unknown_machine),
     ("a job runs", _run_job),
     ("machines with jobs are found", _recover),
-    ("room on the disk", _usage),
+    ("free disk space", _usage),
     ("killed and started again", _die),
     ("the command after a job", _after),
     ("cleaning up, twice", _clean_up),
@@ -345,7 +343,7 @@ _NEWER = frozenset(
     {
         "the command before a job",
         "a command before a job that fails",
-        "room on the disk",
+        "free disk space",
         "the command after a job",
     }
 )

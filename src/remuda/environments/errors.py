@@ -14,4 +14,4 @@ class ConfigurationError(Exception):
 
 
 class PluginError(Exception):
-    """The plugin cannot be used: it does not start, prints no handshake, or has no common version."""
+    """The plugin cannot be used: it does not start, prints no valid handshake, or shares no protocol version."""

@@ -1,5 +1,5 @@
-"""Turns a `Plugin` into a program: prints the handshake, serves gRPC calls, and ends on SIGTERM or when the host closes
-its stdin or dies. What the plugin prints goes to stderr, which the host logs."""
+"""Turns a `Plugin` into a program: prints the handshake, serves gRPC calls, and ends on SIGTERM, or when the host
+closes the plugin's stdin or dies. What the plugin prints goes to stderr, which the host logs."""
 
 import asyncio
 import json

@@ -12,7 +12,8 @@ ANSWER_SECONDS = 5.0
 
 
 class BackgroundTasks:
-    """Background tasks of a plugin, at most one at a time for each name (of a machine). Errors of tasks are logged."""
+    """Background tasks of a plugin. A task has a name, usually that of its machine; of each name at most one runs at a
+    time. A failed task is logged and not repeated."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -24,11 +25,11 @@ class BackgroundTasks:
         return self._ending.is_set()
 
     def begin(self, name: str, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Start a task. If a task of this name is running, return that one and drop `work`."""
+        """Start a task that runs `work`. If a task of this name is running, return that one and do not run `work`."""
         return self._tasks.start_once(work, name=name)
 
     async def rest(self, seconds: float) -> bool:
-        """Sleep for `seconds` and return True. If `finish` is called, return False at once: the caller should end."""
+        """Called by a task: sleep for `seconds`, return True. False at once if `finish` waits: the task should end."""
         return not await wait_for_event(self._ending, within_seconds=seconds)
 
     async def finish(self) -> None:
@@ -40,7 +41,12 @@ class BackgroundTasks:
             self._ending.clear()
 
     def _log_failure(self, name: str, error: BaseException) -> None:
-        self._log.error("background task %s failed and is not restarted: %s: %s", name, type(error).__name__, error)
+        self._log.error(
+            "background task %s failed; it stays ended until the plugin starts it again: %s: %s",
+            name,
+            type(error).__name__,
+            error,
+        )
 
 
 async def answers_ssh(host: str, port: int) -> bool:

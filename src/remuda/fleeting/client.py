@@ -1,5 +1,6 @@
-"""gRPC client of an instance group plugin. Calls have deadlines and raise TemporaryError or PermanentError. No call is
-retried. If a plugin accepts more instances than requested, only the requested number counts."""
+"""gRPC client of an instance group plugin. Every call except Acquire has a deadline; a failed call is not retried, but
+raises TemporaryError or PermanentError. If a plugin accepts more instances than requested, only the requested number
+counts."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -213,8 +214,8 @@ class WireGroup:
         return RoomAtProvider(capacity=capacity, explanation=answer.explanation)
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait for an instance for a job; return its name. There is no deadline, because the plugin may have to create
-        the instance. `key`: capability key of the job; `caches`: keys of its caches."""
+        """Wait until the plugin assigns an instance to the job run `holder`; return the instance's name. There is no
+        deadline, because the plugin may have to create the instance. `key`, `caches`: see `port.Provides.acquire`."""
         self._need(Capability.PROVIDER)
         with translate_errors("Acquire"):
             request = provider.AcquireRequest(holder=holder, key=key, caches=caches)

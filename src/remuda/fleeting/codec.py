@@ -1,4 +1,4 @@
-"""Converts values of `port` to messages of the fleeting protocol and back, with its units (nanoseconds, 0 for none)."""
+"""Converts values of `port` to messages of the fleeting protocol and back, with its units (nanoseconds, 0 if unset)."""
 
 from remuda.fleeting.errors import TemporaryError
 from remuda.fleeting.port import (
@@ -21,7 +21,7 @@ _STATES: dict[int, InstanceState] = {number: InstanceState(name) for name, numbe
 
 
 def connector_to_wire(connector: Connector) -> pb.ConnectorConfig:
-    """Times of 0 become default times, because with 0 gitlab-runner loops (keepalive) or fails at once (timeout)."""
+    """Convert login settings. A keepalive or timeout of 0 becomes the default: gitlab-runner loops or fails with 0."""
     return pb.ConnectorConfig(
         os=connector.os,
         arch=connector.arch,

@@ -1,6 +1,6 @@
-"""Errors of calls to a plugin, raised both in the plugin and in its host. Calls for a single job and the preparation of
-an instance are retried after TemporaryError only; Init, Update and Decrease after both. The texts are written for
-operators."""
+"""Errors of calls to a plugin: the plugin raises them, and its host raises them again. The scaler retries calls for a
+single job and the preparation of an instance only after TemporaryError; Init, Update, Increase and Decrease also after
+PermanentError. The texts are written for operators."""
 
 from remuda.plugins.errors import PermanentError, TemporaryError
 

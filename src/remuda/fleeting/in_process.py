@@ -1,5 +1,6 @@
 """Runs the plugin of an instance group in the caller's process: for tests, and for plugins that need no own process.
-TemporaryError reports a result of a wrong type, with the method's name, and unexpected errors, with a source line."""
+A call raises TemporaryError if the plugin's method returns a wrong type or fails with an unexpected error; the text
+names the method or the source line."""
 
 import asyncio
 import logging
@@ -28,12 +29,12 @@ from remuda.fleeting.port import (
 from remuda.fleeting.sdk import Plugin, complete_info, read_config
 from remuda.lib.event_loop import count_cancellations
 
-NOT_READY = "Init has to come first"
+NOT_READY = "Init has to be called first"
 _log = logging.getLogger("remuda.fleeting")
 
 
 class InProcess:
-    """Implements all Protocols of `port` by calls of a plugin object."""
+    """Implements all Protocols of `port` by calling the methods of a `Plugin` object."""
 
     def __init__(self, plugin: Plugin[Any]) -> None:
         self._plugin = plugin

@@ -1,8 +1,9 @@
-"""Installs versions of plugins into the plugin folder: from a registry, or from a file. Blocks.
+"""Installs versions of plugins into the plugin folder: from a registry, or from a file. All functions block.
 
-In a registry a plugin is an image for each platform; the layer with its files has an annotation that names the
-version, as GitLab publishes plugins. Installation is atomic. A file with the version of an installed plugin but other
-content needs `is_replacing`. The caller's registry client checks digests, and its unpacker refuses malicious archives.
+In a registry a plugin is an image for each platform; the layer with its files has an annotation that names the version,
+as GitLab publishes plugins. Installation is atomic. `install_file` refuses a file whose version is installed with other
+content, unless `is_replacing` is set. The caller's registry client checks digests, and its unpacker refuses malicious
+archives.
 """
 
 import filecmp
@@ -24,7 +25,7 @@ from remuda.fleeting.references import Reference, Version, parse_reference, pars
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import sync_folder
 from remuda.lib.safe_paths import remove_tree
-from remuda.plugins.launch import read_interpreter
+from remuda.plugins.exec_plugin import read_interpreter
 from remuda.plugins.programs import is_program
 
 MARK = "com.gitlab.fleeting.layer"
@@ -106,7 +107,8 @@ def install(
     reference: Reference, source: Source, unpack: Unpack, folder: Path, *, say: Callable[[str], None]
 ) -> Installed:
     """Install the version that the registry has for the reference's constraint into the plugin folder `folder`, unless
-    it is installed. `say` gets progress messages. Raises PermanentError if there is none for this machine."""
+    it is installed. `unpack` extracts the downloaded archive, `say` gets progress messages. Raises PermanentError if
+    the registry has no such version for this machine."""
     document, _ = source.manifest(reference.constraint.text)
     try:
         if "manifests" in document:
@@ -120,7 +122,7 @@ def install(
         )
     if version in versions(reference, folder):
         return _describe_installed(reference, version, folder, is_new=False)
-    with _beside(folder) as work:
+    with _work_folder(folder) as work:
         say(f"{reference.place} {version.text}: fetching {layer['size'] / 1e6:.1f} MB")
         source.blob(str(layer.get("digest", "")), layer["size"], work / "layer")
         unpack(work / "layer", work / "files")
@@ -131,12 +133,13 @@ def install_file(
     file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None], is_replacing: bool = False
 ) -> Installed:
     """Install a program or an archive under the name and version that the program reports. `is_replacing`: replace an
-    installed plugin of that version whose content differs. Raises PermanentError if the file is not a plugin."""
+    installed plugin of that version whose content differs; otherwise PermanentError is raised, as for a file that is
+    not a plugin."""
     if file.is_dir():
         raise PermanentError(f"{file} is a folder; give the program in it, or an archive with it")
     if not file.is_file():
         raise PermanentError(f"{file}: there is no such file; give a program, or an archive with one in it")
-    with _beside(folder) as work:
+    with _work_folder(folder) as work:
         files = work / "files"
         if file.name.endswith(_ARCHIVES):
             unpack(Path(shutil.copy(file, work)), files)
@@ -152,7 +155,7 @@ def install_file(
         version = parse_version(info.version)
         if version is None:
             raise PermanentError(
-                f"{file} says that its version is {info.version!r}; only such as 1.2.3 can be installed"
+                f"{file} says that its version is {info.version!r}; only versions such as 1.2.3 can be installed"
             )
         reference = parse_reference(f"{info.name}:{version.text}")
         target = version_folder(reference, version, folder)
@@ -161,7 +164,7 @@ def install_file(
                 return _describe_installed(reference, version, folder, is_new=False)
             if not is_replacing:
                 what = f"{reference.place} {version.text} is installed with other content ({target / PROGRAM})"
-                raise PermanentError(f"{what}; raise the version, or say --replace")
+                raise PermanentError(f"{what}; raise the version, or use --replace")
             target.rename(work / "old")
         say(f"{reference.place} {version.text}: from {file}")
         return put(files, reference, version, folder)
@@ -174,8 +177,8 @@ def looks_like_file(name: str) -> bool:
 
 
 def copy_program(program: Path, target: Path) -> None:
-    """Copy a plugin's program into the new folder `target`. Other files of the program's folder are copied, too, if the
-    folder belongs to the plugin (`plugin/plugin`, `1.2.3/plugin`); any other folder can be somebody's home."""
+    """Copy a plugin's program into the new folder `target`. The rest of the program's folder is copied, too, but only
+    if it belongs to the plugin (`plugin/plugin`, `1.2.3/plugin`): another folder may have unrelated private files."""
     folder = program.absolute().parent.name
     if program.name == PROGRAM and (folder == PROGRAM or version_of_folder(folder) is not None):
         shutil.copytree(program.parent, target)
@@ -226,9 +229,9 @@ def _describe_installed(reference: Reference, version: Version, folder: Path, *,
 
 
 @contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder inside the plugin folder, so that files can be renamed to their place. Removes old
-    folders of killed installers."""
+def _work_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder inside the plugin folder `folder`: on the same file system, so that a rename installs
+    its files. Before that, remove such folders that killed installers left more than a day ago."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob(f"{_TEMPORARY}*"):
         with suppress(OSError):
@@ -246,7 +249,7 @@ def _plugin_in(files: Path) -> Path:
     the archive has no program, or has a symbolic link."""
     for path in files.rglob("*"):
         if path.is_symlink():
-            raise PermanentError(f"the archive holds a link, {path.relative_to(files)}; such a plugin is not installed")
+            raise PermanentError(f"the archive has a link, {path.relative_to(files)}; remove it from the archive")
     for place in _PLACES:
         here = files / place
         programs = [path for path in here.glob(f"{PREFIX}*") if is_program(path)] if here.is_dir() else []
@@ -254,7 +257,7 @@ def _plugin_in(files: Path) -> Path:
             programs[0].rename(here / PROGRAM)
         if is_program(here / PROGRAM):
             return here
-    raise PermanentError("the archive holds no program called plugin/plugin, or it may not be executed")
+    raise PermanentError("the archive has no executable program plugin/plugin")
 
 
 def _entries(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:

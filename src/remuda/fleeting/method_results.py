@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 async def wait_for(method: str, answer: "Awaitable[T]") -> T:
-    """Await what a plugin's method returned. Raises TemporaryError if the method is not `async`."""
+    """Await `answer`, which the plugin's method `method` returned. Raises TemporaryError if it is not awaitable."""
     if not inspect.isawaitable(answer):
         raise TemporaryError(f"{method}() is no coroutine; write `async def {method}`")
     return await answer
@@ -79,7 +79,7 @@ def states(method: str, result: object) -> Mapping[str, InstanceState]:
 
 
 def halves(plugin: object) -> Iterator[str]:
-    """For each optional ability of which a plugin has only some methods: a text such as `suspend without resume`."""
+    """Yield, for each optional ability of which a plugin has only some methods, a text: `suspend without resume`."""
     for ability in CAPABILITIES.values():
         names = [name for name in vars(ability) if not name.startswith("_")]
         present = [name for name in names if callable(getattr(plugin, name, None))]

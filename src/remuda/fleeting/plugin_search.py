@@ -1,8 +1,8 @@
 """Finds the program of a plugin by its name, and lists all plugins.
 
-`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside the running Python; the long name
-is searched in the opposite order, as gitlab-runner does. A name with a repository or a `:` is an installed version,
-unless it is the path of a program. A bare name is never a file of the working directory.
+`plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside the running Python. For a full
+name (`fleeting-plugin-aws`) installed versions come last, as for gitlab-runner. A name with a repository or a `:` is an
+installed version, unless it is the path of a program. A bare name is never a file of the working directory.
 """
 
 import os
@@ -53,7 +53,7 @@ class FoundPlugin:
 
 
 def places(name: str) -> tuple[Where, ...]:
-    """The kinds of places to search for the plugin `name`, in order."""
+    """The kinds of places in which the plugin `name` is searched, in the order of the search."""
     if _PATH.match(name):
         return (Where.PATH,)
     if "/" in name:
@@ -112,7 +112,8 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
-    """All plugins sorted by name, each program once. Of equal names the one that `find_program` returns is first."""
+    """All plugins of this machine by name, each program once. Of equal names come first the installed versions, newest
+    first, then programs on PATH, then Python distributions."""
     every: dict[Path, FoundPlugin] = {}
     for plugin in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
         first = every.setdefault(plugin.program, plugin)

@@ -47,7 +47,8 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """How to log in: the operator's settings in `init`, and the plugin's for one instance in `connect_info`."""
+    """How to log in to instances: as input of `init` the operator's settings, in the result of `connect_info` the
+    complete ones for one instance."""
 
     os: str = ""
     arch: str = ""
@@ -140,7 +141,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """The complete demand and all jobs that have instances, for a plugin that scales by itself."""
+    """Input of a plugin that scales by itself: the demand, and the jobs that have instances."""
 
     wanted: Sequence[Wanted] = ()
     open_requests: int = 0
@@ -165,7 +166,7 @@ class InstanceGroup(Protocol):
     """Calls of a plugin, which manages a group of equal instances at one provider."""
 
     async def init(self, config: Mapping[str, Any], settings: Settings) -> ProviderInfo:
-        """Start the plugin and return what it is. Called once, before all other calls."""
+        """Start the plugin; return its id, version, size limit and abilities. Called once, before all other calls."""
 
     async def update(self) -> Mapping[str, InstanceState]:
         """Return the states of all instances of the group by name."""
@@ -219,18 +220,19 @@ class CanRecover(Protocol):
 @runtime_checkable
 class Provides(Protocol):
     """Optional ability of a plugin: scale by itself and assign instances to jobs. `increase` is never called, and
-    `decrease` only by a sweep, to remove orphans that `recover` found. A holder is the id of one run of a job. Every
-    call may be repeated, also to a new process."""
+    `decrease` only by `remuda scale sweep`, for orphans that `recover` found. A holder is the id of one run of a job.
+    Every call may be repeated, also to a restarted plugin."""
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
-        """Take the current demand and holders; return how many jobs may run at once. Called every few seconds."""
+        """Report the demand and the holders to the plugin, every few seconds; return how many jobs may run at once."""
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait for an instance. A repeated call returns the same one; after a cancelled call the job has none. `key`:
-        capability key of the job; `caches`: keys of its caches. Raises PermanentError if it can never get one."""
+        """Wait for an instance for a job. A repeated call returns the same one; after a cancelled call the job has
+        none. `key`: equal for jobs with equal needs (`Wanted.key`); `caches`: keys of the caches that the job uses.
+        Raises PermanentError if the job can never get one."""
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
-        """Free the instance of a job. `is_used`: the job started. `warmed`: keys of caches that it left there."""
+        """Free the instance of a job. `is_used`: the job started. `warmed`: keys of the caches that it left there."""
 
 
 CAPABILITIES: Mapping[Capability, type] = {

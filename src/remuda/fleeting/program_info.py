@@ -17,7 +17,7 @@ from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.handshake import PREFIX as HOST_PREFIX
 from remuda.fleeting.plugin_search import PREFIX
 from remuda.lib.dataclass import dataclass
-from remuda.plugins.launch import explain_start_error
+from remuda.plugins.exec_plugin import explain_start_error
 
 SECONDS = 10.0
 SCHEMA_SECONDS = 5.0
@@ -47,8 +47,8 @@ def read_version(printed: str) -> ProgramInfo | None:
 
 
 def ask_version(program: Path, *, named: Path | None = None) -> ProgramInfo:
-    """Run `PROGRAM version`; return name and version. Raises PermanentError if the program is not a plugin. `named`:
-    path for the text of that error, if it is not `program`."""
+    """Run `PROGRAM version`; return name and version. Raises PermanentError if the program is not a plugin; its text
+    names the path `named`, if set, instead of `program`, which may be a temporary copy."""
     name = named or program
     try:
         done = _answer(program, "version", SECONDS)

@@ -40,7 +40,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """Which versions a reference accepts: all (`latest`), those that start with `1` or `1.2`, or exactly one."""
+    """Which versions a reference accepts: all releases (`latest`), those that start with `1` or `1.2`, or only one."""
 
     numbers: tuple[int, ...] = ()
     pre: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ def parse_reference(text: str) -> Reference:
         registry, repository = REGISTRY, path
     if not _HOST.fullmatch(registry) or not all(_PART.fullmatch(part) for part in repository.split("/")):
         raise PermanentError(
-            f"{text!r} names no plugin; write NAME, NAME:VERSION or REGISTRY/REPOSITORY/NAME:VERSION in small letters"
+            f"{text!r} names no plugin; write NAME, NAME:VERSION or REGISTRY/REPOSITORY/NAME:VERSION in lower case"
         )
     return Reference(registry=registry, repository=repository, constraint=_constraint(constraint))
 

@@ -55,7 +55,7 @@ class Plugin(ABC, Generic[ConfigT]):
     @abstractmethod
     async def init(self, config: ConfigT, settings: Settings) -> ProviderInfo:
         """Start the plugin. Called once, before all other calls. Raise PermanentError for a wrong setting, with a text
-        that says what is right. The caller adds the capabilities, and the version if it is empty."""
+        that says what is right. The capabilities, and the version if it is empty, are added to the result."""
 
     @abstractmethod
     async def update(self) -> Mapping[str, InstanceState]:
@@ -97,10 +97,10 @@ def find_mistake(plugin: object) -> str:
         return f"{plugin.__name__} is a class; an object of it is wanted: {plugin.__name__}()"
     kind = type(plugin).__name__
     if not isinstance(plugin, Plugin):
-        return f"{kind} is no remuda.fleeting.Plugin; derive it from that"
+        return f"{kind} is not a remuda.fleeting.Plugin; derive it from that class"
     for name, example in (("name", 'name = "cloud"'), ("config_type", "config_type = Config, or NoConfig")):
         if not hasattr(plugin, name):
-            return f"{kind} has no {name}; say {example} in the class"
+            return f"{kind} has no {name}; write {example} in the class"
     return _find_struct_mistake(plugin.config_type)
 
 

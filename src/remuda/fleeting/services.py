@@ -115,7 +115,7 @@ class GroupService(InstanceGroupBase):
 
 
 class AbilitiesService(AbilitiesBase):
-    """gRPC service of a plugin: optional calls that a Remuda manager makes and gitlab-runner does not."""
+    """gRPC service of a plugin: the optional calls Stats and Recover, which only Remuda makes, not gitlab-runner."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -137,8 +137,7 @@ class AbilitiesService(AbilitiesBase):
 
 
 class ProviderService(ProviderBase):
-    """Runs in the plugin's process: answers the manager's calls for a plugin that itself decides how many instances
-    there are."""
+    """gRPC service of a plugin that scales by itself: the calls Room, Acquire and Release of a Remuda manager."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -215,7 +214,7 @@ class HealthService(HealthBase):
 
 
 def services(plugin: Plugin[Any], end: Callable[[], None]) -> list[Any]:
-    """All gRPC services of a plugin's server. `end` is called on Shutdown."""
+    """All gRPC services of a plugin's server. `end` is called when go-plugin's Shutdown has been answered."""
     group = GroupService(plugin)
     return [
         group,

@@ -49,7 +49,8 @@ _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "
 
 
 def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
-    """Run the plugin as a program with `arguments`, or with those of the process. Returns the exit code."""
+    """Main function of a plugin's program: serve a host, or run the command in `arguments` (None: those of the
+    process), such as `version`. Returns the exit code."""
     if wrong := find_mistake(plugin):
         sys.stderr.write(f"remuda.fleeting.serve: {wrong}\n")
         return 2
@@ -103,7 +104,8 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
-    """Install the running program under `repository`, as containers with a plugin do at start. Returns an exit code."""
+    """Run the command `bootstrap`: copy the running program into the plugin folder, under `repository`. Used in
+    container images with a plugin. Returns the exit code."""
     from remuda.fleeting.install import copy_program, put
     from remuda.fleeting.references import parse_reference, parse_version
 

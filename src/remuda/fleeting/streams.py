@@ -1,5 +1,5 @@
-"""Reads the go-plugin streams that a host keeps open, because a Go plugin may block until its output is read; and lists
-the errors of calls to a plugin that has ended."""
+"""Reads the go-plugin streams that a host keeps open, because a Go plugin may block until its output is read. `ENDS`
+are the errors by which such a stream, or another call, fails when the plugin has ended."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +15,7 @@ ENDS = (GRPCError, ProtocolError, StreamTerminatedError, OSError, TimeoutError)
 
 
 async def read_stdio(channel: Channel, hear: Callable[[bytes], None]) -> None:
-    """Pass the output of the plugin to `hear`, as raw pieces, until the plugin ends."""
+    """Call `hear` with each piece of output that the plugin sends (not split into lines), until the plugin ends."""
     with suppress(*ENDS):
         async with GRPCStdioStub(channel).StreamStdio.open() as stream:
             await stream.send_message(Empty(), end=True)

@@ -16,7 +16,8 @@ class Appended(NamedTuple):
 
 def append(file: int, size: int, start: int, data: bytes) -> Appended:
     """Append the bytes of `data` (at the offset `start`) that are beyond the end of the file, which has `size` bytes.
-    If `overlap` is None, nothing is written. If writing fails, the file is cut to its old size; raises the OSError."""
+    Writes nothing if there is a gap or the overlapping bytes differ. If writing fails, the new bytes are removed again,
+    unless another process has written after them; raises the OSError."""
     common = overlap(file, size, start, data)
     if common is None:
         return Appended(taken=False, size=size)

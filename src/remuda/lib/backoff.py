@@ -19,5 +19,5 @@ class Backoff:
             raise ValueError("a delay needs at least one failure")
         if not 0.0 <= jitter <= 1.0:
             raise ValueError("jitter lies between 0 and 1")
-        grown = self.first_seconds * self.factor ** min(failures - 1, 64)
-        return min(grown, self.ceiling_seconds) * (0.5 + jitter / 2)
+        seconds = self.first_seconds * self.factor ** min(failures - 1, 64)
+        return min(seconds, self.ceiling_seconds) * (0.5 + jitter / 2)

@@ -1,4 +1,4 @@
-"""The clock port, so that tests can control time. Times are seconds since the epoch (UTC).
+"""The interface of a clock, with a real one and one that tests control. Times are seconds since the epoch (UTC).
 
 Use `now` for deadlines. It starts at the wall clock and then follows the machine's boot time, so a change of the wall
 clock, up to a day, neither sets it back nor ends running work. Use `wall` for times that are agreed with others, such
@@ -142,7 +142,7 @@ class VirtualClock:
         self._now = end
 
     def set_wall(self, seconds: float) -> None:
-        """Move the wall clock forward by this many seconds; `now` does not change."""
+        """Move the wall clock by this many seconds (negative: back); `now` does not change."""
         self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:

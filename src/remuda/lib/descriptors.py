@@ -13,7 +13,7 @@ _MOST = 1 << 20
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of this process and return the limit that holds then."""
+    """Raise the soft limit of this process to the hard limit, if permitted; return the limit that holds then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = _MOST if hard == resource.RLIM_INFINITY else hard
     if soft == resource.RLIM_INFINITY or soft >= target:

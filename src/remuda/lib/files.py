@@ -15,21 +15,21 @@ from pathlib import Path
 from typing import TextIO
 
 _LOOK_SECONDS = 0.02
-"""How often to retry a lock: the kernel only wakes a thread that blocks on it."""
+"""Seconds between two attempts to take a lock."""
 
 
-class _Disk:
-    is_waited_for = True
+class _Sync:
+    is_enabled = True
 
 
 def disable_sync() -> None:
     """Stop syncing the files of this process to disk, which is faster; a power loss may then lose them."""
-    _Disk.is_waited_for = False
+    _Sync.is_enabled = False
 
 
 def is_sync_enabled() -> bool:
-    """True unless `disable_sync` was called; for callers whose files are synced by another library, such as SQLite."""
-    return _Disk.is_waited_for
+    """True unless `disable_sync` was called. For callers that configure the sync of another library, such as SQLite."""
+    return _Sync.is_enabled
 
 
 class InUseError(Exception):
@@ -40,7 +40,7 @@ class InUseError(Exception):
 
 
 def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace a file atomically, readable for this user only. `durable`: sync it to disk before returning."""
+    """Replace a file atomically by one that only this user may read. `durable`: sync it to disk before returning."""
     # The file name may already have the maximum length.
     aside = path.with_name(f".{path.name[:100]}.{os.getpid()}-{threading.get_ident()}.new")
     try:
@@ -58,7 +58,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 
 def write_all(file: int, data: bytes, offset: int | None = None) -> None:
-    """Write all bytes, at the current position or at `offset`: os.write may write only a part."""
+    """Write all bytes to a descriptor, at its position or at `offset`; os.write alone may write only a part."""
     view = memoryview(data)
     while view:
         written = os.write(file, view) if offset is None else os.pwrite(file, view, offset)
@@ -78,7 +78,8 @@ def read_whole_lines(path: Path) -> list[bytes]:
 
 
 def make_private(path: Path) -> None:
-    """Create or restrict a file for this user only, before a library opens it. OSError if another user owns it."""
+    """Before a library opens a file: create it, or change its mode, so that only this user has access. Raises OSError
+    if that is not permitted, because another user owns it."""
     with _open_private(path) as file:
         if stat.S_IMODE(os.fstat(file).st_mode) & 0o077:
             os.fchmod(file, 0o600)
@@ -101,13 +102,13 @@ def _create_new(path: Path) -> int:
 
 
 def sync(file: int) -> None:
-    if _Disk.is_waited_for:
+    if _Sync.is_enabled:
         os.fsync(file)
 
 
 def sync_folder(folder: Path) -> None:
     """Write the entries of a folder to disk, so that a renamed file survives a loss of power."""
-    if not _Disk.is_waited_for:
+    if not _Sync.is_enabled:
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

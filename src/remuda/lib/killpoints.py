@@ -49,7 +49,7 @@ QUIET_POINTS: dict[str, str] = {
 
 _armed = os.environ.get("REMUDA_KILL_POINT", "")
 if _armed and _armed not in POINTS and _armed not in QUIET_POINTS:
-    raise SystemExit(f"REMUDA_KILL_POINT: unknown kill point {_armed!r}; known: {', '.join(POINTS)}")
+    raise SystemExit(f"REMUDA_KILL_POINT: unknown kill point {_armed!r}; known: {', '.join([*POINTS, *QUIET_POINTS])}")
 
 
 _passed = 0

@@ -4,8 +4,9 @@ Masked are known secrets (overlapping ones become one `[MASKED]`), and the chara
 token prefix (`glpat-`…). The output does not depend on how the input is cut. Bytes that could still become part of a
 secret are held back until its line ends, not longer, because a secret of several lines is masked line by line.
 
-Three numbers are the whole state, so a new process can continue in the middle of a stream: `pending` (input bytes that
-must be fed again), `covered` (how many of those a written `[MASKED]` stands for) and `in_token` (the mask continues).
+Three values are the whole state, so a new process can continue in the middle of a stream: `pending` (input bytes that
+must be fed again), `covered` (how many of those a written `[MASKED]` stands for) and `in_token` (the stream is
+inside a masked token).
 """
 
 import re
@@ -29,7 +30,7 @@ TOKEN_PREFIXES = (
     "_gitlab_session=",
     "gltok-",
 )
-"""Prefixes of GitLab's tokens; these tokens are always masked."""
+"""Prefixes of GitLab's tokens."""
 
 SHORTEST_LINE = 4
 """Shorter lines of a multi-line secret (`{`, `EOF`) are not masked."""
@@ -109,7 +110,7 @@ class Masker:
         return self._emit(text, keep, tokens)
 
     def finish(self) -> bytes:
-        """Return the masked bytes that were held back. The masker can then be used for a new stream."""
+        """End the stream: mask and return the bytes that were held back. The masker can then take a new stream."""
         text = self._tail
         out = self._emit(text, len(text), self._tokens(text))
         self.covered, self.in_token = 0, False
@@ -145,7 +146,7 @@ class Masker:
         return end, end == len(text)
 
     def _tokens(self, text: bytes) -> list[tuple[int, int, int]]:
-        """Find tokens: start of the prefix, and start and end of the part to mask. Tokens in a token do not count."""
+        """Find tokens, as offsets: start of the prefix, start and end of the part to mask. Nested ones are left out."""
         tokens: list[tuple[int, int, int]] = []
         reach = self._mask_end(text)[0] if self.in_token else 0
         for begin, start in sorted(self._secrets.find_prefixes(text)):

@@ -122,7 +122,8 @@ def _make(name: str, above: int, mode: int, *, is_owned: bool, may_be_mounted: b
 
 
 def open_below(base: Path, relative: str) -> int:
-    """Open a folder below `base`, which no job can change. Raises OSError if there is a link below `base`."""
+    """Open a folder below `base`, which no job can change, and restore the owner's permissions of all folders on the
+    way. Raises OSError if the folder does not exist or there is a link below `base`."""
     here = os.open(base, _PLACE & ~os.O_NOFOLLOW)
     try:
         for part in _parts(relative):
@@ -136,7 +137,8 @@ def open_below(base: Path, relative: str) -> int:
 
 
 def remove_below(base: Path, relative: str) -> None:
-    """Remove a file or folder below `base`, which no job can change. Does nothing if it does not exist."""
+    """Remove a file or folder below `base`, which no job can change. Does nothing if it does not exist, or if a parent
+    is a link or a file."""
     if "\0" in relative:
         return  # no path contains NUL, so it cannot exist
     *way, last = _parts(relative)
@@ -276,7 +278,8 @@ class WalkedFolder(NamedTuple):
 
 
 def walk(top: int, *, is_repaired: bool = False) -> Iterator[WalkedFolder]:
-    """Yield each folder of a tree, innermost first. Links, mount points and folders that cannot be opened are left out.
+    """Yield each folder of a tree, innermost first. Mount points and folders that cannot be opened are left
+    out; links are not followed.
 
     `is_repaired`: restore the owner's permissions of folders that are not readable; others are not changed. Raises
     MovedError if a folder is moved during the walk.
@@ -333,7 +336,8 @@ class _Level:
 
 
 def open_plain(path: Path | str, *, follow: bool = False) -> int:
-    """Open a plain file, or with `follow` a link to one. Raises OSError for a device: opening one can have effects."""
+    """Open a plain file, or with `follow` a link to one. Raises OSError for anything else,
+    such as a device, whose opening can have effects."""
     with close_after(os.open(path, _NAME if follow else _NAME | os.O_NOFOLLOW)) as place:
         if not stat.S_ISREG(os.fstat(place).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(path))
@@ -341,10 +345,8 @@ def open_plain(path: Path | str, *, follow: bool = False) -> int:
 
 
 def open_inside(root: Path, name: str, *, follow: bool = False) -> int:
-    """Open a plain file in the folder `root`. Raises OSError if a link leads out of it.
-
-    `follow`: the file itself may be a link; else that raises OSError, too.
-    """
+    """Open a plain file in the folder `root`. Raises OSError if a link leads out of `root`, or, without `follow`, if
+    the file itself is a link."""
     file = open_plain(root / name, follow=follow)
     try:
         # The opened file is checked, because its name may have been replaced.

@@ -1,6 +1,7 @@
-"""Temporary folders for the sockets of plugin processes. Blocks for a moment.
+"""Temporary folders for the sockets of plugin processes.
 
-A process locks its folder while it lives; unlocked ones of killed processes are removed by the user's next process.
+A process locks its folder while it lives. Creating a `SocketFolder` removes the user's unlocked folders, which killed
+processes left.
 """
 
 import fcntl
@@ -20,11 +21,11 @@ LONGEST_FOLDER_BYTES = 50
 
 class SocketFolder:
     def __init__(self) -> None:
-        room = tempfile.gettempdir()
-        if len(os.fsencode(room)) > LONGEST_FOLDER_BYTES:
-            room = SHORT_FOLDER
-        _sweep(room)
-        self.path, self._lock = _create(room)
+        parent = tempfile.gettempdir()
+        if len(os.fsencode(parent)) > LONGEST_FOLDER_BYTES:
+            parent = SHORT_FOLDER
+        _sweep(parent)
+        self.path, self._lock = _create(parent)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -33,9 +34,9 @@ class SocketFolder:
             self._lock = None
 
 
-def _create(room: str) -> tuple[str, int | None]:
+def _create(parent: str) -> tuple[str, int | None]:
     while True:
-        path = tempfile.mkdtemp(prefix=PREFIX, dir=room)
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
         with suppress(FileNotFoundError):  # another process removed it before it was locked: try again
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             if _try_lock(lock) and os.path.exists(path):
@@ -53,11 +54,11 @@ def _try_lock(lock: int) -> bool:
     return True
 
 
-def _sweep(room: str) -> None:
+def _sweep(parent: str) -> None:
     with suppress(OSError):
-        for name in os.listdir(room):
+        for name in os.listdir(parent):
             if name.startswith(PREFIX):
-                with suppress(OSError), _lock_unused(Path(room, name)) as path:
+                with suppress(OSError), _lock_unused(Path(parent, name)) as path:
                     remove_tree(path, ignore_errors=True)
 
 

@@ -65,7 +65,7 @@ class Writer:
     def _work(self) -> None:
         while batch := self._next_batch():
             self._commit(batch)
-            _tell(batch)
+            _report(batch)
         self._db.close()
 
     def _next_batch(self) -> list[_Operation]:
@@ -138,8 +138,8 @@ def _run_alone(operation: _Operation, db: sqlite3.Connection) -> None:
         operation.error = error
 
 
-def _tell(batch: list[_Operation]) -> None:
-    """Pass results and errors to the callers, with one call per event loop. Closed loops are skipped."""
+def _report(batch: list[_Operation]) -> None:
+    """Pass results and errors to the waiting callers, in their event loops; those of a closed loop are dropped."""
     for loop in {operation.loop for operation in batch}:
         own = [operation for operation in batch if operation.loop is loop]
         with contextlib.suppress(RuntimeError):

@@ -1,6 +1,6 @@
 """Waiting for events with a time limit.
 
-`wait_for_event` is cheap. `wait_for_any_event` uses the clock port, so tests with virtual time control it.
+`wait_for_event` is cheap and uses real time. `wait_for_any_event` uses a `Clock`, so tests can control its time.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ async def wait_for_event(event: asyncio.Event | LightEvent, *, within_seconds: f
 async def wait_for_any_event(
     clock: Clock, *events: asyncio.Event | LightEvent, within_seconds: float, name: str
 ) -> bool:
-    """Wait until any event is set. Returns False if none was within that time. `name`: of the waiting tasks."""
+    """Wait until any event is set; False if none is set in time. `name`: first part of the names of its tasks."""
     async with asyncio.TaskGroup() as group:
         waiting = {group.create_task(clock.sleep(within_seconds), name=f"{name}: timer")}
         waiting |= {group.create_task(_until(event), name=f"{name}: event") for event in events}

@@ -1,2 +1,2 @@
-"""Runs a complete CI platform (cell, runner manager, agent) on this machine for one pipeline: `remuda run`. `remuda up`
-and `remuda step run` share parts of it."""
+"""Runs a complete CI platform (the cell, which is the server, a runner manager and an agent) on this machine for one
+pipeline: `remuda run`. `remuda up` and `remuda step run` share parts of it."""

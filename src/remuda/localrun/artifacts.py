@@ -47,8 +47,8 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
-    """Download one report of a job as it was uploaded. If it has more than `LIMIT_BYTES`, the result is cut off
-    somewhere after this limit. `pipeline`: the job's pipeline. `kind`: the type of the report, such as junit."""
+    """Download one report of a job as it was uploaded, compressed or not. Stops after `LIMIT_BYTES`, so a larger report
+    is incomplete. `pipeline`: the job's pipeline. `kind`: the type of the report, such as junit."""
     report = bytearray()
     async for piece in client.artifacts(pipeline.project_id, job.id, kind):
         report += piece
@@ -77,8 +77,9 @@ def extract(archive: BinaryIO, folder: Path) -> None:
 
 
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
-    """Write a report to a folder, decompressed if it is gzip. `file`: its name, type and format. Each further gzip
-    member becomes a file with a number in its name. Raises CommandError if the gzip data is damaged or too large."""
+    """Write the report in `data` to a folder, decompressed if it is gzip. `file`: its name, type and format. Every gzip
+    member after the first becomes a file of its own, with a number in its name. Raises CommandError if the gzip data is
+    damaged or too large."""
     folder.mkdir(parents=True, exist_ok=True)
     name = Path(file.filename).name
     # A person would overlook a hidden file.
@@ -101,8 +102,9 @@ def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
 
 
 def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
-    """Decompress one gzip member to `out` and return the bytes after it that were already read. `piece`: its first
-    bytes. `data`: the stream with the rest. Raises EOFError if the member is cut off, CommandError if too large."""
+    """Decompress one gzip member to `out`, and return the bytes read beyond its end. `piece`: the first bytes of the
+    member. `data`: the stream with the bytes after `piece`. Raises EOFError if the data ends inside the member,
+    CommandError if the unpacked member is too large."""
     decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while piece:
         out.write(decompressor.decompress(piece, _PIECE_BYTES))

@@ -1,8 +1,8 @@
-"""Runs the cell (the CI server) of `remuda run` in a child process, so that two CPUs share the imports, which take most
-of the time until the first job. The child is forked, imports its modules, waits for its settings, serves, and exits
-when the connection to its parent closes, so that a killed run leaves no process. Messages are pickled values with a
-length prefix: one `Task` to the child; to the parent `Serving` when the cell is ready, `Failed` if it stops with an
-error, and any number of `Said`."""
+"""Runs the cell (the CI server) of `remuda run` in a child process: parent and child import their modules in parallel,
+which otherwise takes most of the time until the first job. The child is forked, imports its modules, waits for its
+settings, serves, and exits when the connection to its parent closes, so that a killed run leaves no process. Messages
+are pickled values with a length prefix: one `Task` to the child; to the parent `Serving` when the cell is ready,
+`Failed` if it stops with an error, and any number of `Said`."""
 
 import asyncio
 import gc
@@ -39,7 +39,7 @@ _SIZE = struct.Struct("!I")
 
 
 class Task(NamedTuple):
-    """Message to the child: the settings of the cell that it serves."""
+    """Message to the child: the settings of the cell that the child serves."""
 
     folder: Path
     """The platform's data folder, which has the administrator's token."""
@@ -135,8 +135,8 @@ async def _listen(
             message = pickle.loads(await reader.readexactly(size))
         except (asyncio.IncompleteReadError, OSError):
             raise CommandError(
-                f"the cell has ended, and with it the run; run it again with --keep, and {log.name} in the folder that "
-                "is kept may say why"
+                f"the cell has ended, so the run cannot continue; to find out why, run it again with --keep and read "
+                f"{log.name} in the folder that is kept"
             ) from None
         match message:
             case Said():
@@ -171,7 +171,7 @@ def _run_child(connection: socket.socket) -> NoReturn:
 
 def _load() -> None:
     """Import all modules that serving needs, while the parent parses its options."""
-    _put_bare("uvicorn", {"Config": "uvicorn.config", "Server": "uvicorn.server"})
+    _skip_package_init("uvicorn", {"Config": "uvicorn.config", "Server": "uvicorn.server"})
     for name in _MODULES:
         import_module(name)
     from starlette.routing import compile_path
@@ -185,10 +185,10 @@ def _load() -> None:
     gc.enable()
 
 
-def _put_bare(package: str, places: Mapping[str, str]) -> None:
+def _skip_package_init(package: str, places: Mapping[str, str]) -> None:
     """Make a package importable without running its `__init__`. `places`: for each name that the cell imports from the
     package, the module that defines it. The `__init__` of uvicorn imports its command line and supervisor, a tenth of a
-    cell's imports. Gain: 13 % of a run with one short job (quartiles of 21 pairs: 4 and 31 %)."""
+    cell's imports. Saves 13 % of the time of a run with one short job (21 pairs of runs; quartiles 4 and 31 %)."""
     spec = find_spec(package)
     if package in sys.modules or spec is None or spec.loader is None:
         return
@@ -216,7 +216,7 @@ async def _serve(task: Task, connection: socket.socket) -> None:
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-    def tell(message: object) -> None:
+    def send(message: object) -> None:
         # The parent may have closed the connection; `leave` handles that.
         with suppress(OSError):
             connection.sendall(_frame(message))
@@ -232,14 +232,14 @@ async def _serve(task: Task, connection: socket.socket) -> None:
         disable_sync()
     with open_private(task.log) as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
-        logs.configure(stream=service_log(log, lambda text: tell(Said(text=text))), level=task.log_level)
+        logs.configure(stream=service_log(log, lambda text: send(Said(text=text))), level=task.log_level)
         loop.add_reader(connection, leave)
         try:
             token = ensure_token(task.folder)
             service = CellService(msgspec.structs.replace(task.settings, admin_token=token))
-            await service.run(stop, ready=lambda url: tell(Serving(url=url, token=token)))
+            await service.run(stop, ready=lambda url: send(Serving(url=url, token=token)))
         except Exception as error:
-            tell(Failed(error=error))
+            send(Failed(error=error))
             raise
 
 

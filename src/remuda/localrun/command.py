@@ -1,6 +1,7 @@
-"""The implementation of `remuda run`, after its options are parsed: resolves them into a `RunSpec` and runs it in a
-data folder, which is temporary unless the options say otherwise; with `--watch`, again after every change of a file.
-Invariant: however a run ends, except by SIGKILL, it leaves no temporary file, unless `--keep` says so."""
+"""The implementation of `remuda run`, after its options are parsed: checks the options, compiles the pipeline file, and
+runs the pipeline in a data folder, which is temporary unless the options say otherwise. With `--watch` it runs the
+pipeline again after every change of a file. Invariant: however a run ends, except by SIGKILL, it leaves no temporary
+file, unless `--keep` says so."""
 
 import hashlib
 import json
@@ -31,9 +32,9 @@ LEAST_AT_ONCE = 4
 def run(
     path: Path = Path("."), pipeline: PipelineOptions = _PIPELINE_DEFAULTS, options: RunOptions = _RUN_DEFAULTS
 ) -> int:
-    """Run the pipeline of a folder and return the exit code. Raises BadInputError for invalid options."""
+    """Run the pipeline of a folder or file and return the exit code. Raises BadInputError for invalid options."""
     if options.jobs is not None and options.jobs < 1:
-        raise BadInputError(f"--jobs {options.jobs}: at least 1")
+        raise BadInputError(f"--jobs {options.jobs}: must be at least 1")
     if options.artifacts is not None:
         usable_folder(options.artifacts, "--artifacts")
     if not path.exists() and path.parent == Path("."):
@@ -67,8 +68,8 @@ def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
 
 
 def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
-    """Compile the file and check the options. Returns None after printing an overview if nothing is to run: with
-    `--list`, or if the rules create no pipeline."""
+    """Compile the file, check the options, and return what to run. Returns None after printing an overview if nothing
+    is to run: with `--list`, or if the rules create no pipeline."""
     from remuda.localrun.pipeline_run import RunSpec
     from remuda.localrun.upload import Choice
     from remuda.pipeline.job_selection import ChoiceError, choose
@@ -140,7 +141,8 @@ def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
 
 
 def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
-    """Return `pipeline` (the chosen jobs) with the other jobs of `whole` in its list of left-out jobs."""
+    """Return `pipeline`, which has only the chosen jobs, with the other jobs of `whole`, the same pipeline with all
+    jobs, in its list of left-out jobs."""
     import msgspec
 
     from remuda.pipeline import LeftOut
@@ -155,8 +157,8 @@ def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
 
 
 def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
-    """Return a copy of the file, and a set: compiling the copy adds the `compare_to` refs of rules to the set. The cell
-    needs the commits of these refs, too."""
+    """Return a copy of the file, and an empty set. Compiling the copy adds to the set the refs that its rules compare
+    with (`compare_to`): the cell needs the commits of these refs, too."""
     import msgspec
 
     compared: set[str] = set()
@@ -171,8 +173,8 @@ def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
 
 
 def _cache_folder(file: PipelineFile, folder: Path | None) -> Path:
-    """Return `folder` (of `--cache-dir`); if it is None, a folder in the user's cache, with a name derived from the
-    project's URL, or without a server from the path of the local folder."""
+    """Return `folder`, the value of `--cache-dir`. If it is None, return a folder in the user's cache whose name is
+    derived from the project's URL, or from the path of the local folder if the project has no server."""
     if folder is not None:
         return usable_folder(folder, "--cache-dir").absolute()
     import platformdirs

@@ -25,7 +25,8 @@ _STDIN = Path("-")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFile:
-    """A pipeline file with everything that its compilation depends on: facts, included files, inputs."""
+    """A pipeline file with everything that its compilation depends on: included files, inputs, and the facts for its
+    rules (event, ref, variables, changed files)."""
 
     folder: Path
     name: str
@@ -57,7 +58,7 @@ class PipelineFile:
 
     @contextmanager
     def excerpts(self) -> Iterator[None]:
-        """Convert a `PipelineError` of the block to a `BadInputError` that shows the lines with the mistakes."""
+        """Convert a `PipelineError` of the `with` block to a `BadInputError` that shows the lines with the mistakes."""
         from remuda.localrun.render.excerpts import describe_mistakes
         from remuda.localrun.render.words import plural
         from remuda.pipeline import PipelineError

@@ -1,5 +1,5 @@
-"""Opens a shell in the working directory of a failed job, with the job's variables, after a `remuda run`. A shell
-script opens it, which the user can run again later; only the user can read the script, because variables may be secret.
+"""Opens a shell in the working directory of a failed job, with the job's variables, after a `remuda run`. To do so,
+writes a script that the user can run again later; only the user can read it, because variables may be secret.
 `remuda.manager.compile.kept_workdirs` keeps the working directory and the variables."""
 
 import os
@@ -13,9 +13,9 @@ from remuda.localrun.view import RunView
 
 
 def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
-    """Open a shell for one failed job with a kept directory if `opens` and there is a terminal, else print how to get
-    one. Jobs that are not allowed to fail are preferred. `folder`: where the shell's script is written. `is_kept`:
-    `folder` is kept after the run, so a shell can be opened later."""
+    """Choose a failed job whose working directory was kept, preferably one that is not allowed to fail. With `opens`,
+    on a terminal, open a shell for it; otherwise print how to open one later, or why that is not possible. `folder`:
+    where the shell's script is written. `is_kept`: `folder` is kept after the run."""
     from remuda.manager.compile.kept_workdirs import read_kept_job
 
     for name, _, job in sorted(view.all_jobs(), key=lambda entry: entry[2].allow_failure):

@@ -14,7 +14,7 @@ from remuda.localrun.view import JobView, RunView, build, manual_jobs, unfinishe
 from remuda.wire.user_client import NewRunner, RefusedError, UserApiError, UserClient
 
 LOOK_SECONDS = 0.15
-"""Between two polls: often enough for an eye, rare enough for a machine with two cores."""
+"""Seconds between two polls: short enough for a live display, long enough for a machine with two cores."""
 
 CANCEL_SECONDS = 30.0
 """How long a cancelled pipeline may take to end; after_script and uploads of its jobs still run."""
@@ -32,8 +32,8 @@ class Follower:
         plays: Callable[[JobView], bool],
         news: asyncio.Event,
     ) -> None:
-        """`runner`: the cell's only runner. `tags`: the tags that it has now. `plays`: returns True for a manual job
-        that is to be started. `news`: an event that makes the next poll happen at once."""
+        """`runner`: the cell's only runner. `tags`: the tags that the runner has now. `plays`: returns True for a
+        manual job that is to be started. `news`: an event that others set to make the next poll happen at once."""
         self._news = news
         self._client = client
         self._pipeline_id = pipeline_id
@@ -50,22 +50,22 @@ class Follower:
     async def follow(self, screen: Screen, interrupts: Interrupts) -> RunView:
         """Show every state until the pipeline is over, or a cancelled one has taken too long, and return the last
         state. The first interrupt cancels the pipeline, the second one ends the waiting."""
-        given_up_at: float | None = None
+        deadline: float | None = None
         while True:
             self._news.clear()
             view = await self.look("running" if screen.shows_steps else "none")
             screen.show(view)
-            if interrupts.again.is_set() or (given_up_at is not None and self._clock.monotonic() > given_up_at):
+            if interrupts.again.is_set() or (deadline is not None and self._clock.monotonic() > deadline):
                 break
-            if interrupts.asked.is_set() and given_up_at is None:
-                screen.say("canceling the pipeline; Ctrl-C again leaves at once")
+            if interrupts.asked.is_set() and deadline is None:
+                screen.say("canceling the pipeline; press Ctrl-C again to exit at once")
                 try:
                     await self._cancel(view)
                 except UserApiError as error:
-                    screen.say(f"could not cancel the pipeline: {error}; ending the run without it")
+                    screen.say(f"could not cancel the pipeline: {error}; ending the run anyway")
                     return view
-                given_up_at = self._clock.monotonic() + CANCEL_SECONDS
-            started = given_up_at is None and await self._help(view)
+                deadline = self._clock.monotonic() + CANCEL_SECONDS
+            started = deadline is None and await self._help_jobs_to_start(view)
             if view.is_over() and not started:
                 break
             await wait_for_event(self._news, within_seconds=LOOK_SECONDS)
@@ -78,7 +78,7 @@ class Follower:
             if not pipeline.is_over() or pipeline is view:
                 await self._client.cancel_pipeline(pipeline.project_id, pipeline.pipeline_id)
 
-    async def _help(self, view: RunView) -> bool:
+    async def _help_jobs_to_start(self, view: RunView) -> bool:
         """Add the tags of waiting jobs to the runner, and start the chosen manual jobs. True if a job was started."""
         tags = self._tags | unfinished_tags(view)
         if tags != self._tags:

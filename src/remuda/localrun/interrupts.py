@@ -1,5 +1,6 @@
 """Handles Ctrl-C during `remuda run`; SIGTERM and a closed terminal count as Ctrl-C. Before the pipeline exists, Ctrl-C
-stops the run. After that, the first one cancels the pipeline, the second one exits without waiting for its end."""
+stops the run. After that, the first Ctrl-C cancels the pipeline; the second one ends the run without waiting for the
+end of the pipeline."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,9 +12,9 @@ from remuda.lib.exits import InterruptedRunError
 class Interrupts:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        """Cancel the pipeline and wait for its end."""
+        """Set by the first interrupt: cancel the pipeline and wait for its end."""
         self.again = asyncio.Event()
-        """Leave without waiting."""
+        """Set by the second interrupt: exit without waiting."""
         self._limit: asyncio.Timeout | None = None
 
     def arrive(self) -> None:
@@ -42,5 +43,6 @@ class Interrupts:
             self._limit = None
 
     def hold(self) -> None:
-        """Do not cancel the current block at interrupts any more; the block checks `asked` and `again` itself."""
+        """Make later interrupts not cancel the current block of `stop_on_interrupt`. They only set `asked` and `again`,
+        which the block checks."""
         self._limit = None

@@ -64,7 +64,8 @@ def platform_places(folder: Path) -> tuple[str, ...]:
 
 
 def runs_folder() -> str:
-    """Return the parent of this user's temporary run folders. It is hidden, so that no job sees another run."""
+    """Return the parent of this user's temporary run folders. It is one of the folders hidden from jobs, so that no job
+    sees another run."""
     import tempfile
 
     return f"{tempfile.gettempdir()}/remuda-runs-{os.getuid()}"
@@ -72,8 +73,8 @@ def runs_folder() -> str:
 
 def sandbox_command(folder: Path, manager: Path, snapshot: Path) -> tuple[str, ...]:
     """Return the bubblewrap arguments to put before the command line of a run's agent, and create the folders that they
-    name. Of the platform's folders, the agent and its jobs can write to their own below `manager`, and read those with
-    repositories that jobs clone from, of which `snapshot` is one."""
+    name. They hide the platform's folders from the agent and its jobs, except their own folders below `manager`
+    (writable) and the folders with repositories to clone from: `snapshot` and two in `folder` (readable)."""
     writable = [manager / name for name in ("agent", "builds", "cache")]
     lent = [folder / "repositories", folder / "cell" / "repos", snapshot]
     for place in (manager, folder / "cell", *writable, *lent):
@@ -94,8 +95,8 @@ def open_to_jobs(folder: Path) -> None:
 
 
 def _current_folder(folder: Path) -> list[str]:
-    """Return [the working directory], for the folders that jobs may write to; [] if the directory itself is one of the
-    hidden folders of the platform at `folder`. Below a hidden one it stays visible, as for a run inside a job."""
+    """Return a list with the working directory, to which jobs may write; an empty list if it is itself one of the
+    folders to hide for the platform at `folder`. A subfolder of these is returned: a run inside a job works in one."""
     current = os.getcwd()
     return [] if current in platform_places(folder) else [current]
 
@@ -114,13 +115,13 @@ def _free_uid() -> int:
 def _user_problem(folder: Path) -> str | None:
     """Return why jobs of the platform at `folder` cannot run as another user; None if they can."""
     if os.geteuid() != 0:
-        return "only root can start them so"
+        return "only root can start processes as another user"
     if not _has_user(FIRST_UID):
-        return f"this container has no user {FIRST_UID}"
+        return f"the user id {FIRST_UID} does not exist in this container"
     if closed := find_closed_folder(folder.absolute()):
-        return f"{closed} is closed to others, and {folder} lies in it (give another folder with --data)"
+        return f"{closed} is closed to others, and {folder} is in it (choose another folder with --data)"
     if closed := find_closed_code():
-        return f"{closed} is closed to others, and what jobs need of this program lies in it"
+        return f"{closed} is closed to others, and files of this program that jobs need are in it"
     return None
 
 

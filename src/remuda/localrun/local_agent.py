@@ -1,5 +1,6 @@
-"""Stops the agent of a platform that runs inside a command. The runner manager leaves it running, because jobs must
-survive a restart of the manager. `remuda run` stops it with its jobs (`close`); `remuda up` only if it is idle."""
+"""Stops the agent of a platform that runs inside a command. The runner manager leaves the agent running when it ends,
+because jobs must survive a restart of the manager. `remuda run` stops the agent with its jobs (`close`); `remuda up`
+stops it only if no job runs (`end_if_idle`)."""
 
 import asyncio
 import os
@@ -32,8 +33,8 @@ async def close(data: Path) -> None:
 
 
 async def end_if_idle(data: Path) -> frozenset[str]:
-    """Stop the agent with the data folder `data` if no job is running. Returns the ids of running jobs, so
-    the agent was stopped if there are none. Results of ended jobs stay on disk."""
+    """Stop the agent with the data folder `data` if no job is running. Returns the ids of the running jobs; an empty
+    set means that the agent was stopped. Results of ended jobs stay on disk."""
     running = await _running_jobs(data)
     if not running:
         await _end(data, closing=False)
@@ -41,16 +42,19 @@ async def end_if_idle(data: Path) -> frozenset[str]:
 
 
 async def _end(data: Path, *, closing: bool) -> None:
-    """Stop the agent; `closing`: end its jobs first. Waits for an agent that is just starting, because nothing would
-    stop it later. Raises CommandError if the agent does not exit in time or a job could not be ended."""
+    """Stop the agent; with `closing`, end its jobs first. If an agent process exists that does not answer yet, waits
+    for it, because nothing would stop it later. Raises CommandError if the agent does not exit in time or a job could
+    not be ended."""
     try:
         async with asyncio.timeout(END_SECONDS):
             while True:
-                if await _try_to_end(data, closing=closing) or not _is_starting(data):
+                if await _try_to_end(data, closing=closing) or not _has_agent_process(data):
                     return
                 await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
-        raise CommandError(f"the agent of {data} does not end; see agent.log beside it, and end it by hand") from None
+        raise CommandError(
+            f"the agent of {data} does not exit; see agent.log there and in the folder above, then kill its process"
+        ) from None
 
 
 async def _running_jobs(data: Path) -> frozenset[str]:
@@ -69,8 +73,8 @@ async def _running_jobs(data: Path) -> frozenset[str]:
 
 
 async def _try_to_end(data: Path, *, closing: bool) -> bool:
-    """Stop the agent and return True; False if no agent answers. `closing`: end its jobs first. Raises CommandError if
-    a job could not be ended."""
+    """Stop the agent and return True; False if no agent answers. With `closing`, end its jobs first. Raises
+    CommandError if a job could not be ended."""
     place = socket_of(data)
     if place is None:
         return False
@@ -94,7 +98,7 @@ async def _try_to_end(data: Path, *, closing: bool) -> bool:
 
 
 def _listener_of(path: Path) -> int:
-    """Return the id of the process that listens on the socket, as seen outside of its sandbox; 0 if there is none."""
+    """Return the id of the process that listens on the socket, in our PID namespace; 0 if there is none."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(os.fspath(path))
@@ -104,8 +108,8 @@ def _listener_of(path: Path) -> int:
     return int(struct.unpack("3i", credentials)[0])
 
 
-def _is_starting(data: Path) -> bool:
-    """True if a process exists whose command line is that of an agent with this data folder."""
+def _has_agent_process(data: Path) -> bool:
+    """True if a process has the command line of an agent with this data folder, except processes forked by an agent."""
     from remuda.steps.process.fork_server import NAME
 
     agent_words = {os.fsencode(data), b"remuda.steps"}

@@ -1,5 +1,6 @@
-"""Runs one pipeline on a platform that exists only for it: snapshot, start, upload, follow, summarize, stop. Invariant:
-however a run ends, except by SIGKILL, it leaves no process."""
+"""Runs one pipeline on a platform that exists only for it: makes a snapshot of the folder, starts the platform, uploads
+the snapshot, follows the pipeline, prints a summary, and stops the platform. Invariant: however a run ends, except by
+SIGKILL, it leaves no process."""
 
 import asyncio
 import json
@@ -40,7 +41,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     file: "PipelineFile"
     pipeline: "Pipeline"
-    """With the chosen jobs only."""
+    """The compiled pipeline, with the chosen jobs only."""
     compared: frozenset[str]
     """Refs that its rules compare with (`compare_to`)."""
     choice: Choice
@@ -49,7 +50,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     shows_logs: bool = False
     artifacts: Path | None = None
     cache: Path | None = None
-    """None: caches end with the run."""
+    """The folder for caches; None: caches are deleted after the run."""
     has_own_cache: bool = False
     """The user named the cache folder."""
     manual: frozenset[str] = frozenset()
@@ -57,22 +58,22 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     keeps_builds: bool = False
     """Keep the working directories of failed jobs."""
     borrows: bool = True
-    """The platform's data ends with the run: its cell borrows the git objects of the user's repository, and nothing is
-    synced to disk."""
+    """The platform's data is deleted after the run. Therefore its cell uses the git objects of the user's repository
+    without copying them, and nothing is synced to disk."""
 
     def plays(self, job: "JobView") -> bool:
         return self.play_manual or job.name in self.manual
 
 
 def _links(spec: RunSpec, workspace: Workspace) -> Path | None:
-    """Return the folder with the repositories that jobs clone from directly. None if they clone from the cell over
-    HTTP: if the platform's data is kept after the run, or jobs run as a user who cannot read the folder."""
+    """Return the folder in which the cell creates links to its repositories, for jobs to clone from. None if jobs clone
+    over HTTP: if the platform's data is kept after the run, or jobs run as a user who cannot read the folder."""
     return workspace.folder / "repositories" if spec.borrows and not workspace.isolation.run_as else None
 
 
 def _cache(spec: RunSpec, run_as: str) -> Path | None:
-    """Return the cache folder for the jobs, in /var/cache if they run as a user who cannot reach this user's folder;
-    None if the run's caches are deleted at its end."""
+    """Return the folder for the caches of jobs, which is in /var/cache if jobs run as another user who cannot reach the
+    default one; None if the caches are deleted at the end of the run."""
     if spec.cache is None or not run_as:
         return spec.cache
     is_reachable = spec.has_own_cache or find_closed_folder(spec.cache) is None
@@ -204,8 +205,8 @@ async def _run_in_platform(
 
 def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | None) -> "CellSettings":
     """Return the settings of the cell for the run's data folder `folder`. `objects`: object folders of the snapshots,
-    which the cell uses without copying; they need not exist yet. `links`: the folder for the cell's repositories that
-    jobs clone from directly; None if jobs clone over HTTP."""
+    which the cell uses without copying; they need not exist yet. `links`: the folder in which the cell creates links to
+    its repositories, for jobs to clone from; None if jobs clone over HTTP."""
     from remuda.cell.settings import CellSettings
 
     variables = spec.file.facts.predefined

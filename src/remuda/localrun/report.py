@@ -36,7 +36,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit(self) -> Exit:
-        """The exit code of the command. A skipped pipeline is a success."""
+        """The exit code of `remuda run`: interrupted, success (also for a skipped pipeline), or failure."""
         if self.interrupted:
             return Exit.INTERRUPTED
         return Exit.SUCCESS if self.view.status in ("success", "skipped") else Exit.FAILURE
@@ -128,7 +128,7 @@ def lines_of_tests(reports: Sequence[TestReport]) -> Iterator[str]:
         for count, word in ((report.failed, "failed"), (report.skipped, "skipped")):
             words += [f"{count} {word}"] if count else []
         words += [plural(report.errors, "error")] if report.errors else []
-        words += [f"the report cannot be read whole: {report.problem}"] if report.problem else []
+        words += [f"the report could not be read completely: {report.problem}"] if report.problem else []
         yield f"tests of {report.job}: {', '.join(words)}"
     failures = [(report.job, failure) for report in reports for failure in report.failures]
     for job, failure in failures[:SHOWN_FAILURES]:

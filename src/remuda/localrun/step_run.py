@@ -44,7 +44,7 @@ JOB = "step-run"
 CALLED = "step"
 """Name of the entry that calls the step, if it is a package."""
 ENDING = (*STOPPING, signal.SIGQUIT)
-"""Signals that cancel the step. SIGQUIT is one of them, because nothing would end the step after this command."""
+"""Signals that cancel the step. SIGQUIT is one of them: if it killed this command, the step would keep running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ async def _run(request: StepRequest) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    """The YAML text to run, and the step's path in it: empty if the user runs a whole list of steps."""
+    """The YAML text to run, and in `root` the path of the called step; empty if the user runs a whole list of steps."""
 
     text: str
     root: str
@@ -107,11 +107,11 @@ async def _document(request: StepRequest, resolver: Resolver) -> _Document:
     text = _local_reference(request.step) or request.step
     if bare := _read_bare(base, text):
         if request.inputs:
-            raise BadInputError(f"--input: {request.step} is the document of a job, which has no inputs; use --env")
+            raise BadInputError(f"--input: {request.step} has no spec, so it has no inputs; use --env")
         return _Document(text=bare, root="")
     reference = parse_reference(text, "STEP")
     if reference.kind is ReferenceKind.DYNAMIC:
-        raise BadInputError("STEP: an expression has no meaning here; write what it stands for")
+        raise BadInputError("STEP: expressions are not evaluated here; write the reference itself")
     source = await resolver.resolve(reference, base=base, root=None, env=os.environ)
     is_local = source.kind is ReferenceKind.LOCAL
     step = read_step(source.text, file=_relative_name(source.folder / source.file) if is_local else source.reference)
@@ -200,8 +200,8 @@ async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
 
 
 async def _follow(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
-    """Print the job's log to stderr until it ends; returns the step events and the end. An interrupt cancels the job;
-    steps that always run still run."""
+    """Print the job's log to stderr until the job ends. Returns the step events and the agent's message about the end.
+    An interrupt cancels the job; steps that always run still run."""
     events: list[dict[str, Any]] = []
     ended: asyncio.Future[pb.JobEnd] = asyncio.get_running_loop().create_future()
     log = LogText()

@@ -1,5 +1,6 @@
-"""Uploads the snapshot and the other projects of a run to its cell, and creates the pipeline there. The request
-contains the facts of the work tree, so that the cell compiles the file to the same jobs."""
+"""Uploads the snapshot and the other projects of a run to its cell, and creates the pipeline there. The request for the
+pipeline contains what rules depend on (event, variables, compared commit), so that the cell compiles the file to the
+same jobs as this command."""
 
 import asyncio
 from collections.abc import Mapping
@@ -76,8 +77,8 @@ def _pack_other(path: str, folder: Path, git_dir: Path) -> Package:
 async def deliver(
     cell: "Cell", own: Package, others: list[Package], file: "PipelineFile", choice: Choice, *, links: Path | None
 ) -> "PipelineInfo":
-    """Upload all projects and create the pipeline of `own`, the user's project. `links`: the folder of the cell's
-    repositories if they use the objects of the snapshots directly, so that no push is needed; else None."""
+    """Upload all projects and create the pipeline of `own`, the user's project. `links`: the folder with links to the
+    cell's repositories, if they use the snapshots' objects without copying, so that no push is needed; else None."""
     other_ids = [await _upload(cell, package, links) for package in others]
     project = await _upload(cell, own, links)
     if other_ids:
@@ -88,7 +89,7 @@ async def deliver(
 
 
 def request_of(file: "PipelineFile", snapshot: Snapshot, choice: Choice) -> NewPipelineRequest:
-    """Return the request that makes the cell compile the pipeline file with the facts of the work tree."""
+    """Return the request that makes the cell compile the file with this command's event, variables and inputs."""
     facts = file.facts
     return NewPipelineRequest(
         ref=snapshot.ref,
@@ -121,7 +122,8 @@ def _predefined_variables(facts: "Facts") -> Mapping[str, str]:
 
 
 async def _upload(cell: "Cell", package: Package, links: Path | None) -> int:
-    """Create the project in the cell if missing, upload its refs, and return its id. `links`: see `deliver`."""
+    """Create the project in the cell if missing, upload its refs, and return its id. `links`: the folder with links to
+    the cell's repositories if only refs have to be set there; None: push the commits."""
     project = await cell.client.ensure_project(package.path, default_branch=package.default_branch)
     if links is not None:
         (links / f"{package.path}.git" / LENDS).touch()
@@ -140,8 +142,8 @@ async def _upload(cell: "Cell", package: Package, links: Path | None) -> int:
 
 
 def refspecs_of(refs: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return refspecs to push, and refspecs that then delete temporary branches: a cell accepts only branches, tags and
-    merge requests, and needs the commits that rules compare with, but not their refs."""
+    """Return refspecs to push, and refspecs that delete temporary branches afterwards. Commits that rules compare with
+    are pushed as temporary branches: the cell needs the commits, but accepts only branches, tags and merge requests."""
     temporary = {ref: f"refs/heads/remuda-{ref.removeprefix('refs/')}" for ref in refs if ref.startswith(COMPARED)}
     pushes = [f"{sha}:{temporary.get(ref, ref)}" for ref, sha in refs.items()]
     return pushes, [f":{name}" for name in temporary.values()]

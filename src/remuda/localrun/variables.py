@@ -115,7 +115,7 @@ def _read_assignments(assignments: Iterable[str], option: str, names: re.Pattern
         if not _is_text(value):
             raise BadInputError(f"{option} {name}: the value is not UTF-8 text")
         if not names.fullmatch(name):
-            raise BadInputError(f"{option} {text}: {name!r} is not a name; {rule}")
+            raise BadInputError(f"{option} {text}: {name!r} is not a valid name; {rule}")
         values[name] = value
     return values
 

@@ -1,4 +1,4 @@
-"""`python -m remuda.manager --config FILE --data FOLDER`: the manager alone, as `remuda manager run` does."""
+"""`python -m remuda.manager --config FILE --data FOLDER`: runs the manager, as `remuda manager run` does."""
 
 import argparse
 import asyncio
@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from remuda.lib import event_loop
-from remuda.manager.config.checks import LOG_FORMATS, LOG_LEVELS
 from remuda.manager.config.load import load
+from remuda.manager.config.value_checks import LOG_FORMATS, LOG_LEVELS
 from remuda.manager.errors import ManagerError
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.stop_signals import SignalEvents

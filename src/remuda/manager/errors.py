@@ -10,7 +10,7 @@ class ConfigError(ManagerError):
 
 
 class ClosingError(ConfigError):
-    """The file is valid but cannot be used yet, because an environment that it needs is still being closed."""
+    """An environment is still being closed, or its machines are being removed; a later attempt may succeed."""
 
 
 class DataFolderError(ManagerError):

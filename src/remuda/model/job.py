@@ -136,10 +136,12 @@ FINAL = frozenset({JobState.SUCCESS, JobState.FAILED, JobState.CANCELED, JobStat
 """States of a job that has ended. Only REVIVE leads out of SKIPPED, only REOPEN out of the others."""
 
 ASSIGNED = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
-"""States in which a runner, or for a trigger job the cell, has the job. Only then is its token valid."""
+"""States in which a runner, or for a trigger job the cell, has the job. Its token is valid only then, except for calls
+that a runner may repeat after the end."""
 
 STARTED = frozenset({JobState.RUNNING, JobState.CANCELING})
-"""States in which the script of the job may run."""
+"""States of a job that its runner has started, or that is being canceled. A leased job may run, too, if its runner has
+no two-phase commit."""
 
 OCCUPYING = frozenset({JobState.PENDING, *ASSIGNED})
 """States in which a job occupies its resource group."""

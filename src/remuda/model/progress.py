@@ -1,9 +1,9 @@
 """Computes what a pipeline does next: which jobs are enqueued, skipped or wait, and the status of the pipeline. Pure.
 
 It takes the newest try of each job as a `Node` and returns events, which the cell stores with the change that caused
-them. Rules work on *words* (GitLab's composite statuses): the state of a job, but `warned` for an allowed failure and
-`ignored` for an optional manual job. Precedence is GitLab's. Invariant: time is linear in jobs plus needs. The compiler
-ensures that a need is of the same or an earlier stage.
+them. Rules work on *words* (GitLab's composite statuses): the state of a job, but `warned` for an allowed failure or
+cancellation and `ignored` for an optional manual job. Precedence is GitLab's. Invariant: time is linear in jobs plus
+needs. The compiler ensures that a need is of the same or an earlier stage.
 """
 
 from collections import defaultdict, deque
@@ -44,7 +44,7 @@ class Node(Protocol):
     def stage_index(self) -> int: ...
     @property
     def by_stage(self) -> bool:
-        """True if the job waits for all jobs of earlier stages, so it has no `needs`."""
+        """True if the job has no `needs`, so it waits for all jobs of earlier stages."""
         ...
 
     @property
@@ -222,7 +222,8 @@ def retries_left(
     exit_code: int | None = None,
 ) -> bool:
     """True if a failed job should be retried according to its keyword `retry`: fewer than `retry_max` retries were
-    made, and the reason or the exit code is listed. `tries` includes the failed one."""
+    made, and the reason (or `always`) or the exit code is listed. False for reasons for which a retry would fail again.
+    `tries` includes the failed one."""
     if tries > retry_max or reason in _NEVER_RETRIED:
         return False
     words = {"always", reason, _WIDER_REASONS.get(reason, reason)}

@@ -33,7 +33,7 @@ class CapabilityKey:
     organization_id: int = 1
 
     def pools(self) -> tuple[Pool, ...]:
-        """The pools that the job belongs to: its organization first, then its groups, and its project last."""
+        """The pools (sets of jobs that a runner serves) of the job: its organization, its groups, its project last."""
         groups = tuple(("group", group_id) for group_id in self.group_ids)
         return (("organization", self.organization_id), *groups, ("project", self.project_id))
 

@@ -19,7 +19,7 @@ retried. A step that runs has the status `running`."""
 
 
 class _Place:
-    """The latest step with a certain path: its fields in the tree, and whether its last attempt has ended."""
+    """The latest step with a certain path (`caller/step`): its fields in the tree, and whether it has ended."""
 
     __slots__ = ("depth", "is_over", "is_retried", "step")
 
@@ -39,7 +39,7 @@ def tree_of(events: Iterable[Any]) -> list[Step]:
     """The top-level steps in the order of their first events, with the steps that they called in `steps`."""
     top: list[Step] = []
     latest: dict[str, _Place] = {}
-    """By path. If two steps have the same name, the later one."""
+    """By path. If two steps have the same path, the later one."""
     for event in events:
         kind = event.get("event") if isinstance(event, Mapping) else None
         if kind not in ("started", "finished"):

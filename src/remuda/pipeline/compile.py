@@ -13,7 +13,7 @@ from typing import Any
 from remuda.pipeline.errors import Place, Report
 from remuda.pipeline.facts import Facts
 from remuda.pipeline.include.includes import Loader, Origin, SourceFile
-from remuda.pipeline.include.sources import MemorySources, Sources
+from remuda.pipeline.include.port import MemorySources, Sources
 from remuda.pipeline.job_checks import Budget, check_jobs
 from remuda.pipeline.job_list import Part, connect_jobs, select_jobs
 from remuda.pipeline.keywords.default import Shared, read_shared
@@ -51,7 +51,7 @@ def compile_pipeline(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> Pipeline:
-    """Compile a pipeline file, which messages call `file`. Raises `PipelineError` with all its mistakes.
+    """Compile the text of a pipeline file; messages name it `file`. Raises `PipelineError` with all its mistakes.
 
     `facts` are what rules are evaluated for; the default is a push to `main`. `sources` provides included files; by
     default nothing can be included. `inputs` are values for `spec:inputs`.
@@ -60,7 +60,7 @@ def compile_pipeline(
     try:
         return _compile(report, text, facts or Facts(), sources or MemorySources(), inputs or {})
     except TooCostlyError:
-        report.stop(Place(), "", "the regular expressions take too long to judge", "use simpler or fewer ones")
+        report.stop(Place(), "", "the regular expressions take too long to evaluate", "use simpler or fewer ones")
 
 
 def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Pipeline:
@@ -109,7 +109,7 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
 
 def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
     """Parse the file and its includes into one tree, `extends` and `!reference` resolved. Mistakes are reported; raises
-    `PipelineError` only if one of them makes the file unreadable.
+    `PipelineError` only for one after which the rest cannot be checked.
     """
     place = Place()
     merger = Merger(report)
@@ -125,7 +125,7 @@ def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs:
 
 
 def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
-    """Split the top level into keywords by name, and jobs without hidden templates (`.name`). Reports invalid keys."""
+    """Split the top-level keys into keywords by name, and jobs; leave out templates (`.name`). Reports invalid keys."""
     keywords: dict[str, Entry] = {}
     jobs: list[Entry] = []
     for name, entry in root.entries.items():
@@ -135,7 +135,7 @@ def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
             if not is_null(entry.value):
                 keywords[name] = entry
         elif name == "spec":
-            report.add(entry.key, name, '"spec" stands in a header of its own', 'put a line "---" after it')
+            report.add(entry.key, name, '"spec" must be in a header of its own', 'put a line "---" after it')
         elif _is_misspelt(entry):
             report_key(report, entry.key, "", TOP)
         elif not name:
@@ -172,7 +172,7 @@ def _stages(report: Report, entry: Entry | None) -> tuple[str, ...]:
 
 
 def _default(report: Report, judge: Judge, keywords: Mapping[str, Entry]) -> Shared:
-    """Read `default`, and the same keys at the top level, as older files have them. Reports keys that are in both."""
+    """Read `default`, and the keywords that older files have at the top level instead. Reports keys in both."""
     older = ("image", "services", "cache", "before_script", "after_script")
     outside = {name: entry for name, entry in keywords.items() if name in older}
     section = read_table(report, keywords["default"].value, "default", DEFAULT) if "default" in keywords else {}

@@ -1,6 +1,6 @@
 """The mistakes of a pipeline file, each with its file, line and column, and the exception that carries all of them.
 
-The same mistake at the same position is reported once: an anchor that thirty jobs use is one position in the file.
+The same mistake at the same position is reported once, even if many jobs use the value through an anchor or template.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Placed(Protocol):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A position in a file, for mistakes that belong to no value of the tree."""
+    """A position in a file, for mistakes that concern no single value, such as a file without jobs."""
 
     line: int = 1
     column: int = 1
@@ -77,11 +77,11 @@ class Report:
         return bool(self._mistakes)
 
     def add_file(self, file: str) -> None:
-        """Register a file that is being read. Mistakes are ordered by the order of these calls."""
+        """Register a file that is being read. In the result, mistakes of files registered earlier come first."""
         self._files.setdefault(file, len(self._files))
 
     def add(self, at: Placed, key: str, message: str, suggestion: str = "") -> None:
-        """Add a mistake at the position `at`. Raises `PipelineError` once there are `MAX_MISTAKES`."""
+        """Add a mistake at the position `at`. `key`: path of the keyword. Raises `PipelineError` at `MAX_MISTAKES`."""
         self._record(at, key, message, suggestion)
         if len(self._mistakes) >= MAX_MISTAKES:
             self.stop(at, "", f"gave up after {MAX_MISTAKES} mistakes", "correct these first")

@@ -55,8 +55,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     def changes_since(self, compare_to: str | None) -> frozenset[str] | SourceProblem | None:
         """Return the files that changed since the ref `compare_to`; if it is None, those that the push or merge request
-        changed. Returns None if they are unknown, a SourceProblem if the ref cannot be compared. A fixed set in
-        `changed_files` is the answer for every ref.
+        changed. Returns None if they are unknown, a SourceProblem if the ref cannot be compared. If `changed_files`
+        is a set and not a function, it is returned for every ref.
         """
         return self.changed_files(compare_to) if callable(self.changed_files) else self.changed_files
 

@@ -1,7 +1,7 @@
 """The graph of a pipeline: which job waits for which, whose artifacts it gets, and circular needs.
 
-Invariant: the time is linear in jobs plus needs. All jobs of a stage that wait for the earlier stages share one tuple,
-so that the memory for a wide pipeline does not grow with the square of its jobs.
+All jobs of a stage that wait for the earlier stages share one tuple, so that the memory for a wide pipeline does not
+grow with the square of its jobs.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
     own = draft.variables
     if draft.parallel:
         own = Variables(values=draft.parallel.variables(index)).over(own)
-    # Variables of the job that only rules and tags use before it is created.
+    # Predefined variables of the job that its rules and tags can use.
     of_job = {"CI_JOB_NAME": name, "CI_JOB_STAGE": spec.stage, "CI_NODE_TOTAL": "1"}
     visible = own.over(Variables(values=of_job, raw=frozenset(of_job)))
     by_job = Verdict(

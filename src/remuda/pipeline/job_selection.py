@@ -17,7 +17,7 @@ from remuda.pipeline.spec import JobSpec, Pipeline
 
 
 class ChoiceError(Exception):
-    """The pipeline has no such job or stage. The message suggests similar names."""
+    """The pipeline has no such job or stage. The message gives the reason or similar names."""
 
 
 def choose(

@@ -1,5 +1,5 @@
-"""The two kinds of errors of calls to a plugin. The call for a job and the preparation of an instance are retried after
-TemporaryError only; the start of a plugin and the listing of its instances after both."""
+"""The two kinds of errors of calls to a plugin. The scaler retries the call Acquire (an instance for a job) and the
+preparation of an instance after TemporaryError only; the start of a plugin and the list of its instances after both."""
 
 
 class TemporaryError(Exception):

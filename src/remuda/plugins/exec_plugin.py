@@ -1,7 +1,7 @@
 """Script that replaces itself by a plugin's program (exec), after asking the kernel to kill it when its host dies.
 
 The host runs it with `-I -S`, so it imports the standard library only. PR_SET_PDEATHSIG (Linux only) survives exec. The
-kernel watches the thread that started the process: the one of the host's event loop.
+kernel kills the program when the thread that started it ends: the thread of the host's event loop.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ def main(host: str, program: str) -> None:
 def explain_start_error(program: str, error: OSError) -> str:
     """Why a program cannot be started; names a missing interpreter, for which the system reports only ENOENT."""
     if isinstance(error, FileNotFoundError) and (interpreter := read_interpreter(program)):
-        return f"the interpreter of its first line, {interpreter}, is not there"
+        return f"the interpreter in its first line, {interpreter}, does not exist"
     return error.strerror or str(error)
 
 

@@ -2,7 +2,7 @@
 
 A protocol subclasses `PluginProcess`, calls `launch` in its `start`, and reads the handshake. Invariant: after `close`
 neither the process nor its socket folder exists. If the host dies before that, the process ends with it (see the
-script `launch.py`; or because its stdin is closed), and the next start of any plugin removes the folder.
+script `exec_plugin.py`; or because its stdin is closed), and the next start of any plugin removes the folder.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from contextlib import suppress
 from remuda.lib.socket_folder import SocketFolder
 from remuda.lib.tasks import TaskOwner
 from remuda.lib.waiting import wait_for_event
-from remuda.plugins import launch
+from remuda.plugins import exec_plugin
 from remuda.plugins.errors import PermanentError, TemporaryError
 from remuda.plugins.output import LastWords, Line, Reader, Splitter
 
@@ -120,7 +120,7 @@ class PluginProcess:
         return by_itself
 
     def describe(self, what: str) -> str:
-        """The text "PROGRAM `what`", followed by the last lines that the program wrote."""
+        """An error text: the program, `what` happened to it, and the last lines that it wrote."""
         output = f"; its last output: {' / '.join(self._last.lines)}" if self._last.lines else ""
         return f"{self.program} {what}{output}"
 
@@ -148,14 +148,14 @@ class PluginProcess:
             command = [self.program]
         else:
             stdin = asyncio.subprocess.DEVNULL
-            command = [sys.executable, "-I", "-S", launch.__file__, str(os.getpid()), self.program]
+            command = [sys.executable, "-I", "-S", exec_plugin.__file__, str(os.getpid()), self.program]
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *command, stdin=stdin, stdout=their_stdout, stderr=their_stderr, env=env, start_new_session=True
             )
         except OSError as error:
             raise TemporaryError(
-                f"{self.program} cannot be started: {launch.explain_start_error(self.program, error)}"
+                f"{self.program} cannot be started: {exec_plugin.explain_start_error(self.program, error)}"
             ) from error
         finally:
             for end in theirs:

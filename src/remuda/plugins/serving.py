@@ -1,4 +1,4 @@
-"""Used by both kinds of plugins that are written in Python: stdout for the handshake, a gRPC server on a socket."""
+"""Runs a plugin that is written in Python, of either kind: reserves stdout for the handshake, and serves gRPC calls."""
 
 import asyncio
 import os
@@ -29,8 +29,8 @@ StreamMethod = Callable[[Service, Stream[Request, Response]], Coroutine[Any, Any
 def unary(
     as_status: Callable[[], AbstractContextManager[None]],
 ) -> Callable[[UnaryMethod[Service, Request, Response]], StreamMethod[Service, Request, Response]]:
-    """Decorator for gRPC methods that take a request and return the answer, where grpclib calls them with a stream.
-    `as_status`: returns a context manager that turns errors of the method into a gRPC status."""
+    """Make a decorator for methods that take a request and return the answer. The result takes a stream, as grpclib
+    passes it. `as_status`: returns a context manager that turns errors of the method into a gRPC status."""
 
     def decorate(method: UnaryMethod[Service, Request, Response]) -> StreamMethod[Service, Request, Response]:
         async def serve(service: Service, stream: Stream[Request, Response]) -> None:

@@ -1,10 +1,10 @@
 """Queue of waiting jobs in memory: decides which job a runner gets next. Pure; any process can rebuild it.
 
 Order: priority, which grows while a job waits; then the project with the fewest assigned jobs; then age (order of ids).
-The caller leases the chosen job in the store; if that fails, it removes the job from the queue and asks again. Jobs
-with the same needs are in one *lane*, in which each project has a *line*. A runner serves *pools* (an organization, a
-group, projects); in each lane that fits, only the best line of each of them is compared, so the cost does not depend on
-the number of jobs. Heaps are lazy: outdated entries are dropped when they come to the top.
+The caller takes the chosen job and leases it in the store; if that fails, it puts back a job that may still be pending,
+and chooses again. Jobs with the same needs are in one *lane*, in which each project has a *line*. A runner serves
+*pools* (an organization, a group, projects); in each lane that fits, only the best line of each of them is compared, so
+the cost does not depend on the number of jobs. Heaps are lazy: outdated entries are dropped when they come to the top.
 """
 
 import heapq
@@ -31,7 +31,7 @@ _Rank = tuple[int, int, JobId]
 
 
 class Waiting(msgspec.Struct):
-    """Position of a waiting job in the queue: its capability key, priority and waiting time."""
+    """Entry of a waiting job in the queue: its capability key (what it needs), priority and waiting time."""
 
     key: CapabilityKey
     line: "_Line"
@@ -61,7 +61,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Line:
-    """The waiting jobs of one project in one lane, all with the same key."""
+    """The waiting jobs of one project in one lane (jobs with the same needs), so all with the same capability key."""
 
     __slots__ = ("departed", "front", "jobs", "key", "lane", "levels", "pools", "rank")
 
@@ -98,15 +98,17 @@ class _Line:
 
 
 class _Tally(msgspec.Struct):
-    """Numbers of a project's jobs compared with one job: of a higher level, of the same, and of the same but older."""
+    """How many jobs of a project have a higher level (priority, plus an increase for waiting) than a given job, how
+    many have the same level, and how many of the latter are older."""
 
     higher: int = 0
     equal: int = 0
     older: int = 0
 
     def before(self, turns: int) -> int:
-        """Number of this project's jobs of the same level that are assigned before the compared job. `turns`: how many
-        more assigned jobs the compared job's project has than this project when the compared job is next."""
+        """Number of this project's jobs of the same level that are assigned before the given job, as projects with
+        fewer assigned jobs come first. `turns`: how many more assigned jobs than this project the given job's project
+        has when the jobs of higher level, and its own older ones, are assigned."""
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
@@ -223,7 +225,7 @@ class WaitingJobs:
         return self.take(job_id) is not None
 
     def take(self, job_id: JobId) -> Waiting | None:
-        """Remove a job from the queue and return its position; None if it was not in the queue."""
+        """Remove a job from the queue and return its entry, for `put_back`; None if it was not in the queue."""
         waiting = self._jobs.pop(job_id, None)
         if waiting is None:
             return None
@@ -246,7 +248,7 @@ class WaitingJobs:
             self._fitting.clear()
 
     def occupy(self, project_id: int, jobs: int) -> None:
-        """Set the number of jobs of a project that are assigned to runners, which affects the order."""
+        """Set the number of a project's jobs that are assigned to runners: projects with fewer of them come first."""
         if self._busy.get(project_id, 0) == jobs:
             return
         if jobs:
@@ -257,11 +259,12 @@ class WaitingJobs:
             self._rank(line)
 
     def how(self, job_id: JobId) -> Waiting | None:
-        """Return the position of a job, which stays in the queue; None if it is not there."""
+        """Return the entry of a job, which stays in the queue; None if it is not there."""
         return self._jobs.get(job_id)
 
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
-        """The job that a runner with this fingerprint should get next, still in the queue; None if no job fits."""
+        """The job that a runner should get next; None if none fits. It stays in the queue. `fingerprint`: what the
+        runner offers (tags, projects)."""
         self._rise(now)
         ranks = (rank for lane in self._lanes_for(fingerprint) for rank in _firsts(lane, fingerprint))
         best = min(ranks, default=None)
@@ -376,7 +379,7 @@ class WaitingJobs:
 
 
 def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:
-    """Yield the entries of a heap in order, without changing the heap. The first few are cheap."""
+    """Yield the entries of a heap in order, without changing the heap. The cost grows with the entries taken only."""
     candidates = [(heap[0], 0)]
     while candidates:
         entry, index = heapq.heappop(candidates)
@@ -386,7 +389,7 @@ def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:
 
 
 def _firsts(lane: _Lane, fingerprint: Fingerprint) -> Iterator[_Rank]:
-    """Yield the rank of the best line of each pool that the runner serves."""
+    """Yield, for each pool that the runner serves, the rank of its best line in the lane."""
     served = fingerprint.pools
     pools = [pool for pool in lane.firsts if pool in served] if len(lane.firsts) < len(served) else served
     for pool in pools:

@@ -197,7 +197,7 @@ def _decode_arguments(text: str) -> list[str]:
     except (ValueError, binascii.Error):
         words = None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise BadRequestError(f"{ARGUMENTS} is not base64 of a JSON list of texts")
+        raise BadRequestError(f"{ARGUMENTS} must be a JSON list of strings, encoded as base64")
     return words
 
 

@@ -9,11 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
-LEVELS = ("debug", "info", "warning", "error")
-
 
 class _Settings:
-    """The arguments of the last call of `configure`, one set for the process."""
+    """Settings of `configure` and callbacks of `notify_of_problems`, one set for the process."""
 
     level = logging.INFO
     as_text: bool | None = None

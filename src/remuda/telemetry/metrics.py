@@ -67,8 +67,6 @@ class _Labelled(Generic[T]):
 
 
 class Counter(_Labelled[Number]):
-    """A Prometheus counter: its value only grows."""
-
     def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: Registry) -> None:
         super().__init__(labels, Number)
         registry.families.append(lambda: self._family(name, text))
@@ -86,8 +84,6 @@ class Counter(_Labelled[Number]):
 
 
 class Gauge(_Labelled[Number]):
-    """A Prometheus gauge: its value can rise and fall."""
-
     def __init__(self, name: str, text: str, labels: Sequence[str] = (), *, registry: Registry) -> None:
         super().__init__(labels, Number)
         registry.families.append(lambda: self._family(name, text))

@@ -76,7 +76,7 @@ class SpanExporter:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._finish()
         except TimeoutError:
-            self._drop_all("the receiver takes too long")
+            self._drop_all("the receiver did not answer in time")
         finally:
             await self._session.__aexit__(kind, error, trace)
 
@@ -102,7 +102,7 @@ class SpanExporter:
         while self._waiting and not self._failures:
             await self._send_batch()
         if self._waiting:
-            self._drop_all("the receiver is away")
+            self._drop_all("the receiver cannot be reached or is busy")
 
     def _drop_all(self, cause: str) -> None:
         self._counted("dropped", len(self._waiting))

@@ -12,7 +12,7 @@ _PROTOCOLS = ("", "http/json", "http/protobuf")
 
 
 class OtlpError(ValueError):
-    """The variables have an unsupported value; the text says what to do."""
+    """An OpenTelemetry variable has a value that cannot be used; the text says what to do."""
 
 
 class OtlpSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,14 +43,14 @@ def read_otlp_settings(environment: Mapping[str, str], *, service: str) -> OtlpS
         url = f"{environment.get(f'{_ALL}ENDPOINT', '').strip().rstrip('/')}/v1/traces"
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise OtlpError("the OTLP endpoint is no http or https address; write for example http://host:4318")
+        raise OtlpError("the OTLP endpoint is not an http or https address; write for example http://host:4318")
     if read_variable("PROTOCOL") not in _PROTOCOLS:
         raise OtlpError(
             f"the OTLP protocol {read_variable('PROTOCOL')!r} is not supported; set OTEL_EXPORTER_OTLP_PROTOCOL to "
             "http/json, and the endpoint to the receiver's port for HTTP, mostly 4318"
         )
     if read_variable("COMPRESSION") not in ("", "none", "gzip"):
-        raise OtlpError(f"the OTLP compression {read_variable('COMPRESSION')!r} is none of none, gzip")
+        raise OtlpError(f"the OTLP compression {read_variable('COMPRESSION')!r} is not supported; use gzip or none")
     resource = {"service.name": service} | _parse_pairs(environment.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     if name := environment.get("OTEL_SERVICE_NAME", "").strip():
         resource["service.name"] = name
@@ -80,5 +80,5 @@ def _seconds(milliseconds: str) -> float:
     if not milliseconds:
         return DEFAULT_TIMEOUT_SECONDS
     if not milliseconds.isascii() or not milliseconds.isdigit() or int(milliseconds) == 0:
-        raise OtlpError(f"the OTLP timeout {milliseconds!r} is no number of milliseconds")
+        raise OtlpError(f"the OTLP timeout {milliseconds!r} is not a positive number of milliseconds")
     return int(milliseconds) / 1000

@@ -29,7 +29,7 @@ HEADER_BYTES = 32
 
 @dataclass(slots=True)
 class Seen:
-    """The log, the results and the end of one job, as received by a client."""
+    """What a client has received of one job: its log, its results, and its end."""
 
     log: bytes = b""
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Seen:
         return {event["name"]: event["status"] for event in self.results if event["event"] == "finished"}
 
     def result_of(self, path: str) -> dict[str, Any]:
-        """The result of the step at `path`, which must have had exactly one attempt."""
+        """The `finished` event of the step at `path`. Fails if there is not exactly one, such as after a retry."""
         [event] = [event for event in self.results if event["event"] == "finished" and event["path"] == path]
         return event
 
@@ -71,7 +71,7 @@ class Seen:
 
 
 class AgentProcess:
-    """An agent process with a data folder: an async context manager; `start` starts the process."""
+    """An agent process with a data folder, as an async context manager. Entering it starts nothing; call `start`."""
 
     def __init__(self, data: Path, program: Sequence[str] = PROGRAM) -> None:
         self.data = data
@@ -145,7 +145,7 @@ class AgentProcess:
 
 
 async def follow(client: AgentClient, job_id: str, seen: Seen | None = None) -> Seen:
-    """Read log and results of a job until it ends. Continues after what is in `seen`."""
+    """Read log and results of a job until it ends. If `seen` is given, continues after what it has, and adds to it."""
     seen = seen or Seen()
     async with client.watch() as watch:
         await watch.subscribe(job_id, log_offset=len(seen.log), result_seq=seen.next_seq)
@@ -175,8 +175,8 @@ async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
 
 
 async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> Seen:
-    """Run a job although the agent dies: start the agent again, repeat calls, and continue to read the job's log.
-    `restart`: arguments of `AgentProcess.start` for every new start."""
+    """Run a job with an agent that may die: restarts the agent whenever it has died, and continues to read log and
+    results. `restart`: arguments of `AgentProcess.start` for the restarts."""
     seen, accepted = Seen(), False
     while True:
         try:
@@ -194,13 +194,14 @@ async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> 
 
 
 def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:
-    """The YAML text of a job that runs these steps. `extended`: allow Remuda's extensions."""
+    """The YAML text of a job that runs these steps. `extended`: allow Remuda's extensions of the step syntax."""
     spec = {"spec": {"remuda": 1}} if extended else {}
     return f"{json.dumps(spec)}\n---\n{json.dumps({'run': list(entries)})}"
 
 
 def plain_lines(log: bytes, stream: bytes) -> list[bytes]:
-    """Lines of one log stream, such as b"01O", without headers; split lines are joined."""
+    """Lines of one log stream, without their headers; split lines are joined. `stream`: number and O (stdout) or E
+    (stderr), as in the header, such as b"01O" for the job's commands."""
     lines: list[bytes] = []
     assert log.endswith(b"\n") or not log
     for line in log.split(b"\n")[:-1]:

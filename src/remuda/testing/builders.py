@@ -1,4 +1,4 @@
-"""Builders of domain values for tests: each fills in all fields; `changes` replace some of them."""
+"""Builders of domain values for tests: each fills in all fields; keyword arguments (`changes`) replace some of them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -41,7 +41,7 @@ def a_spec(name: str = "build", **changes: Any) -> JobSpec:
 
 
 def new_jobs(*specs: JobSpec) -> list[NewJob]:
-    """Convert specs to jobs to be stored, with the jobs that each one waits for, and gets artifacts from."""
+    """Convert specs to jobs to be stored, each with the jobs that it waits for and that it gets artifacts from."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     return [
         NewJob(

@@ -1,6 +1,6 @@
-"""A small, strict server of the Runner API, for tests of runner managers.
+"""A small, strict server of GitLab's Runner API, for tests of runner managers.
 
-Requests that break the API reference are recorded in `violations`. `enqueue` adds jobs, `fail_once` replaces one
+Requests that break the rules of the API are recorded in `violations`. `enqueue` adds jobs, `fail_once` replaces one
 answer, `stop` and `start` simulate an outage without loss of data.
 """
 
@@ -68,7 +68,7 @@ class Coordinator:
     faults: list[tuple[str, Fault]] = field(default_factory=list)
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     held: int = 0
-    """Job requests that are held now. A client that disconnects ends its request."""
+    """Number of job requests that wait for a job now. If a client disconnects, its request does not count any more."""
     port: int = 0
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _runner: web.AppRunner | None = None
@@ -218,7 +218,7 @@ class Coordinator:
             if right | body["output"] != right:
                 self.violations.append(f"final {body['output']}, the trace has {right}")
             if body.get("exit_code") == 0:
-                self.violations.append("exit_code 0 is left out")
+                self.violations.append("the final update has exit_code 0, which has to be left out")
             job.status = "canceled" if job.status == "canceling" else state
         return web.Response(status=200, headers=self._headers(job))
 

@@ -1,6 +1,6 @@
 """A fake execution environment in the test's process: its agent runs nothing and reports what the test tells it to.
 
-It speaks the agent's real protocol over a socket and passes the contract suite. A test plays the job with
+It speaks the agent's real protocol over a socket and passes the contract tests. A test simulates the job with
 `agent.write`, `agent.add_result` and `agent.end`. `die()` closes all connections; jobs stay until `forget()`.
 """
 
@@ -73,12 +73,12 @@ class FakeAgent(AgentBase):
 
     async def write(self, job_id: str, data: bytes) -> None:
         self.jobs[job_id].log += data
-        await self._tell()
+        await self._notify()
 
     async def add_result(self, job_id: str, **values: object) -> None:
         results = self.jobs[job_id].results
         results.append(json.dumps({"version": 1, "seq": len(results) + 1} | values).encode())
-        await self._tell()
+        await self._notify()
 
     async def end(self, job_id: str, status: str = "success", reason: str = "", exit_code: int = 0) -> None:
         job = self.jobs[job_id]
@@ -91,14 +91,14 @@ class FakeAgent(AgentBase):
             log_checksum=f"crc32:{zlib.crc32(job.log):08x}",
             used=self.used,
         )
-        await self._tell()
+        await self._notify()
 
     async def forget(self) -> None:
         """Remove all jobs, as if their files had been deleted."""
         self.jobs.clear()
-        await self._tell()
+        await self._notify()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self.changed:
             self.changed.notify_all()
 
@@ -116,7 +116,7 @@ class FakeAgent(AgentBase):
         await stream.send_message(pb.UsageResponse(jobs=running))
 
     async def Shell(self, stream: Stream[pb.ShellInput, pb.ShellOutput]) -> None:  # noqa: N802
-        raise GRPCError(Status.UNIMPLEMENTED, "there is nothing to look at here")
+        raise GRPCError(Status.UNIMPLEMENTED, "the fake agent has no shells")
 
     async def Jobs(self, stream: Stream[pb.JobsRequest, pb.KeptJob]) -> None:  # noqa: N802
         request = await stream.recv_message()
@@ -131,7 +131,7 @@ class FakeAgent(AgentBase):
         request = await stream.recv_message()
         assert request is not None
         self.jobs.setdefault(request.id, FakeJob(request))
-        await self._tell()
+        await self._notify()
         await stream.send_message(pb.StartResponse())
 
     async def Cancel(self, stream: Stream[pb.CancelRequest, pb.CancelResponse]) -> None:  # noqa: N802
@@ -139,7 +139,7 @@ class FakeAgent(AgentBase):
         assert request is not None
         if request.id in self.jobs:
             self.jobs[request.id].cancels += 1
-        await self._tell()
+        await self._notify()
         await stream.send_message(pb.CancelResponse())
 
     async def Close(self, stream: Stream[pb.CloseRequest, pb.CloseResponse]) -> None:  # noqa: N802
@@ -147,7 +147,7 @@ class FakeAgent(AgentBase):
         assert request is not None
         self.jobs.pop(request.id, None)
         self.closed.append(request.id)
-        await self._tell()
+        await self._notify()
         await stream.send_message(pb.CloseResponse())
 
     async def Watch(self, stream: Stream[pb.WatchRequest, pb.WatchEvent]) -> None:  # noqa: N802
@@ -165,7 +165,7 @@ class FakeAgent(AgentBase):
                     case "confirm":
                         confirm = request.confirm
                         self.confirmed[confirm.id] = (confirm.log_offset, confirm.result_seq)
-                await self._tell()
+                await self._notify()
             sender.cancel()
 
     async def _send_all(
@@ -181,8 +181,8 @@ class FakeAgent(AgentBase):
                 await self.changed.wait_for(lambda: any(self._next(job_id, dict(places)) for job_id in places))
 
     def _next(self, job_id: str, places: dict[str, tuple[int, int]]) -> pb.WatchEvent | None:
-        """Next event of a job for a subscriber; None if there is none yet. Advances the log offset and result number in
-        `places`, and removes the job from it with its last event."""
+        """Next event of a job for a subscriber; None if there is none yet. `places`: the log offset and the number of
+        the next result by job; this method advances them, and removes the job with its last event."""
         offset, seq = places[job_id]
         job = self.jobs.get(job_id)
         if job is None:
@@ -201,7 +201,7 @@ class FakeAgent(AgentBase):
 
 
 class _CuttableServer(Server):
-    """A gRPC server that can abort its connections as a dying process does; the library's `close` leaves them open."""
+    """A gRPC server that can abort its connections as a dying process does; grpclib's `close` leaves them open."""
 
     def __init__(self, agent: FakeAgent) -> None:
         super().__init__([agent])

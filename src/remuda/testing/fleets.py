@@ -1,6 +1,6 @@
-"""Fleets for autoscaler tests: the state of a fleet after a plan, and a simulated world in which plans are executed.
+"""Fleets for autoscaler tests: builders, the effect of a plan on a fleet, and a simulated world that executes plans.
 
-The world has virtual time, the real `plan` and `Slots`, and a provider that is slow and can refuse requests.
+The world has virtual time, the real `plan` and `Slots`, and a provider that takes time to create and delete instances.
 """
 
 from collections import Counter
@@ -19,18 +19,20 @@ START = 1_750_000_000.0
 
 
 def a_fleet(*instances: Instance, requests: Sequence[Request] = (), reserved: int = 0, **limits: Any) -> Fleet:
-    """Build a fleet of one group. `requests`: unanswered requests for instances; `reserved`: reserved slots."""
+    """Build a fleet of one group. `requests`: unanswered requests for instances; `reserved`: reserved slots; `limits`:
+    fields of the group's `Limits`."""
     group = Group(limits=Limits(**limits))
     return Fleet(groups=(group,), instances=instances, requests=tuple(requests), reserved=reserved)
 
 
 def a_demand(**numbers: Any) -> Demand:
-    """Build the demand of one scaling key, "linux"."""
+    """Build a demand for the scaling key "linux" only. `numbers`: fields of `KeyDemand`."""
     return Demand(keys=(KeyDemand(key="linux", **numbers),))
 
 
 def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
-    """The fleet directly after the provider has accepted all requests of a plan: no new instance has appeared."""
+    """Return the fleet as it is directly after the provider has accepted all requests of the plan `made`: new instances
+    are requested, but none has appeared."""
     removed = {entry.id for entry in made.remove}
     drained = {entry.id for entry in made.drain}
     gone = {entry.id for entry in made.forget if entry.id}
@@ -57,7 +59,7 @@ def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
 
 
 class World:
-    """A simulated fleet with jobs and a provider. `run` advances it by `tick` seconds at a time, then makes a plan."""
+    """A simulated fleet with jobs and a provider. After every `tick` seconds, `run` makes a plan and executes it."""
 
     def __init__(
         self, *groups: Group, policy: Policy, boot_seconds: float = 30.0, delete_seconds: float = 20.0

@@ -1,4 +1,4 @@
-"""A fake instance group for tests, in the test's process or as a plugin program. It passes the contract suite.
+"""A fake instance group for tests, in the test's process or as a plugin program. It passes the contract tests.
 
 Instances are `creating` until they were listed once, then `running`; `deleting` until listed once, then removed.
 """
@@ -21,7 +21,7 @@ from remuda.fleeting import (
 )
 
 OWNER = "test"
-"""Owner tag of the instances if Init has none."""
+"""Owner tag of the instances if the settings of `init` have none."""
 
 
 class TableConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,12 +29,12 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True):
     accepts: int = 1000
     """Maximum number of instances that one `increase` accepts."""
     broken: tuple[str, ...] = ()
-    """Methods that fail."""
+    """Names of the methods that raise an error."""
     address: str = "10.0.0.1"
 
 
 class PlainGroup(Plugin[TableConfig]):
-    """A fake instance group without the optional abilities of a plugin."""
+    """A fake instance group that has only the methods that every plugin must have."""
 
     name = "plain"
     version = "1.2.3"
@@ -88,7 +88,7 @@ class PlainGroup(Plugin[TableConfig]):
 
 
 class TableGroup(PlainGroup):
-    """A fake instance group with all optional abilities of a plugin."""
+    """A fake instance group that also has the optional methods of a plugin, such as heartbeat, suspend and recover."""
 
     name = "table"
 

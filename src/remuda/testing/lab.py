@@ -30,7 +30,7 @@ ADMIN_TOKEN = "glpat-lab-administrator-token"
 
 
 class LabError(Exception):
-    """Raised if the lab waited in vain; the message ends with the last output of the processes."""
+    """Raised if a process ends too early or a wait takes too long. The message has the last output of the processes."""
 
 
 _port_locks = contextlib.ExitStack()
@@ -96,7 +96,7 @@ class Part:
         self._signal(signal.SIGKILL)
 
     def stop(self, seconds: float = 15) -> int:
-        """Send SIGTERM, wait up to `seconds`, and return the exit code."""
+        """Send SIGTERM and return the exit code. Kills the process and raises LabError if it takes too long."""
         return self._signal(signal.SIGTERM, seconds)
 
     def _signal(self, number: signal.Signals, seconds: float = 15) -> int:
@@ -122,7 +122,7 @@ class Lab:
     folder: Path
     concurrent: int = 4
     kill_point: str = ""
-    """Kill point: the part that contains it dies there once."""
+    """A named place in the code. The process that reaches it kills itself there, once."""
     settings: dict[str, str] = field(default_factory=dict)
     """Further environment variables of all parts."""
     port: int = field(default_factory=free_port)
@@ -221,7 +221,7 @@ class Lab:
         return [pid for pid in self._agent_and_forks() if name_of(pid) != NAME]
 
     def standby_pids(self) -> list[int]:
-        """Process ids of the agent's forked children: fork server and running standard steps."""
+        """Process ids of the agent's forked children: the fork server, and standard steps that run in a fork of it."""
         return [pid for pid in self._agent_and_forks() if name_of(pid) == NAME]
 
     def _agent_and_forks(self) -> list[int]:
@@ -239,7 +239,8 @@ class Lab:
                 os.kill(pid, signal.SIGKILL)
 
     def _kill_steps(self) -> None:
-        """Kill steps that still run, found by the agent's folder in the command lines of their shims."""
+        """Kill the process groups of steps that still run. They are found by command lines that name a file in the
+        manager's data folder."""
         for pid, words in processes():
             if pid != os.getpid() and any(word.startswith(str(self.manager_data)) for word in words):
                 with contextlib.suppress(ProcessLookupError, PermissionError):

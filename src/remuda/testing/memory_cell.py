@@ -33,14 +33,15 @@ FEATURES = {
     "upload_multiple_artifacts": True,
     "vault_secrets": True,
 }
-"""Default features of the runners."""
+"""Features that a runner reports to the cell by default."""
 
 _SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:8443/root", trace_limit_bytes=1000)
 
 
 @dataclass
 class MemoryStarter:
-    """Compiles and stores pipelines from files in memory, by project path, instead of git. The branch is `main`."""
+    """Compiles and stores pipelines like a cell, but reads the files from `files` (by project path, then file name)
+    instead of git. The only branch is `main`."""
 
     store: MemoryStore
     dispatch: Dispatch
@@ -153,8 +154,9 @@ class MemoryCell:
         two_phase: bool = True,
     ) -> Assignment | NoJob:
         """Request a job as a runner does with POST /jobs/request. `hold`: a long poll, which waits up to `hold_seconds`
-        for a job. The runner cancels jobs gracefully if `graceful`, acknowledges them if `two_phase`. `gone`: an event
-        that is set when the client disconnects."""
+        for a job. `request_id`: a repeated one gets the same job again. `graceful`, `two_phase`, `features`: what the
+        runner supports; by default it acknowledges jobs (`two_phase`). `gone`: an event to set when the client
+        disconnects."""
         self._requests += 1
         return await self.dispatch.handout.request_job(
             runner or self.runner,
@@ -183,13 +185,13 @@ class MemoryCell:
         runner: Runner | None = None,
         two_phase: bool = True,
     ) -> tuple[Job, str]:
-        """Request a job, which must be there. Returns it and its token."""
+        """Request a job and assert that there is one. Returns the job and its token."""
         handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner, two_phase=two_phase)
         assert isinstance(handout, Assignment)
         return handout.job, handout.payload.token
 
     async def start(self, *, graceful: bool = False) -> tuple[Job, str]:
-        """Request and acknowledge a job, so that it runs. Returns it and its token."""
+        """Request a job and acknowledge it, so that it runs. Returns the job and its token."""
         job, token = await self.take(graceful=graceful)
         return await self.dispatch.runner_calls.touch(job), token
 
@@ -204,7 +206,8 @@ class MemoryCell:
         manager: str = "gitlab-runner",
         may_have_begun: bool = False,
     ) -> tuple[int, str]:
-        """Report a job's state with PUT /jobs/:id. Returns status code and Job-Status header."""
+        """Report a job's state as a runner does with PUT /jobs/:id. `manager`: name of the program that reports.
+        `bytesize`: length of the log. Returns status code and Job-Status header."""
         job = await self.dispatch.runner_calls.authenticate(token, ended=True)
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
         update = UpdateJob(
@@ -224,7 +227,7 @@ class MemoryCell:
             await self.dispatch.runner_calls.authenticate(token)
         except ForbiddenError as error:
             return error.job_status
-        raise AssertionError("the token opens a job")
+        raise AssertionError("the token was accepted")
 
     async def run_next(self, state: str = "success") -> str:
         """Request the next job and end it with this state. Returns its name."""
@@ -268,7 +271,7 @@ class MemoryCell:
 
     @asynccontextmanager
     async def run_timeouts(self) -> AsyncIterator[None]:
-        """Check job timeouts and process trigger jobs inside the block."""
+        """Check job timeouts and process trigger jobs in the background until the end of the block."""
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.dispatch.timeouts.watch(stop), name="watch")

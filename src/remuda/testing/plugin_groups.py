@@ -1,4 +1,4 @@
-"""Opens instance groups of a plugin under test, in the test's process or as a hosted program, and requests machines."""
+"""Opens instance groups of a plugin under test, in this process or as a separate program, and requests machines."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -61,7 +61,9 @@ class PluginGroups:
     async def group(
         self, how: str = "in process", *, settings: Settings | None = None, plugin: Path | None = None, **config: Any
     ) -> Group:
-        """Open a group. `how`: "in process", or "hosted": run the program `plugin` (None: that of the constructor)."""
+        """Open a group, which is closed at the end of the context. `how`: "in process", or "hosted": as the program
+        `plugin` (None: that of the constructor). `settings`: what a host sends with init; `config`: the plugin's own
+        settings."""
         group: Group
         if how == "in process":
             group = InProcess(self._plugin())
@@ -76,8 +78,8 @@ class PluginGroups:
 async def wait_for_states(
     group: Group, condition: Callable[[Mapping[str, InstanceState]], bool], seconds: float = 60
 ) -> list[str]:
-    """Update the group until `condition` is true for its machines, and return their names. A failing update is
-    repeated, because a killed plugin may be restarting. Raises WaitError after `seconds`."""
+    """Call `update` of the group until `condition` is true for the states of its machines by name; return the names. A
+    failing update is repeated, because a killed plugin may be restarting. Raises WaitError after `seconds`."""
     states: Mapping[str, InstanceState] = {}
 
     async def holds() -> bool:

@@ -1,6 +1,7 @@
-"""A fake provider plugin for tests, in the test's process or as a program: an instance for every job, one in advance.
+"""A fake plugin for tests that scales by itself, in the test's process or as a program.
 
-Its instances are in memory: after a restart only those exist that the host reports as in use.
+It uses an instance for one job only and keeps one idle instance ready. Instances are in memory: after a restart only
+those exist that the host reports as in use.
 """
 
 import asyncio

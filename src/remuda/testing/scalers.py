@@ -1,7 +1,7 @@
 """A simulated cloud provider with real autoscalers, for tests in virtual time.
 
 `Cloud` is the provider, which survives restarts of scalers, `CloudGroup` its plugin; `Mechanic` replaces the login to
-machines. `Stable` runs real `Scaler`s in turn and checks that none deletes an instance that has a job.
+machines. `Stable` runs real `Scaler`s, one after another, and checks that none deletes an instance that has a job.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class InlineWriter:
-    """A database writer without a thread, so that virtual time does not advance before a write is done."""
+    """A database writer that runs in the caller's thread, so that virtual time does not advance during a write."""
 
     broken: str = ""
     """Error text of all writes; empty: writes succeed."""
@@ -239,7 +239,7 @@ class Stable:
         )
         self.lost: list[tuple[str, list[str]]] = []
         self.causes: list[str] = []
-        """Probable causes of the lost instances."""
+        """Probable causes of the losses in `lost`, in the same order."""
         self.metrics: ScalerMetrics = NoMetrics()
         self.demand: Callable[[], Demand] | None = None
         self.deadlines = Deadlines()
@@ -260,13 +260,14 @@ class Stable:
         return self._scaler
 
     def policy(self, **rule: Any) -> None:
-        """Replace the scaling policy, also that of a running scaler."""
+        """Replace the scaling policy, also that of a running scaler. `rule`: fields of `PolicyRule`."""
         self.setup = replace(self.setup, rules=(PolicyRule(**rule),))
         if self._scaler is not None:
             self._scaler.change(self.setup)
 
     async def start(self, *, is_recovered: bool = True) -> Scaler:
-        """Start a scaler. `is_recovered`: end its recovery, so that it releases slots of jobs that were not adopted."""
+        """Start a scaler. `is_recovered`: tell it that the manager has found all jobs of earlier processes again, so
+        that it releases the slots of all other jobs."""
         self._scaler = Scaler(
             self.setup,
             {name: InProcess(CloudGroup(cloud)) for name, cloud in self.clouds.items()},
@@ -296,7 +297,7 @@ class Stable:
             self._task = self._scaler = None
 
     async def rerun(self) -> None:
-        """Cancel the scaler's `run` and start it again on the same scaler, as its supervisor does."""
+        """Cancel the scaler's `run` and call it again on the same object, as the scaler's supervisor does."""
         scaler = self.scaler
         await self.kill()
         self._scaler = scaler
@@ -354,4 +355,4 @@ class Stable:
         assert self._watched is not None
         busy = {each.name: each.holders for each in self._watched.status().instances if each.holders}
         if name in busy:
-            raise AssertionError(f"{name} is deleted under {busy[name]}")
+            raise AssertionError(f"{name} is deleted although it has jobs: {busy[name]}")

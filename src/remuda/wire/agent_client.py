@@ -1,8 +1,8 @@
 """Client of the agent's gRPC service `remuda.agent.v1.Agent`, with plain values instead of protobuf messages.
 
 Every error is `AgentUnavailableError` (try again, or reconnect) or `AgentRefusedError` (the same request will never
-work). The client retries nothing, and every call may be repeated. A connector that has a byte stream makes its own
-channel with `CHANNEL_CONFIG` and a `_create_connection` that wraps the stream.
+work). The client retries nothing, and every call may be repeated. Channels to local agents are made here; those over
+SSH or a plugin are subclasses of `LiveChannel` elsewhere, which use `CHANNEL_CONFIG`, too.
 """
 
 import asyncio
@@ -237,7 +237,8 @@ class Watch:
         self._sending = asyncio.Lock()
 
     async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
-        """Subscribe to a job: its log from this byte on, its results from this number on. Replaces an earlier call."""
+        """Receive events of a job: its log from byte `log_offset` on, its step results from number `result_seq` on.
+        Replaces an earlier subscription to the job."""
         subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq, batches=True)
         await self._send(pb.WatchRequest(subscribe=subscribe))
 
@@ -330,7 +331,7 @@ class AgentClient:
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[Watch]:
-        """Open the stream of events for the duration of the `async with` block."""
+        """Open the stream of job events, which is closed at the end of the `async with` block."""
         call = self.stub.Watch.open()
         async with AsyncExitStack() as stack:
             with translate_errors():
@@ -353,7 +354,7 @@ class AgentClient:
 
 
 def unix_channel(socket: Path) -> Channel:
-    """A gRPC channel, which connects at the first call."""
+    """A gRPC channel to an agent, which connects at the first call."""
     return LiveChannel(path=str(socket), config=CHANNEL_CONFIG)
 
 
@@ -389,7 +390,7 @@ def socket_of(data: Path) -> Path | None:
 
 
 async def reset_stream(stream: "Stream[Any, Any]") -> None:
-    """Reset a stream that is not read any more. Errors are ignored, because the connection may be closed already."""
+    """Reset and close a gRPC stream that is not needed any more. Errors are ignored: the connection may be lost."""
     with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():
         await stream.cancel()
     with suppress(AgentUnavailableError, AgentRefusedError), translate_errors():

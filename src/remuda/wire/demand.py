@@ -5,7 +5,7 @@ import msgspec
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
-    """Created jobs that are not ready for a runner yet."""
+    """Numbers of created jobs that are not ready for a runner yet."""
 
     next: int = 0
     """Jobs that wait only for jobs that already run or are ready."""

@@ -5,7 +5,7 @@ import msgspec
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base class of the parts of an explanation."""
+    """Base class of parts that leave out fields with their default value when they are sent."""
 
 
 class JobRef(_Part, frozen=True, kw_only=True):

@@ -1,10 +1,8 @@
-"""HTTP/2 settings for connections to agents and plugins, and two corrections of grpclib. `LiveChannel` is the channel
-class.
+"""HTTP/2 settings that make gRPC connections to agents and plugins faster, and corrections of two faults of grpclib.
 
-Frames are large enough for a whole message of a log, because in Python a frame costs as much as copying ten times its
-default size. h2's formatting of every frame for a debug log is switched off. grpclib ends a call (deadline, lost
-connection) by cancelling the waiting task, then raises another error without taking the cancellation back, which a
-TaskGroup or, before Python 3.11.4, `asyncio.timeout` would count. Importing this module corrects that.
+`LiveChannel` corrects one. Importing this module corrects the other: grpclib ends a call (deadline, lost connection) by
+cancelling the waiting task, then raises another error without taking the cancellation back (`Task.uncancel`), so a
+TaskGroup or, before Python 3.11.4, `asyncio.timeout` would treat the task as cancelled.
 """
 
 import asyncio
@@ -22,8 +20,8 @@ FRAME_BYTES = 256 * 1024
 
 
 class LiveChannel(Channel):
-    """Raises OSError if the peer closes the connection while it is being made. grpclib would raise an AttributeError
-    later, which callers would not treat as a lost peer."""
+    """A gRPC channel that raises OSError if the peer closes a connection as soon as it is made. grpclib's own channel
+    raises AttributeError later, which callers do not treat as a lost connection."""
 
     async def __connect__(self) -> H2Protocol:
         protocol = await super().__connect__()
@@ -33,14 +31,15 @@ class LiveChannel(Channel):
 
 
 async def allow_large_frames(channel: Channel) -> None:
-    """Connect the channel and allow the peer to send frames of up to FRAME_BYTES; it may send smaller ones."""
+    """Connect the channel and allow the peer to send frames of up to FRAME_BYTES. Fewer frames save time: in Python
+    each costs as much as copying ten times the default frame size."""
     connection = (await channel.__connect__()).connection
     connection._connection.update_settings({SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES})
     connection.flush()
 
 
 def disable_frame_texts() -> None:
-    """Replace the `__repr__` of HTTP/2 frames, for the whole process, by one that does not format their bytes."""
+    """Make `repr` of HTTP/2 frames cheap, in the whole process: h2 formats every frame for its debug log."""
     Frame.__repr__ = object.__repr__  # type: ignore[method-assign]
 
 

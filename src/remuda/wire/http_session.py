@@ -29,8 +29,6 @@ class Content(Protocol):
 
 
 class Answer(Protocol):
-    """The response of a server to one call."""
-
     @property
     def status(self) -> int: ...
 
@@ -45,7 +43,7 @@ class Answer(Protocol):
 
 
 class HttpSession:
-    """Pool of HTTP connections for any number of calls, with headers that are sent with all of them."""
+    """Pool of HTTP connections for any number of calls. `headers` are sent with every call."""
 
     def __init__(self, headers: Mapping[str, str], *, connect_seconds: float = 30.0) -> None:
         self._headers = dict(headers)
@@ -74,8 +72,8 @@ class HttpSession:
         proxy: str | None = None,
         read_seconds: float | None = None,
     ) -> AbstractAsyncContextManager[Answer]:
-        """Send a request; the context is its answer. `read_seconds` limits the time without any data from the server;
-        the caller limits the total time."""
+        """Send a request; `async with` gives the answer, with a body that is read inside the block. `read_seconds`:
+        longest time without any data from the server; the total time is not limited here."""
         headers = {**self._headers, **headers}
         if proxy is None and is_loopback(url):
             return self._loopback.request(method, url, data=data, headers=headers, read_seconds=read_seconds)

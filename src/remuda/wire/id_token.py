@@ -27,7 +27,6 @@ class IdKey(msgspec.Struct, frozen=True, kw_only=True):
     private: "rsa.RSAPrivateKey"
 
     def pem(self) -> bytes:
-        """The private key in PEM format, as it is stored."""
         # Imported here and below, because it takes long and few jobs have such tokens.
         from cryptography.hazmat.primitives import serialization
 
@@ -57,7 +56,7 @@ def new_id_key(name: str) -> IdKey:
 
 @lru_cache(maxsize=16)
 def load_id_key(kid: str, pem: bytes) -> IdKey:
-    """Load an RSA key. Raises ValueError if it is another kind. Cached: checking takes much longer than signing."""
+    """Load an RSA private key. Raises ValueError for another kind of key. Cached: loading takes longer than signing."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 

@@ -1,9 +1,9 @@
 """Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch (number of hand-outs).
 
-A router reads the cell from the token, without a lookup. A valid signature alone grants nothing: the job's row has the
-current epoch and decides. Opaque job tokens, the older kind, are `glcbt-`, the job's id in hex, and random characters;
-only the hash in the row can check them. PyJWT is not used, because its import takes 6 % of a run with one empty job
-(docs/decisions/0026); tests compare with it.
+A router in front of several cells reads the cell from the token, without a lookup. A valid signature alone grants
+nothing: the cell compares the epoch with that of the job in its store. Opaque job tokens, the older kind, are `glcbt-`,
+the job's id in hex, and random characters; only a hash in the store can check them. PyJWT is not used, because its
+import takes 6 % of a run with one empty job (docs/decisions/0026); tests compare with it.
 """
 
 import base64
@@ -137,7 +137,7 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
     header, _, body = signed.partition(".")
     fields = _decode(header)
     if fields.get("alg") != _ALGORITHM or "crit" in fields:
-        raise TokenError("not a valid job token: it is signed in another way")
+        raise TokenError("not a valid job token: its header is not supported")
     kid = fields.get("kid")
     key = keys.get(kid) if isinstance(kid, str) else None
     if key is None:
@@ -148,7 +148,7 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
         raise TokenError("not a valid job token: Signature verification failed") from None
     values = _decode(body)
     if values.get("aud") != AUDIENCE:
-        raise TokenError("not a valid job token: it is for somebody else")
+        raise TokenError("not a valid job token: it is for another service")
     claims = _read_claims(values)
     if claims.expires_at <= now:
         raise ExpiredError(claims)
@@ -169,7 +169,7 @@ def opaque_job(token: str) -> int | None:
 def _read_claims(body: dict[str, Any]) -> JobClaims:
     scopes = body.get("scopes", list(SCOPES))  # tokens that an older release made have none
     if not isinstance(scopes, list):
-        raise TokenError("the job token's scopes are no list")
+        raise TokenError("the job token's scopes are not a list")
     try:
         return JobClaims(
             cell_id=int(body["c"], 36),
@@ -187,7 +187,7 @@ def _read_claims(body: dict[str, Any]) -> JobClaims:
 
 @lru_cache(maxsize=64)
 def _sort_scopes(scopes: frozenset[str]) -> list[str]:
-    """Return the sorted scopes; do not change the list: it is cached, because most tokens have the same scopes."""
+    """Return the scopes as a sorted list. It is cached, because most tokens have the same, so do not change it."""
     return sorted(scopes)
 
 

@@ -61,9 +61,10 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JunitReader:
-    """Parses the files of one report and passes every case to `take`; call `feed` for each piece, then `close`.
+    """Parses the files of one report and calls `take` with every test case; call `feed` for each piece, then `close`.
 
-    Both raise UnreadableError, with a text such as "it is cut off" ("it": the report). `is_packed`: read gzip, not XML.
+    `feed` and `close` raise UnreadableError, with a text such as "it is cut off" ("it": the report). `is_packed`: the
+    input is gzip, otherwise the XML of one file.
     """
 
     def __init__(self, take: Callable[[TestCase], None], *, limits: JunitLimits, is_packed: bool = True) -> None:
@@ -135,8 +136,6 @@ class JunitReader:
 
 
 class _File:
-    """Parses one XML file, piece by piece."""
-
     def __init__(self, take: Callable[[TestCase], None], limits: JunitLimits, elements: int) -> None:
         self.elements = elements
         self._take = take
@@ -163,7 +162,7 @@ class _File:
         try:
             self._parser.Parse(text, is_last)
         except expat.ExpatError as error:
-            raise UnreadableError(f"it is no XML: {error}") from None
+            raise UnreadableError(f"it is not valid XML: {error}") from None
         except (ValueError, LookupError) as error:
             raise UnreadableError(f"its encoding is not known: {error}") from None
         self._parsed_bytes += len(text)

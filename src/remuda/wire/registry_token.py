@@ -97,7 +97,7 @@ def new_registry_key(cell_id: int, now: float) -> RegistryKey:
 
 @lru_cache(maxsize=4)
 def load_registry_key(pem: bytes) -> RegistryKey:
-    """Read a key and its certificate. Raises ValueError if the text is invalid. Cached, because checking is slow."""
+    """Read a private key and its certificate. Raises ValueError if the text is invalid. Cached: loading is slow."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa

@@ -229,7 +229,7 @@ class PayloadFeatures(Part):
 
 
 class JobPayload(msgspec.Struct, kw_only=True):
-    """The body of status 201 of jobs/request. Lists are always present, because old runners require them."""
+    """The answer to POST /jobs/request with status 201. Lists are always present, because old runners require them."""
 
     id: int
     token: str

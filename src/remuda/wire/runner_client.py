@@ -1,7 +1,8 @@
 """Client of the Runner API: one method for each call. HTTP statuses are returned as values; only network errors raise.
 
-It remembers the long-poll cursor. The caller decides what an answer means for a job, and when to repeat a failed
-job request, so that it can use the slot for another runner meanwhile. Also has calls that only Remuda's cells serve.
+It remembers the header X-GitLab-Last-Update, which the next job request must send to be held (long poll). It does not
+repeat a failed job request, so that the caller can use the job slot for another runner first. Also has calls that only
+Remuda's cells serve.
 """
 
 import asyncio
@@ -101,8 +102,8 @@ class RunnerClient:
         info: RunnerInfo,
         load: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        """`load` returns the numbers of running jobs and free slots, or None; sent only in job requests to a Remuda
-        cell."""
+        """`load` is called for each job request to a Remuda cell and returns what to report there: the numbers of
+        running jobs and free slots; None: nothing."""
         self._server = server
         self._token = token
         self._system_id = system_id
@@ -188,8 +189,8 @@ class RunnerClient:
         may_have_begun: bool = False,
     ) -> JobReply:
         """Report a state: `running` to acknowledge and keep alive, `success` or `failed` at the end. `output`: size and
-        checksum of the trace. `may_have_begun`: the job failed without a result of its agent, such as when the machine
-        is lost; unknown whether the script started."""
+        checksum of the trace. `may_have_begun`: the job failed without a result of its agent, for example because the
+        machine is lost, so its script may have started."""
         message = UpdateJob(
             token=token,
             info=self._info,
@@ -309,7 +310,7 @@ class RunnerClient:
 
 
 def is_created_token(token: str) -> bool:
-    """True if the runner was created on the server; False if it registered itself."""
+    """True if the token is of a runner that was created on the server (`glrt-`), not of one that registered itself."""
     return re.match(r"(?:[a-z0-9_]+-)*?glrt-", token) is not None
 
 

@@ -38,8 +38,8 @@ _USER_AGENT = f"remuda-manager {__version__} ({_PYTHON}; {platform.system().lowe
 
 
 class RunnerApiTemporaryError(Exception):
-    """The server gave no usable answer: not reached, connection broken, timeout, or a temporary error status of a
-    shell's call. A later attempt may succeed."""
+    """The server gave no usable answer: not reached, connection broken, or timeout. `ShellClient` raises it also for
+    error statuses that may pass. A later attempt may succeed."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +76,7 @@ def api_root(url: str) -> str:
 
 
 def tls_context(*, ca_file: str = "", cert_file: str = "", key_file: str = "") -> ssl.SSLContext:
-    """TLS 1.2 or newer, with the given CA and client certificate, if any."""
+    """TLS settings of a client: TLS 1.2 or newer, with these PEM files of a CA and a client certificate, if any."""
     context = ssl.create_default_context(cafile=ca_file or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if cert_file:
@@ -90,7 +90,7 @@ def new_session() -> HttpSession:
 
 
 def environment_proxy(url: str) -> str | None:
-    """Proxy by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY, or None. A client calls it once, not per request."""
+    """Proxy for `url` by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY of the environment; None: no proxy."""
     if not any(name.lower() in _PROXIES for name in os.environ):
         return None
     import urllib.request  # not at the top: most have no proxy, and all would pay for it
@@ -115,7 +115,8 @@ class Server:
         measure: Callable[[Measured], None] = lambda _: None,
         on_retry: Callable[[str, str], None] = lambda _path, _method: None,
     ) -> None:
-        """`measure` is called after every request, `on_retry` for every repeated attempt with endpoint and method."""
+        """`measure` is called after every request with its status and duration, for metrics; `on_retry` before every
+        repeated attempt, with endpoint and method."""
         self.root = api_root(url)
         self._session = session
         self.clock = clock

@@ -45,7 +45,7 @@ class WantedStop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The request body of POST /api/remuda/v1/runners/wanted."""
+    """The request body of POST /api/remuda/v1/runners/wanted, the manager's long poll for requests of users."""
 
     token: str = ""
     system_id: str | None = None
@@ -59,7 +59,7 @@ class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
-    """A shell that a user has requested, or that an earlier process of the manager served."""
+    """A shell that a user has requested, or (`begun`) one of an earlier process of the manager, for it to close."""
 
     id: str
     job_id: int
@@ -73,8 +73,8 @@ class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a cell: shells to open, kept jobs to release and jobs to stop. Shells and releases that the manager
-    already handles are left out."""
+    """The answer of a cell: shells to open, jobs to stop, and held jobs (`HeldJob`) to release: to remove their
+    environments. Shells and releases that the manager already handles are left out."""
 
     version: int = VERSION
     shells: tuple[WantedShell, ...] = ()

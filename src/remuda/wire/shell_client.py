@@ -1,5 +1,6 @@
-"""Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells. Network
-errors raise RunnerApiTemporaryError; in `input` and `output`, statuses that a retry may change do so, too."""
+"""Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells. All
+methods raise RunnerApiTemporaryError after a network error, `input` and `output` also after an error status that may
+pass."""
 
 from urllib.parse import quote
 
@@ -79,8 +80,9 @@ class ShellClient:
 
 
 def _is_final(status: int) -> bool:
-    """True if the status is a final error, such as no shell of this id for this runner, so a retry is useless. False if
-    the call worked, or if the cell did not take the bytes (416). Raises RunnerApiTemporaryError for other statuses."""
+    """True if the status is a final error, for example 404 because the shell is gone, so that the manager must give up.
+    False if the call worked, or if the cell does not accept bytes at this offset (416). Raises RunnerApiTemporaryError
+    for other statuses."""
     if status in (400, 401, 403, 404, 405, 410, 413):
         return True
     if status in (200, 202, 204, 416):

@@ -92,7 +92,7 @@ class JobOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class JobProgress(JobOverview, frozen=True, kw_only=True, omit_defaults=True):
-    """A job of a pipeline in progress, with its steps and the pipeline that it started."""
+    """A job in a `PipelineProgress`, with its steps and the pipeline that it started."""
 
     stage_index: int = 0
     downstream: "PipelineProgress | None" = None
@@ -172,6 +172,7 @@ class RunnerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ResetEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Events may have been lost, so the client must read again what it shows. Later events continue after this one."""
+    """Events may have been lost, so the client must read again what it shows. The stream ends; a client that reconnects
+    with the id of this event gets the later ones."""
 
     reason: str = ""

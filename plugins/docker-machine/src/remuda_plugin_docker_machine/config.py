@@ -20,7 +20,7 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9.-]*")
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of `plugin_config`."""
+    """Settings of a group, the content of `plugin_config`."""
 
     machine_driver: Annotated[str, Meta(description="docker-machine's driver, such as `google` or `amazonec2`.")] = ""
     machine_name: Annotated[

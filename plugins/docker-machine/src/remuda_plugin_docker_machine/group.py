@@ -89,10 +89,11 @@ class DockerMachineGroup(Plugin[Config]):
     async def increase(self, count: int) -> int:
         room = self._pace.room(self._now, len(self._making))
         if count and not room:
-            again = round(self._pace.pause(self._now))
+            pause = round(self._pace.pause(self._now))
+            when = f"in {pause} s" if pause else "after the one under way"
             raise TemporaryError(
                 f"docker-machine could not make a machine {self._pace.failures} times in a row "
-                f"({self._pace.cause}); {f'in {again} s' if again else 'after the one under way'} it is tried again"
+                f"({self._pace.cause}); the next attempt begins {when}"
             )
         # A cancelled caller does not stop the creation of added machines.
         work = self._increase(min(count, room))

@@ -44,7 +44,7 @@ class QemuConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of `plugin_config`."""
+    """Settings of a group, the content of `plugin_config`."""
 
     kind: Annotated[
         Literal["namespace", "qemu"],
@@ -149,6 +149,6 @@ def _check_qemu(qemu: QemuConfig) -> None:
     for key in ("disk", "kernel", "initrd"):
         path = getattr(qemu, key)
         if path and not (os.path.isabs(path) and os.access(path, os.R_OK)):
-            raise PermanentError(f"qemu.{key} = {path!r}: no such file can be read; an absolute path is needed")
+            raise PermanentError(f"qemu.{key} = {path!r}: the file cannot be read; an absolute path is needed")
     if "," in qemu.disk:
         raise PermanentError(f"qemu.disk = {qemu.disk!r}: a path without commas is needed")

@@ -14,7 +14,7 @@ MOST_NAME = 80
 
 
 class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine in `instances`."""
+    """Settings of one machine in `instances`."""
 
     username: Annotated[str, Meta(description="User to log in as; empty: that of connector_config.")] = ""
     password: Annotated[str, Meta(description="That user's password.")] = ""
@@ -32,7 +32,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """Content of `plugin_config`."""
+    """Settings of a group, the content of `plugin_config`."""
 
     instances: Annotated[dict[str, Instance], Meta(description="The machines, by name.")] = {}
     name: Annotated[
@@ -76,4 +76,4 @@ def check(config: Config) -> None:
             except ValueError as error:
                 raise PermanentError(f"{where}: {error}") from None
         if instance.key_path and not os.access(os.path.expanduser(instance.key_path), os.R_OK):
-            raise PermanentError(f"{where}.key_path = {instance.key_path!r}: no such file can be read")
+            raise PermanentError(f"{where}.key_path = {instance.key_path!r}: the file cannot be read")

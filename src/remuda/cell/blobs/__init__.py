@@ -1,1 +1,2 @@
-"""Storage of artifacts and other large objects: the interface, its adapters, and single files of zip archives."""
+"""Storage of blobs (artifacts and other large objects): the interface and its implementations; also reads single files
+of zip archives."""

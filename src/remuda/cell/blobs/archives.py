@@ -1,8 +1,8 @@
 """Lists the entries of a stored zip archive, and streams one file out of it.
 
 Only ordinary files, stored or deflated, can be read; of two with the same name the last one counts. The list of all
-entries is never in memory: the central directory is scanned, up to a limit, in the cell's parser threads, and a reader
-of a file holds a descriptor and one piece of the file.
+entries is never in memory: the central directory is scanned in a thread, up to a limit, and a reader of a file holds a
+descriptor and one piece of the file.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ T = TypeVar("T")
 LIMIT_ENTRIES = 1_000_000
 """The default; the cell's settings have their own limit."""
 _PIECE_BYTES = 256 * 1024
-_WAYS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_METHODS = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ async def read_small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: i
 def _check(entry: ZipEntry) -> None:
     if entry.is_folder or stat.S_ISLNK(entry.mode):
         raise NotFoundError(f"{entry.name} in the archive is no file")
-    if entry.method not in _WAYS or entry.flags & 1:
+    if entry.method not in _METHODS or entry.flags & 1:
         raise InvalidError(f"{entry.name} is packed in a way that cannot be read here; download the whole archive")
 
 

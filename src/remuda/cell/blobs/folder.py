@@ -1,4 +1,5 @@
-"""Blobs in a local folder: written to a file in `incoming/`, synced, and renamed, so a key has all its bytes or none.
+"""Blobs in a local folder. A blob is written to a file in `incoming/`, synced, and renamed to its key, so a key has all
+its bytes or none.
 
 When the cell starts, it removes files in `incoming/` that are older than a day, which a dead process left; younger ones
 are perhaps in use. `obstore` also has a local store, but that does not sync, and cannot take over a file without
@@ -53,7 +54,7 @@ class FolderBlobs:
             async for piece in data:
                 size += len(piece)
                 if size > limit_bytes:
-                    raise TooLargeError(f"more than the {limit_bytes} bytes that are allowed")
+                    raise TooLargeError(f"larger than the limit of {limit_bytes} bytes")
                 buffer += piece
                 if len(buffer) >= _PIECE_BYTES:
                     await _in_thread(_write, file, digest, bytes(buffer))
@@ -175,4 +176,4 @@ def _remove_leftovers(incoming: Path) -> None:
 
 
 def _store_error(error: OSError) -> StoreError:
-    return StoreError(f"cannot store the file: {error.strerror or error}; check the disk of the data folder")
+    return StoreError(f"cannot read or write a blob: {error.strerror or error}; check the disk of the data folder")

@@ -47,7 +47,7 @@ the process aborts."""
 
 _CLIENT: "ClientConfig" = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
 _RETRY: "RetryConfig" = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
-_OURS = (BaseError, FileNotFoundError)
+_OBSTORE_ERRORS = (BaseError, FileNotFoundError)
 """Errors of obstore. Errors of the sender of the bytes pass through unchanged, and may be OSError, too."""
 
 
@@ -61,7 +61,7 @@ class ObjectBlobs:
         self._uploads = asyncio.Semaphore(_UPLOADS_AT_ONCE)
 
     async def close(self) -> None:
-        """Wait `_LINGER_SECONDS`, in which the threads of obstore end."""
+        """Wait `_LINGER_SECONDS`, so that the threads of obstore end before the interpreter does."""
         await asyncio.sleep(_LINGER_SECONDS)
 
     async def check(self) -> None:
@@ -71,15 +71,15 @@ class ObjectBlobs:
             await obstore.put_async(self._store, probe, b"remuda")
             await obstore.get_range_async(self._store, probe, start=0, length=6)
             await obstore.delete_async(self._store, probe)
-        except _OURS as error:
-            raise CellError(f"the blobs cannot be kept in {self._name}: {_words(error)}") from None
+        except _OBSTORE_ERRORS as error:
+            raise CellError(f"the blobs cannot be kept in {self._name}: {_describe_error(error)}") from None
 
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
         part_bytes = max(_PART_BYTES, -(-limit_bytes // _MOST_PARTS))
         parts = _Parts(data, limit_bytes, part_bytes)
         first = await parts.next_part()
         if len(first) < part_bytes:
-            await self._do(obstore.put_async(self._store, check_key(key), first, use_multipart=False))
+            await self._call(obstore.put_async(self._store, check_key(key), first, use_multipart=False))
         else:
             turn = _Turn(self._uploads)
             try:
@@ -90,7 +90,7 @@ class ObjectBlobs:
                     chunk_size=part_bytes,
                     max_concurrency=_PARTS_AT_ONCE,
                 )
-            except _OURS as error:
+            except _OBSTORE_ERRORS as error:
                 if parts.failure is not None:
                     raise parts.failure from None
                 raise self._unusable(error) from None
@@ -100,7 +100,7 @@ class ObjectBlobs:
 
     async def take(self, key: str, file: Path) -> None:
         with file.open("rb") as content:
-            await self._do(
+            await self._call(
                 obstore.put_async(
                     self._store, check_key(key), content, chunk_size=_PART_BYTES, max_concurrency=_PARTS_AT_ONCE
                 )
@@ -121,7 +121,7 @@ class ObjectBlobs:
             raise NotFoundError(f"there is no blob {key}")
         while start < size:
             length = min(_READ_BYTES, size - start)
-            piece = await self._do(obstore.get_range_async(self._store, key, start=start, length=length))
+            piece = await self._call(obstore.get_range_async(self._store, key, start=start, length=length))
             start += len(piece)
             yield piece.to_bytes()
 
@@ -136,7 +136,7 @@ class ObjectBlobs:
         def fetch(start: int, length: int) -> memoryview:
             try:
                 return memoryview(obstore.get_range(self._store, key, start=start, length=length))
-            except _OURS as error:
+            except _OBSTORE_ERRORS as error:
                 raise self._unusable(error) from None
 
         return cast(BinaryIO, io.BufferedReader(_Ranges(fetch, size), _AHEAD_BYTES))
@@ -154,17 +154,17 @@ class ObjectBlobs:
             async for page in obstore.list(self._store, check_key(prefix), chunk_size=_LIST_BLOBS):
                 for entry in page:
                     yield StoredBlob(key=entry["path"], modified_at=entry["last_modified"].timestamp())
-        except _OURS as error:
+        except _OBSTORE_ERRORS as error:
             raise self._unusable(error) from None
 
-    async def _do(self, call: Awaitable[T]) -> T:
+    async def _call(self, call: Awaitable[T]) -> T:
         try:
             return await call
-        except _OURS as error:
+        except _OBSTORE_ERRORS as error:
             raise self._unusable(error) from None
 
     def _unusable(self, error: Exception) -> StoreError:
-        return StoreError(f"{self._name} cannot be used now: {_words(error)}")
+        return StoreError(f"{self._name} cannot be used now: {_describe_error(error)}")
 
 
 async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
@@ -185,7 +185,7 @@ async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
     try:
         store = kinds[urlsplit(address).scheme]()
     except (BaseError, ValueError) as error:
-        raise CellError(f"the blobs cannot be kept in {address}: {_words(error)}") from None
+        raise CellError(f"the blobs cannot be kept in {address}: {_describe_error(error)}") from None
     blobs = ObjectBlobs(store, address)
     try:
         await blobs.check()
@@ -241,7 +241,7 @@ class _Parts:
                 break
             self.size += len(piece)
             if self.size > self._limit:
-                raise TooLargeError(f"more than the {self._limit} bytes that are allowed")
+                raise TooLargeError(f"larger than the limit of {self._limit} bytes")
             self._buffer += piece
         part = bytes(self._buffer[: self._part_bytes])
         del self._buffer[: self._part_bytes]
@@ -307,15 +307,15 @@ _METADATA_SERVER = "169.254.169.254"
 """The address that a provider's library asks for credentials when none are configured."""
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Describe an error of obstore, whose messages have many lines, in one line: what happened and what to do."""
-    story = str(error).partition("\n\nDebug source:")[0]
-    if _METADATA_SERVER in story or "must be specified" in story:
+    message = str(error).partition("\n\nDebug source:")[0]
+    if _METADATA_SERVER in message or "must be specified" in message:
         return (
             "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
             "GOOGLE_APPLICATION_CREDENTIALS, or AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
         )
-    codes = ", ".join(code or message for code, message in _CODE.findall(story))
-    first = _TRIES.sub("", story.partition("<?xml")[0]).strip().rstrip(":")
+    codes = ", ".join(code or text for code, text in _CODE.findall(message))
+    first = _TRIES.sub("", message.partition("<?xml")[0]).strip().rstrip(":")
     advice = _ADVICE.get(type(error).__name__, "check that the address and the endpoint are right and can be reached")
     return f"{' '.join(first.split())[:300]}{f' ({codes})' if codes else ''}; {advice}"

@@ -1,4 +1,4 @@
-"""The port to blobs: artifacts and other large objects that are written once and addressed by key."""
+"""The interface to stored blobs: artifacts and other large objects that are written once and addressed by key."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -26,8 +26,6 @@ def check_key(key: str) -> str:
 
 
 class Blobs(Protocol):
-    """Stores large immutable objects by key."""
-
     async def close(self) -> None: ...
 
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:

@@ -1,9 +1,10 @@
-"""Worker threads that parse uploads within a memory budget, and a cache of the answers made from them.
+"""Worker threads that parse uploads (JUnit reports, archives) within a memory budget, and a cache of the HTTP answers
+made from them.
 
 Every parser has limits, so the most memory that it can need (its cost) is known; it waits, first come first served,
 until that much is free, and reserves it. A finished answer that is not small is kept in an unlinked file, so a slow
-reader holds none of it in memory. Invariant: the costs of all running parsers never exceed the budget, except for one
-that alone costs more.
+reader holds none of it in memory. Invariant: the costs of all running parsers never exceed the budget; a parser that
+costs more than the whole budget runs alone.
 """
 
 import asyncio
@@ -38,8 +39,6 @@ _PIECE_BYTES = 256 * 1024
 
 
 class Parsers:
-    """The threads in which a cell parses uploads, with a memory budget that they share."""
-
     def __init__(self, *, memory_bytes: int, folder: Path | None = None) -> None:
         self.answers = Results[KeptAnswer](limit_bytes=KEPT_BYTES, weigh=lambda answer: answer.weight)
         self.entries = Results[Entry](
@@ -85,7 +84,7 @@ class Parsers:
         return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
 
     async def keep(self, content: bytes) -> "KeptAnswer":
-        """Keep the bytes of an answer for its readers, in memory or on disk. Raises StoreError if that fails."""
+        """Keep the bytes of an HTTP answer for its readers, in memory or on disk. Raises StoreError if that fails."""
         try:
             return await self.run(KeptAnswer, content, self._folder)
         except OSError as error:
@@ -97,7 +96,7 @@ class Parsers:
 
 
 class KeptAnswer:
-    """The bytes of an answer: in memory if few, else in an unlinked file, closed when nobody uses it any more."""
+    """The bytes of an HTTP answer: in memory if few, else in an unlinked file, closed when nobody uses it any more."""
 
     def __init__(self, content: bytes, folder: Path | None) -> None:
         self.size = len(content)
@@ -126,7 +125,8 @@ class KeptAnswer:
 
 
 class Results(Generic[T]):
-    """A cache of parse results by their source, so that an upload is parsed once and not for every reader."""
+    """A cache of parse results by the upload they come from, so that an upload is parsed once and not for every reader.
+    The least recently used result is dropped first."""
 
     def __init__(self, *, limit_bytes: int, weigh: Callable[[T], int]) -> None:
         self._limit_bytes = limit_bytes
@@ -136,7 +136,8 @@ class Results(Generic[T]):
         self._making: weakref.WeakValueDictionary[Hashable, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def find(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """The cached result for `key`, which `make` computes on a miss. Other calls for the key wait for the first."""
+        """Return the cached result for `key`; on a miss `make` computes it. Other calls for the key wait for the
+        first."""
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             result = self._kept.get(key)

@@ -1,7 +1,9 @@
-"""Reads the central directory of a zip archive entry by entry: `zipfile` keeps about a kilobyte for every entry.
+"""Reads the central directory of a zip archive entry by entry, because `zipfile` keeps about a kilobyte of memory for
+every entry.
 
-Finds the directory as `zipfile` does (also with a comment behind it, other data before the archive, or zip64). Reads
-block. Invariant: sizes and offsets in an archive are checked before they are used; BadZipFile when they are impossible.
+Finds the directory as `zipfile` does (also with a comment behind it, other data before the archive, or zip64). All
+functions block. Invariant: sizes and offsets in an archive are checked before they are used; impossible ones raise
+BadZipFile.
 """
 
 import struct
@@ -140,7 +142,7 @@ def _read_entry(window: _Window, shift: int) -> ZipEntry:
     raw_name = rest[:name_length]
     if 0xFFFFFFFF in (packed_size, size, offset):
         extra = rest[name_length : name_length + extra_length]
-        size, packed_size, offset = _large(extra, size, packed_size, offset)
+        size, packed_size, offset = _read_zip64(extra, size, packed_size, offset)
     try:
         name = raw_name.decode("utf-8" if flags & _UTF8 else "cp437")
     except UnicodeDecodeError:
@@ -158,7 +160,7 @@ def _read_entry(window: _Window, shift: int) -> ZipEntry:
     )
 
 
-def _large(extra: bytes, *values: int) -> list[int]:
+def _read_zip64(extra: bytes, *values: int) -> list[int]:
     """Replace each value that is 0xFFFFFFFF (too large for four bytes) by that of the zip64 field in `extra`. Raises
     BadZipFile if the zip64 field lacks a value."""
     position = 0

@@ -1,5 +1,5 @@
-"""A bounded buffer of numbered events, their format as server-sent events, and a filter for subscribers. Invariant: a
-subscriber that continues from a number gets every later event, or None if some were dropped."""
+"""A bounded buffer of numbered events, their format as server-sent events, and a filter for subscribers. Invariant:
+`Buffer.after` returns every event after a number, or None if some of them were dropped."""
 
 from collections import deque
 from collections.abc import Sequence

@@ -1,1 +1,2 @@
-"""Moves jobs from waiting to ended: hand-out to runners, runners' calls, users' commands, timeouts, explanations."""
+"""Moves jobs from waiting to ended: hands them out to runners, handles the calls of runners and the commands of users,
+applies timeouts, and explains the state of a job."""

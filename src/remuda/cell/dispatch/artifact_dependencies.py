@@ -30,8 +30,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_dependencies(store: Store, context: JobContext, *, now: float) -> Dependencies:
     """Return the artifacts and dotenv variables that a job gets from other jobs. Raises MissingDependencyError if
-    required ones do not exist, or if the user who started the pipeline has no access to the other project at `now`
-    (wall clock)."""
+    required artifacts do not exist, or belong to another project that does not admit jobs of this one, or to which the
+    user who started the pipeline has no access at `now` (wall clock)."""
     outside = await _list_outside(store, context, now)
     artifacts = [*outside, *await _list_in_pipeline(store, context.job)]
     return Dependencies(
@@ -42,8 +42,8 @@ async def find_dependencies(store: Store, context: JobContext, *, now: float) ->
 
 
 async def dotenv_variables(store: Store, job: Job, family: Family | None = None) -> dict[str, str]:
-    """Return the variables that a job gets from dotenv reports of its own pipeline. `family` is that pipeline, if it
-    has been read already. Raises MissingDependencyError as `find_dependencies` does."""
+    """Return the variables that a job gets from dotenv reports of its own pipeline. `family`: that pipeline with its
+    jobs, if the caller has read it already. Raises MissingDependencyError as `find_dependencies` does."""
     return _merge_dotenv(await _list_in_pipeline(store, job, family))
 
 
@@ -56,8 +56,8 @@ def _merge_dotenv(artifacts: Sequence[JobFiles]) -> dict[str, str]:
 
 
 async def _list_in_pipeline(store: Store, job: Job, family: Family | None = None) -> list[JobFiles]:
-    """Return the jobs of the pipeline whose artifacts this job gets, each with its artifacts. Raises
-    MissingDependencyError if those were erased, deleted or have expired."""
+    """Return the jobs of the same pipeline whose artifacts this job gets, each with its artifacts. `family`: that
+    pipeline, if already read. Raises MissingDependencyError if the artifacts were erased, deleted or have expired."""
     if not job.artifacts_from:
         return []
     family = family or await store.pipelines.load_family(job.pipeline_id)

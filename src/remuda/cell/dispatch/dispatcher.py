@@ -18,8 +18,6 @@ from remuda.lib.clock import Clock
 
 
 class Dispatch:
-    """Holds the services that move jobs from waiting to ended."""
-
     def __init__(
         self,
         store: Store,

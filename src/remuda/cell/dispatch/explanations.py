@@ -30,7 +30,7 @@ _REUSE_FACTOR = 10
 
 
 class DemandCount(msgspec.Struct, frozen=True, kw_only=True):
-    """The demand for runners as counted at one time, which may be reused for `good_for_seconds`."""
+    """How many jobs need which kind of runner, counted at the time `at`; may be reused for `good_for_seconds`."""
 
     at: float
     keys: tuple[KeyDemand, ...]
@@ -39,8 +39,6 @@ class DemandCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanations:
-    """Answers read-only questions about jobs and about the demand for runners."""
-
     def __init__(self, store: Store, memory: DispatchMemory, clock: Clock) -> None:
         self._store = store
         self._memory = memory
@@ -49,7 +47,8 @@ class Explanations:
         self._is_counting = False
 
     async def count_demand(self) -> DemandCount:
-        """Count jobs by what they require of a runner, with each manager's share. May return an earlier count."""
+        """Count the jobs that wait, run or are coming, by what they require of a runner, and divide them among the
+        runner managers that can take them. May return an earlier count, because counting is slow."""
         now, counted = self._clock.now(), self._counted
         if counted is not None and (self._is_counting or 0 <= now - counted.at < counted.good_for_seconds):
             return counted
@@ -87,12 +86,13 @@ class Explanations:
         return Counter(job.system_id or LEGACY for job in jobs if job.runner_id == runner_id)
 
     async def explain_job(self, job_id: int, *, sees: Callable[[Project], bool] = lambda _project: True) -> JobWhy:
-        """Explain why a job waits, or ended as it did. Projects that the caller may not see (`sees`) are left out."""
+        """Explain why a job waits, or ended as it did. `sees` says whether the caller may see a project; projects of
+        upstream and downstream pipelines that the caller may not see are left out."""
         job = await load_job(self._store.jobs, job_id)
         family = await self._store.pipelines.load_family(job.pipeline_id)
         project = await self._store.projects.load_project(job.project_id)
         if family is None or project is None:
-            raise NotFoundError(f"job {job_id} lacks its pipeline or project in the store")
+            raise NotFoundError(f"the pipeline or project of job {job_id} is missing in the store")
         downstream = await self._store.pipelines.find_downstream(job.id) if job.is_trigger else None
         target = await self._store.projects.load_project(downstream.project_id) if downstream else None
         upstream_id = family.pipeline.upstream_job_id
@@ -112,13 +112,13 @@ class Explanations:
                 downstream=downstream,
                 downstream_project=target.path if target and sees(target) else "",
                 upstream=upstream if source and sees(source) else None,
-                explain_no_runner=await self._shortage(job)
+                explain_no_runner=await self._load_supply(job)
                 if job.state is JobState.PENDING and not job.is_trigger
                 else None,
             )
         )
 
-    async def _shortage(self, job: Job) -> RunnerSupply:
+    async def _load_supply(self, job: Job) -> RunnerSupply:
         now, need = self._clock.now(), job.key()
         # Runners of other organizations are not disclosed, not even their number.
         everywhere = await self._load_runners()

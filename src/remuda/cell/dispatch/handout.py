@@ -1,7 +1,7 @@
-"""Hands waiting jobs out to runners. The HTTP edge calls `try_request_job`, which mostly needs one call of the store
-because it trusts the cached job and runner, and then, if that returned None, `request_job`. Invariants: a payload is
+"""Hands waiting jobs out to runners. The HTTP edge first calls `try_request_job`, which trusts the cached job and
+runner and so mostly needs one call of the store; if that returns None, it calls `request_job`. Invariants: a payload is
 sent only after the lease of its job is stored. A job is handed out to another runner only from the state LEASED, under
-a new epoch; once it has started, never."""
+a new epoch (the number of the hand-out); once it has started, never."""
 
 import asyncio
 import contextlib
@@ -42,13 +42,14 @@ from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import JobInfo, JobPayload, RequestJob
 
 MAX_COUNTED_JOBS = 5
-"""Higher numbers of jobs of a project are sent to the runner as "5+": it is a label of a metric there."""
+"""This and higher numbers of jobs of a project are sent to the runner as "5+": it is a label of a metric there."""
 OFFERS_SECONDS = 10.0
 """How old the list of all runners may be."""
 REFRESH_SECONDS = 4.0
 """Interval between two reads of keys and runners. It is shorter than the time for which they are cached."""
 ALIKE = 32
-"""Number of equally good waiting jobs from which on each process of a cell prefers every second of them."""
+"""With at least this many equally good waiting jobs, each process of a cell prefers every second one (`_choose`). Also
+the maximum number of jobs that are read together."""
 _ALL = Page(size=100_000)
 
 _log = logger("cell")
@@ -110,10 +111,10 @@ class Handout:
     async def try_request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob | None:
-        """Hand out the first waiting job that fits. Does not read the runner; reads the job only if it is not cached.
-        Returns None if no job fits, a better runner comes first, or the store refuses the lease because the cached job
-        or runner has changed; then call `request_job`. Returns NoJob if the payload cannot be built, so that the job
-        fails, or if the client has disconnected (`gone`), so that the job is released."""
+        """Hand out the first waiting job that fits, without reading the runner; the job is read only if it is not
+        cached. Returns None if no job fits, a runner with a higher priority may take it first, or the store refuses the
+        lease because the cached job or runner has changed; then call `request_job`. Returns NoJob if the payload cannot
+        be built, so that the job fails, or if the client has disconnected (`gone`), so that the job is released."""
         now = self._clock.now()
         job_id = None if self._held_polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
         if job_id is None or await self._priority_delay(runner, job_id) > 0:
@@ -129,9 +130,9 @@ class Handout:
     ) -> Assignment | NoJob:
         """Hand out a waiting job, or hold the request until there is one or its time (`core.waiting.poll_hold`) is up.
         A repeated request (same `request_id`) gets the same job again. `gone` is set when the client disconnects."""
-        if request_id and (again := await self._store.jobs.find_leased_job(runner.id, request_id)):
-            _log.info("job request repeated; handing out the same job again", job=again.id, runner=runner.id)
-            return await self._deliver(_Leased(again), runner, _features(request), ip=ip, gone=gone)
+        if request_id and (job := await self._store.jobs.find_leased_job(runner.id, request_id)):
+            _log.info("job request repeated; handing out the same job again", job=job.id, runner=runner.id)
+            return await self._deliver(_Leased(job), runner, _features(request), ip=ip, gone=gone)
         is_woken = False
         began = self._clock.monotonic()
         while not (self._held_polls.stopped or runner.paused or gone.is_set()):
@@ -155,8 +156,8 @@ class Handout:
     async def _lease_first(
         self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
     ) -> _Leased | None:
-        """Lease the first waiting job that fits the runner; None if no job fits. `is_woken`: `runner` was read before
-        its request was held. Raises _RunnerChangedError if the runner has changed since."""
+        """Lease the first waiting job that fits the runner; None if no job fits. `is_woken`: the request was held, so
+        `runner` may be out of date; if it has changed, _RunnerChangedError is raised."""
         try:
             while (job_id := self._choose(runner.fingerprint(), self._clock.now())) is not None:
                 if (pause := await self._priority_delay(runner, job_id)) > 0:
@@ -173,8 +174,9 @@ class Handout:
             self._held_polls.wake()
 
     def _choose(self, fingerprint: Fingerprint, now: float) -> JobId | None:
-        """Choose a job; None if none fits. Of equally good jobs, processes that share a store prefer different ones, to
-        avoid conflicts."""
+        """Choose a waiting job that fits; None if none does. If several processes share the store and many jobs are
+        equally good, prefer those with an even or those with an odd id (drawn at random after each conflict), so that
+        the processes choose different jobs."""
         job_id = self._waiting_jobs.choose(fingerprint, now)
         if job_id is None or not self._settings.is_shared or self._waiting_jobs.as_good(job_id) < ALIKE:
             return job_id
@@ -192,7 +194,8 @@ class Handout:
         )
 
     async def _priority_delay(self, runner: Runner, job_id: JobId) -> float:
-        """Return for how many seconds this runner leaves the job to a better one that perhaps polls another process."""
+        """Return how many seconds this runner must still wait before it may take the job, so that a runner with a
+        higher priority, which perhaps polls another process of the cell, can take it first."""
         waiting, now = self._waiting_jobs.how(job_id), self._clock.now()
         if waiting is None or not self._settings.is_shared:
             return 0.0
@@ -206,7 +209,8 @@ class Handout:
         self._offers = offers_of(runners, await self._store.runners.list_all_managers(), self._clock.now())
 
     async def refresh_caches(self, stop: asyncio.Event) -> None:
-        """Reload signing keys and runners before their caches expire, so that no hand-out has to wait for them."""
+        """Until `stop` is set, reload signing keys and runners before their caches expire, so that no hand-out
+        waits."""
         while not stop.is_set():
             try:
                 await self._keys.load()
@@ -263,8 +267,8 @@ class Handout:
         return leased
 
     async def _read_ahead(self, job_id: JobId, ahead: Sequence[JobId]) -> Job | None:
-        """Read a job that is no longer cached, together with those that follow it in the queue (`ahead`, which includes
-        it). Caches the following ones, and returns the job; None if it does not exist."""
+        """Read a job that is no longer cached, in one call with the jobs after it in the queue (`ahead`: their ids and
+        its own). Caches the others if they are still pending, and returns the job; None if it does not exist."""
         jobs = {job.id: job for job in await self._store.jobs.load_jobs(ahead)}
         chosen = jobs.pop(job_id, None)
         for job in jobs.values():
@@ -324,7 +328,8 @@ class Handout:
         return Assignment(job=job, runner=runner, payload=payload, project=context.project, pipeline=context.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
-        """Add the number of the project's other assigned jobs. As in GitLab, only instance runners get the number."""
+        """Add the number of the project's other assigned jobs: for instance runners only, as in GitLab; others get
+        "+Inf"."""
         others = max(self._memory.assigned_per_project[ProjectId(info.project_id)] - 1, 0)
         count = str(others) if others < MAX_COUNTED_JOBS else f"{MAX_COUNTED_JOBS}+"
         is_shared = runner.type is RunnerType.INSTANCE

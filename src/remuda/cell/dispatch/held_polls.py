@@ -44,8 +44,9 @@ class HeldPolls:
         return sum(len(group) for group in self._held.values())
 
     async def hold(self, fingerprint: Fingerprint, seconds: float, gone: HangUp, *, priority: int = 0) -> bool:
-        """Wait, at most `seconds`, until a job possibly fits a runner with this fingerprint. Returns True if the caller
-        should try to get a job; False if the time is up, the client is gone, or the cell stops."""
+        """Wait, at most `seconds`, until a waiting job possibly fits a runner with this fingerprint (the properties by
+        which jobs are matched). Returns True if the caller should try to get a job; False if the time is up, the client
+        has disconnected (`gone`), or the cell stops."""
         if self.stopped or seconds <= 0:
             return False
         poll = _Poll(next(self._numbers), (-priority, fingerprint))
@@ -66,7 +67,7 @@ class HeldPolls:
         return woken
 
     def wake(self) -> bool:
-        """Wake the best held request that fits a waiting job. Returns False if there is none."""
+        """Wake the held request with the highest priority that fits a waiting job. Returns False if none fits."""
         while len(self._waiting) and not self.stopped:
             poll = self._first_that_fits()
             if poll is None:

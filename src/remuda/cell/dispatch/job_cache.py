@@ -1,7 +1,7 @@
 """Caches the jobs that runners have, as this process last read or stored them, because a runner calls every few seconds
 about the same job. Changes by other processes may be missed, so an entry may be stale for `CACHE_SECONDS`. Callers use
-it only where that is harmless: a change is stored only if the row is still the one it was computed from, and no request
-is refused without reading the row."""
+it only where that is harmless: a change computed from a cached job is stored only if the row is still the same, and no
+request is refused without reading the row."""
 
 from collections import OrderedDict
 
@@ -36,7 +36,8 @@ class JobCache:
         self._moments = 0
 
     def note(self, job: Job, *, in_running: bool = False) -> None:
-        """Cache a job as just read or stored; remove it if no runner has it. `in_running`: its pipeline runs."""
+        """Cache a job as just read or stored, or remove it if no runner has it. `in_running`: its pipeline surely
+        runs."""
         before = self._entries.pop(job.id, None)
         if job.state not in ASSIGNED:
             return
@@ -49,7 +50,7 @@ class JobCache:
             self._entries.popitem(last=False)
 
     def next_moment(self) -> int:
-        """Return the next value of a counter that orders cache updates, higher than those of all existing entries."""
+        """Increment and return the counter that orders cache updates: all existing entries have lower numbers."""
         self._moments += 1
         return self._moments
 
@@ -75,7 +76,7 @@ class JobCache:
         return entry.in_running or entry.moment < self._running.get(job.pipeline_id, 0)
 
     def forget(self, *job_ids: JobId) -> None:
-        """Drop from the cache jobs that have possibly changed; without arguments all jobs."""
+        """Drop jobs that have possibly changed from the cache; without arguments, drop all jobs."""
         if not job_ids:
             self._entries.clear()
         for job_id in job_ids:
@@ -83,5 +84,6 @@ class JobCache:
 
 
 def has_begun(pipeline: Pipeline) -> bool:
-    """Return whether the pipeline runs and has a start time: then the start of a further job does not change it."""
+    """True if the pipeline is running and has a start time: then the start of a further job leaves its row
+    unchanged."""
     return pipeline.status == "running" and pipeline.started_at is not None

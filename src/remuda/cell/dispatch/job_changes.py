@@ -1,6 +1,7 @@
 """Stores changes of jobs and pipelines, then applies their consequences: `core` decides, the store applies the decision
-in one transaction, and then this module updates the dispatch memory, the logs, trigger jobs, resource groups and child
-pipelines. If the process dies in between, the sweeps of `timeouts` catch up."""
+in one transaction, and then this module updates the dispatch memory, seals logs, wakes trigger jobs, hands on resource
+groups and cancels child pipelines. If the process dies in between, the sweeps of `timeouts` and `operations.upkeep`
+catch up, except that child pipelines of trigger jobs that have ended are not canceled."""
 
 from collections.abc import Callable
 
@@ -33,13 +34,13 @@ class JobChanges:
         self._clock = clock
 
     def announce_pipeline(self, family: Family) -> None:
-        """Add the jobs of a pipeline that was just stored to the memory, so that runners can get the pending ones."""
+        """Add the jobs of a newly stored pipeline to the dispatch memory, so that runners can get the pending ones."""
         self._memory.count_ends(None, Applied(jobs=family.jobs, pipeline=family.pipeline))
         self._memory.announce(family.jobs)
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide` returns for the current pipeline and its jobs, and apply the consequences. The store may
-        call `decide` more than once. Raises NotFoundError if the pipeline does not exist."""
+        """Let `decide` compute changes from the current pipeline and its jobs, store them, and apply the consequences.
+        The store may call `decide` more than once. Raises NotFoundError if the pipeline does not exist."""
         before: Family | None = None
 
         def decide_and_remember(family: Family) -> Changes:
@@ -68,15 +69,21 @@ class JobChanges:
         return applied
 
     async def _seal_trace(self, job: Job) -> None:
-        """Finalize the log of a job whose runner reported no end. If the store fails, the log stays readable."""
+        """Make the log of a job whose end no runner reported durable and unchangeable, and store its size and checksum.
+        If that fails, the log stays readable, and `operations.upkeep` tries again."""
         try:
             size, checksum = await self._traces.seal(job.id)
             await self._jobs.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
         except StoreError as error:
-            _log.warning("cannot finalize the log of an ended job; it stays readable", job=job.id, error=str(error))
+            _log.warning(
+                "cannot make the log of an ended job durable; it stays readable, and periodic maintenance tries again",
+                job=job.id,
+                error=str(error),
+            )
 
     async def _change_other_pipelines(self, pipeline_id: PipelineId, applied: Applied) -> None:
-        """Give freed resource groups to waiting jobs, and cancel child pipelines after a failure if so configured."""
+        """Give resource groups that ended jobs have freed to waiting jobs; after a failure cancel the child pipelines,
+        if the pipeline file says so (`auto_cancel:on_job_failure: all`)."""
         ended = [job for job in applied.jobs if job.state in FINAL]
         released = {(job.project_id, job.resource_group) for job in ended if job.pending_at is not None}
         occupied = {(job.project_id, job.resource_group) for job in applied.jobs if job.state in OCCUPYING}
@@ -90,13 +97,13 @@ class JobChanges:
 
     async def _hand_on_resource_group(self, project_id: ProjectId, group: str) -> None:
         """Give a resource group that is possibly free to the job that has waited longest for it. If that job does not
-        get it, the end of the job that has the group, or the next sweep of `timeouts`, tries again."""
+        get it, the next end of a job that holds the group, or the next sweep of `timeouts`, tries again."""
         oldest = await self._jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
         if oldest is not None:
             await self.resume(oldest.pipeline_id)
 
     async def resume(self, pipeline_id: PipelineId) -> Applied:
-        """In a pipeline, enqueue the jobs that waited for a resource group which is free now."""
+        """Enqueue the jobs of a pipeline that waited for a resource group which is free now."""
         return await self.change(pipeline_id, lambda family: lifecycle.resume(family, self._clock.now()))
 
     async def finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
@@ -118,15 +125,15 @@ class JobChanges:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def fail(self, job: Job, reason: FailureReason, message: str, *, before_script: bool = False) -> None:
-        """Fail a job, unless it has changed in the store. `before_script`: its script has certainly not begun, so it
-        may be retried without counting the attempt."""
+        """Fail a job, unless the stored job differs from `job`. `before_script`: its script has certainly not begun, so
+        it may be retried without counting the attempt."""
         _log.warning("failing a job by decision of the cell", job=job.id, reason=reason.value, cause=message)
         outcome = Outcome(succeeded=False, reason=reason, message=message, before_script=before_script)
         await self.finish(job, outcome, unless_changed=True)
 
     async def release(self, job: Job) -> None:
-        """Return a leased job whose runner disappeared to the queue, or end it if it is being canceled. The token of
-        that hand-out becomes invalid."""
+        """Return a leased job that its runner has not acknowledged to the queue, or end it if it is being canceled. The
+        token of that hand-out becomes invalid."""
         now = self._clock.now()
         await self.change(job.pipeline_id, lambda family: lifecycle.release(family, job.id, job.epoch, now))
 

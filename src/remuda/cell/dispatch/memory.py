@@ -52,12 +52,12 @@ class DispatchMemory:
 
     @property
     def cursor(self) -> str:
-        """The position of the queue as text: the cell, this process, and how many jobs were enqueued so far."""
+        """The position of the queue as text, for runners: the cell, this process, and how many jobs were enqueued."""
         return f"c{self._cell_id}-{to_base36(int(self.listening_since * 1000))}-{to_base36(self._enqueued)}"
 
     def announce(self, jobs: Sequence[Job]) -> None:
-        """Update the memory from jobs as just stored or read: put pending jobs into the queue, remove others from it,
-        wake held requests, and put trigger jobs into their own queue."""
+        """Update the memory from jobs that were just stored or read: put pending jobs into the queue and wake held
+        requests, remove other jobs from the queue, and put trigger jobs into a queue of their own."""
         enqueued = 0
         for job in jobs:
             self.job_cache.forget(job.id)
@@ -96,8 +96,8 @@ class DispatchMemory:
         return assigned is not None and assigned.epoch > job.epoch
 
     def track_assigned(self, job: Job) -> None:
-        """Add the job to the assigned jobs or remove it, by its state, and update the number of assigned jobs of its
-        project, by which the queue orders projects."""
+        """Add the job to the assigned jobs or remove it, depending on its state, and update the number of assigned jobs
+        of its project, by which the queue orders projects."""
         if self._recorded is not None:
             self._recorded[job.id] = job
         is_assigned = _is_assigned(job)
@@ -115,8 +115,8 @@ class DispatchMemory:
 
     @contextmanager
     def record_changes(self) -> Iterator[dict[JobId, Job]]:
-        """Yield a dictionary that collects the jobs which this process changes during the block. They are newer than
-        those that the block reads from the store."""
+        """Context manager: yield a dictionary that collects the jobs which this process changes inside the block. They
+        are newer than what the block reads from the store."""
         self._recorded = {}
         try:
             yield self._recorded
@@ -134,7 +134,7 @@ class DispatchMemory:
             self.waiting_jobs.occupy(project_id, self.assigned_per_project[project_id])
 
     def count_ends(self, before: Family | None, applied: Applied) -> None:
-        """Update the counters of ended jobs and pipelines after a change. `before` is None for a new pipeline."""
+        """Count the jobs and pipelines that a change has ended. `before`: the pipeline before it; None if it is new."""
         were_over = {job.id for job in before.jobs if job.state in FINAL} if before else frozenset()
         self.ended_jobs.update(
             job.state.value for job in applied.jobs if job.state in FINAL and job.id not in were_over

@@ -1,6 +1,6 @@
-"""Reads from the store what the payload of a job is built from, and signs its tokens. Invariant: the ids of jobs of
-other pipelines whose artifacts the payload names, and the hash of an opaque token, are stored with the job before the
-payload is sent. The job's token gives access only to artifacts of those jobs."""
+"""Reads from the store what the payload of a job is built from, and signs its tokens. Invariant: before the payload is
+sent, two values are stored with the job: the ids of the jobs of other pipelines whose artifacts the payload names,
+because the runner can download artifacts of other pipelines only from those jobs; and the hash of an opaque token."""
 
 import asyncio
 import secrets
@@ -72,12 +72,12 @@ async def _build_context(store: Store, job: Job, runner: Runner, parts: PayloadP
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload, and the access rights of its job that `store_draft` must store before the payload is sent."""
+    """A payload that is not sent yet, and the access rights of its job that `store_draft` must store before."""
 
     context: JobContext
     payload: JobPayload
     gets: tuple[JobId, ...]
-    """Jobs of other pipelines whose artifacts it names."""
+    """Jobs of other pipelines whose artifacts the payload names."""
     token_hash: str
 
 
@@ -92,9 +92,10 @@ async def draft_payload(
     public_url: str,
     now: float,
 ) -> Draft:
-    """Build the payload of a leased job for a runner with these features. `parts` must have the settings that
-    `policy_settings` names. Raises NotFoundError if a part is missing in the store, MissingDependencyError if required
-    artifacts are missing, CannotStartError if the job cannot start for another reason."""
+    """Build the payload of a leased job for a runner with these features. `parts`: the stored data of the job, with the
+    settings that `policy_settings` names. Raises NotFoundError if a part is missing in the store,
+    MissingDependencyError if required artifacts are missing, CannotStartError if the job cannot start for another
+    reason."""
     context = await _build_context(store, job, runner, parts, public_url)
     dependencies = await find_dependencies(store, context, now=now)
     await _check(store, context, features)
@@ -134,7 +135,7 @@ async def _check(store: Store, context: JobContext, features: Mapping[str, bool]
 
 
 def policy_settings(job: Job) -> list[str]:
-    """Return the names of the settings in which the step policies for a job are stored."""
+    """Return the names of the settings with the step policies (what steps are allowed to do) that apply to a job."""
     return [policy_setting(scope) for scope in scopes_of(job.key())]
 
 

@@ -74,8 +74,9 @@ class RunnerCalls:
         self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job"
     ) -> Job:
         """Return the job of a token. Raises ForbiddenError if the token is invalid, or for another job or scope. A
-        token is valid while a runner has the job. With `ended` also afterwards, for calls that a runner may repeat; the
-        returned job may then be some seconds out of date (`job_cache`)."""
+        token is valid while a runner has the job. `ended`: accept it also after the end of the job, for calls that a
+        runner may repeat; then the returned job may be some seconds out of date (`job_cache`), and if the token has
+        expired, its job fails."""
         cache = self._memory.job_cache
         try:
             job = await (self._keys.find_job(token, scope, cache.get) if ended else self._keys.find_job(token, scope))
@@ -168,9 +169,9 @@ class RunnerCalls:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
-        """Append to the log at the byte offset `start`. For an ended job, only check that the log has these bytes (a
-        repeated call). Raises ForbiddenError if it does not, if the log becomes too large (the job then fails), or if
-        the runner does not have the job any more."""
+        """Append to the log at the byte offset `start`. For an ended job, only check that the log has these bytes
+        already (a repeated call). Raises ForbiddenError if they differ, if the log becomes too large (the job then
+        fails), or if the runner does not have the job any more."""
         if job.state in FINAL:
             appended = await self._traces.compare(job.id, start, data)
             if not appended.taken:
@@ -226,8 +227,10 @@ class RunnerCalls:
         return following
 
     async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
-        """Apply the job state that a runner reports. `refused`: why the cell turns a success into a failure, or None.
-        The code is 202 if bytes of the log are missing, 412 if its checksum is wrong: the runner must send it again."""
+        """Apply the job state that a runner reports. `refused`: why the cell counts a reported success as a failure, or
+        None. The code is 200; 202 if bytes of the log are missing, or 412 if its checksum is wrong, so that the runner
+        must send them again; 400 for an unknown state; 403 if the job has ended with another state. Raises
+        ForbiddenError if the runner does not have the job any more."""
         if update.state == "running" and job.state in ASSIGNED:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
@@ -270,8 +273,8 @@ class RunnerCalls:
         return Updated(code=200, job=ended)
 
     async def _has_wrong_checksum(self, job: Job, update: UpdateJob, checksum: str) -> bool:
-        """Return whether the runner must send its log again, because the stored one has another checksum.
-        `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored log is accepted."""
+        """Return whether the runner must send its log again, because the stored log has another checksum than it
+        reports. `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored log is accepted as it is."""
         reported = (update.output.checksum if update.output else None) or update.checksum or ""
         now = self._clock.now()
         if not reported.startswith("crc32:") or reported == checksum:
@@ -331,7 +334,9 @@ class RunnerCalls:
 
 def _not_assigned(job: Job | None) -> ForbiddenError:
     status = job.status() if job else None
-    return ForbiddenError(f"the job is not this runner's any more (it is {status or 'gone'})", job_status=status)
+    return ForbiddenError(
+        f"this runner does not have the job any more (the job is {status or 'deleted'})", job_status=status
+    )
 
 
 def _restarts_log(start: int, data: bytes, appended: Appended) -> bool:

@@ -1,7 +1,8 @@
-"""Keeps the list of jobs that a manager should stop: jobs that are being canceled, and for some minutes jobs that the
-cell ended itself. A manager that asks gets its complete list every time, so a lost answer or a restart loses no
-request. The list only makes the manager call about a job; the answer to that call decides. A manager that never asks
-for the list learns of the stop with its next call about the job."""
+"""Keeps, for each runner manager, the list of jobs that it should stop: jobs that are being canceled, and for some
+minutes jobs that the cell ended itself. A manager that asks gets its complete list every time, so a lost answer or a
+restart of the manager loses no request. A job in the list makes the manager send an update of that job at once; the
+answer to the update says whether to stop. A manager that never asks for the list gets that answer with its next regular
+update."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -21,14 +22,15 @@ _Manager = tuple[RunnerId, str]
 class StopRequests:
     def __init__(self, clock: Clock) -> None:
         self.wake: Callable[[int, str], None] = lambda _runner_id, _system_id: None
-        """Called with a manager whose list has grown."""
+        """Called with a manager that has a new or changed stop request."""
         self._clock = clock
         self._requests: dict[_Manager, dict[JobId, tuple[WantedStop, float]]] = {}
         self._manager_of: dict[JobId, _Manager] = {}
         self._swept_at = clock.monotonic()
 
     def note(self, job: Job) -> None:
-        """Add or remove the stop request of a job, by its stored state, and wake its manager if a request is new."""
+        """Add or remove the stop request of a job, depending on its stored state. A new or changed request wakes the
+        manager that has the job."""
         manager = (job.runner_id, job.system_id or LEGACY) if job.runner_id is not None else None
         is_ended = job.state in FINAL and job.reported is None and job.leased_at is not None
         if manager is None or job.is_trigger or not (is_ended or job.state is JobState.CANCELING):
@@ -47,8 +49,8 @@ class StopRequests:
             self._sweep(now)
 
     def note_all(self, assigned: Iterable[Job]) -> None:
-        """Update the stop requests from all assigned jobs. The request of a job that was being canceled and is not
-        among them any more is removed."""
+        """Update the stop requests from the list of all assigned jobs: add those that are being canceled, and remove
+        the requests of jobs that were being canceled and are not assigned any more."""
         jobs = {job.id: job for job in assigned}
         for of_manager in list(self._requests.values()):
             for job_id, (_, until) in list(of_manager.items()):

@@ -1,5 +1,5 @@
-"""Updates the memory of the dispatcher from the store, which several processes may share. Their notifications
-(`follow`) arrive within moments but may be lost; `timeouts` therefore reads everything again with every sweep."""
+"""Updates the memory of the dispatcher from the store, which several processes may share. Notifications of other
+processes (`follow`) arrive within moments but may be lost, so each sweep of `timeouts` reads all jobs again."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -36,7 +36,7 @@ class StoreSync:
         return jobs
 
     async def load_pending(self) -> Sequence[Job]:
-        """Read the pending jobs into the memory, and remove those from the queue that are not pending any more."""
+        """Read and return the pending jobs; put them into the queue and remove jobs that are not pending any more."""
         waiting = list(self._memory.waiting_jobs)
         pending = await self._store.jobs.list_jobs_in([JobState.PENDING])
         self._memory.announce(pending)

@@ -1,7 +1,8 @@
 """Periodic work of dispatch: starts delayed jobs, ends jobs whose runner is gone or that take too long. A delayed job
-starts within a second of its start time. Everything else is checked once per lease duration, so a lost notification or
-a crash costs about a minute. A runner counts as silent only while the cell could receive its calls: the time starts
-anew after the store was unavailable or the process was blocked (`core.waiting.downtime`)."""
+starts within a second of its start time. Everything else is checked at least once per lease duration, so a lost
+notification or a crash costs about a minute. A runner counts as silent only for the time in which the cell could
+receive its calls: after the store was unavailable or the process was blocked, that time is counted from zero
+(`core.waiting.downtime`)."""
 
 import asyncio
 import math
@@ -31,8 +32,6 @@ _log = logger("cell")
 
 
 class Timeouts:
-    """Starts, fails or releases jobs because time has passed."""
-
     def __init__(
         self,
         store: Store,
@@ -85,7 +84,7 @@ class Timeouts:
         return True
 
     async def _start_due(self) -> float:
-        """Start delayed jobs that are due; fail long overdue ones. Returns when the next is due (infinity: none)."""
+        """Start delayed jobs that are due, fail long overdue ones. Returns when the next is due (infinity: none is)."""
         now = self._clock.now()
         delayed = [(job.scheduled_at or now, job) for job in await self._store.jobs.list_jobs_in([JobState.SCHEDULED])]
         for _, job in delayed:
@@ -98,8 +97,9 @@ class Timeouts:
         return min((due_at for due_at, _ in delayed if due_at > now), default=math.inf)
 
     async def _sweep(self) -> float:
-        """Check all jobs for timeouts and return the time of the next check: when a runner's silence becomes too long,
-        but at most `lease_seconds` later, so that no lease which starts meanwhile ends before it."""
+        """Check all jobs for timeouts. Returns the time for the next check: when the next runner has been silent for
+        too long, but at most `lease_seconds` from now, so that also a lease that begins meanwhile is checked in
+        time."""
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
         since, outages = self._memory.listening_since, self.presence.outages
@@ -178,7 +178,7 @@ class Timeouts:
         if job.state in STARTED:
             is_running = job.state is JobState.RUNNING
             reason = FailureReason.NO_UPDATES_RUNNING if is_running else FailureReason.NO_UPDATES_CANCELING
-            await self._changes.fail(job, reason, "the runner has not been heard of for too long")
+            await self._changes.fail(job, reason, "its runner has not contacted the cell for too long")
         else:
             _log.warning(
                 "runner did not acknowledge a job within its lease; returning the job to the queue",

@@ -26,7 +26,8 @@ class UserCommands:
         self._clock = clock
 
     async def cancel_job(self, job_id: int, *, force: bool = False) -> Job:
-        """Cancel a job: gracefully if its runner can, else or with `force` at once. An ended job stays as it is."""
+        """Cancel a job. A job whose runner supports it ends gracefully; others, or with `force` any job, end at once.
+        An ended job stays as it is."""
         return await self._change(
             job_id, lambda family, number, now: lifecycle.cancel(family, number, now, force=force)
         )
@@ -41,7 +42,8 @@ class UserCommands:
         return await self._change(job_id, lifecycle.unschedule)
 
     async def prioritize_job(self, job_id: int, priority: int) -> Job:
-        """Set the priority of a job in the queue. Raises InvalidError if the job is assigned or has ended."""
+        """Set the priority of a job in the queue. Raises InvalidError if the priority is out of range, or the job is a
+        trigger job, is assigned or has ended."""
         await load_job(self._jobs, job_id)
         now = self._clock.now()
         changed = await self._jobs.change_job(JobId(job_id), lambda job: lifecycle.prioritize(job, priority, now))

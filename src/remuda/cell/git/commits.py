@@ -1,6 +1,6 @@
 """Turns the file actions of GitLab's commits API into one commit, as an input stream for `git fast-import`.
 
-Invariant: no byte of a stream outside a counted `data` block comes from the user unquoted, so nobody can smuggle a
+Invariant: every text of a user is checked, quoted, or in a `data` block with its length, so nobody can smuggle a
 command for fast-import into a path, a name or a message.
 """
 
@@ -68,9 +68,9 @@ def check_path(path: str) -> str:
     """Return `path` unchanged. Raises InvalidError if it is malformed, leads out of the repository or into `.git`."""
     parts = path.split("/")
     if not path or len(path) > _MAX_PATH or any(len(part.encode()) > 255 for part in parts):
-        raise InvalidError("a file path has 1 to 4096 characters, and 255 bytes between two slashes")
+        raise InvalidError("a file path must have 1 to 4096 characters, and at most 255 bytes between two slashes")
     if any(ord(char) < 32 or ord(char) == 127 for char in path):
-        raise InvalidError("a file path has no control characters")
+        raise InvalidError("a file path must not contain control characters")
     if any(part in ("", ".", "..") for part in parts):
         raise InvalidError("Path cannot include directory traversal")
     for part in parts:
@@ -107,7 +107,8 @@ def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> d
 
 
 def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Sequence[FileAction]) -> bool:
-    """True if the actions turn the tree `before` into exactly `after`, so that a commit with them exists already."""
+    """True if the actions turn the tree `before` into exactly `after`. Then an earlier call of the same request has
+    already created the commit with the tree `after`."""
     try:
         changes = apply_actions(before, actions)
     except InvalidError:
@@ -125,8 +126,8 @@ def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Se
 
 
 class _Tree:
-    """A tree with the changes so far. Counts the files below each folder: no file can be created at the path of a
-    folder that is not empty."""
+    """The files of a commit with the file actions applied so far. Counts the files below each folder, because no file
+    can be created at the path of a folder that is not empty."""
 
     def __init__(self, tree: Mapping[str, Entry]) -> None:
         self._tree = tree
@@ -151,7 +152,7 @@ class _Tree:
         if self._folders[path] > 0:
             raise InvalidError("A directory with this name already exists")
         if any(self.find(folder) is not None for folder in _folders(path)):
-            raise InvalidError("A file stands where the path needs a directory")
+            raise InvalidError("A file exists where the path needs a directory")
         self._folders.update(_folders(path))
         self.changes[path] = entry
 

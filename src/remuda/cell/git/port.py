@@ -33,7 +33,7 @@ NAMESAKE_REFUSED = (
 
 
 class GitError(CellError):
-    """A git command failed or took too long; the message says why, usually with what git printed."""
+    """A git command failed or took too long. The message says why, usually with git's own error message."""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class GitClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of one push: the new commit of each ref, the push options and the user."""
+    """The record of one push: the new object (commit or tag) of each ref, the push options and the user."""
 
     name: str
     written_at: float
@@ -121,7 +121,7 @@ class PushNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_note(notes: Sequence[PushNote], ref: str, sha: str) -> PushNote | None:
-    """Return the first note of a push that moves `ref` to the commit `sha`; None if there is none."""
+    """Return the first note (record of a push) in which `ref` moves to the object `sha`; None if there is none."""
     return next((note for note in notes if note.refs.get(ref) == sha), None)
 
 
@@ -166,8 +166,8 @@ class Refs(Protocol):
     """
 
     async def refs(self, repo: str) -> dict[str, str]:
-        """Return branches, tags and merge request refs (full names) with their commits, without refs to other
-        objects."""
+        """Return the full names of branches, tags and merge request refs, each with the hash of its commit. Refs to
+        other objects are left out."""
         ...
 
     async def resolve(self, repo: str, name: str) -> str | None:
@@ -189,7 +189,8 @@ class Refs(Protocol):
         ...
 
     def head(self, repo: str) -> str | None:
-        """Return the short name of the branch in HEAD, for clients the default branch; None if HEAD names no branch."""
+        """Return the short name of the branch in HEAD, which git clients use as default branch; None if there is
+        none."""
         ...
 
     async def put_head(self, repo: str, branch: str) -> None: ...
@@ -245,8 +246,8 @@ class Contents(Protocol):
     async def add_commit(
         self, repo: str, commit: NewCommit, *, before_move: Callable[[str], None] = lambda _: None
     ) -> str:
-        """Create a commit, set its branch to it, and return its hash; `before_move` gets the hash just before. Raises
-        ConflictError if the branch is not at `commit.parent` any more."""
+        """Create a commit, set its branch to it, and return its hash. `before_move` is called with the hash just before
+        the branch moves. Raises ConflictError if the branch is not at `commit.parent` any more."""
         ...
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
@@ -285,7 +286,7 @@ class Repositories(Refs, Contents, Protocol):
         ...
 
     async def create(self, repo: str, default_branch: str) -> None:
-        """Create an empty repository. Does no harm if it already exists."""
+        """Create an empty repository. An existing one keeps its refs and objects."""
         ...
 
     def link(self, repo: str, path: str) -> None:
@@ -311,17 +312,17 @@ class Pushes(Protocol):
     """Durable records of pushes, shared by all processes of a cell: a push starts its pipelines even if its process
     dies.
 
-    A push is open while a process serves it; an open push whose process died is abandoned. A note says who pushed what
-    with which options; it is written before the push moves any ref.
+    A push is open while a process serves it; an open push whose process died is abandoned. A note (`PushNote`) says who
+    pushed what with which options; it is written before the push moves any ref.
     """
 
     def begin(self, project_id: ProjectId) -> AbstractContextManager[Callable[[], None]]:
-        """Context manager: keep the record of a push open inside the block. The block must call the function that it
-        gets once the push's pipelines are started; else the push counts as abandoned."""
+        """Context manager: record a push as open inside the block, which gets a function. The block must call that
+        function once the push's pipelines are started; else the push counts as abandoned."""
         ...
 
     def find_abandoned(self) -> dict[str, ProjectId]:
-        """Return the abandoned pushes: record name and project id."""
+        """Return the name of the record of each abandoned push, with the id of its project."""
         ...
 
     def forget(self, name: str) -> None:
@@ -329,7 +330,7 @@ class Pushes(Protocol):
         ...
 
     def add_note(self, repo: str, refs: Mapping[str, str], user_id: int) -> None:
-        """Note that the user sets `refs` through the API. For pushes the pre-receive hook writes the note."""
+        """Write the note of a change of `refs` by the user through the API. For a push, the hook writes the note."""
         ...
 
     def has_notes(self, repo: str) -> bool: ...
@@ -339,10 +340,10 @@ class Pushes(Protocol):
         ...
 
     def remove_notes(self, repo: str, notes: Sequence[PushNote], refs: Mapping[str, str], now: float) -> None:
-        """Remove the records of pushes that are complete: all refs have the commits in the record (`refs`: the current
-        commit of each ref). Also records so old that their push cannot be under way any more."""
+        """Remove the notes of complete pushes: each ref in the note has the new object (`refs`: the current object of
+        each ref) or was to be deleted. Also remove notes so old that their push cannot be under way any more."""
         ...
 
     def take_turn(self, repo: str) -> AbstractAsyncContextManager[None]:
-        """Lock the processing of a repository's pushes: one process of the cell at a time is inside the block."""
+        """Context manager: lock the processing of a repository's pushes for one process of the cell at a time."""
         ...

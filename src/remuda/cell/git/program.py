@@ -29,14 +29,15 @@ class GitProgram:
         return self.root / repo
 
     async def run(self, *args: str, repo: str | None = None) -> bytes:
-        """Return git's stdout; GitError if it fails, StoreError if it cannot start or the disk is full or read-only."""
+        """Run git; return its stdout. GitError if it fails, StoreError if it cannot start or the disk is full or
+        read-only."""
         code, out, err = await self.call(*args, repo=repo)
         if code != 0:
             raise self.failure(args[0], err)
         return out
 
     async def call(self, *args: str, repo: str | None = None, stdin: Iterable[bytes] = ()) -> tuple[int, bytes, bytes]:
-        """Return git's exit code, stdout and stderr. Raises GitError after the deadline."""
+        """Run git and return its exit code, stdout and stderr. Raises GitError after the deadline."""
         process = await self.start(*args, repo=repo, with_input=bool(stdin))
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
@@ -48,7 +49,8 @@ class GitProgram:
             await end_git(process)
 
     async def read(self, *args: str, repo: str, what: str, limit_bytes: int) -> tuple[int, bytes]:
-        """Return git's exit code and stdout. Raises TooLargeError about `what` if stdout exceeds `limit_bytes`."""
+        """Run git and return its exit code and stdout. Raises TooLargeError, whose message names `what` is read, if
+        stdout exceeds `limit_bytes`."""
         process = await self.start(*args, repo=repo)
         assert process.stdout is not None
         content = bytearray()
@@ -111,7 +113,7 @@ async def end_git(process: asyncio.subprocess.Process) -> None:
 
 
 async def stop_git(process: asyncio.subprocess.Process) -> None:
-    """Close git's input, wait a few seconds, then kill it if it still runs: killed at once it leaves files behind."""
+    """Close git's input and give it a few seconds to remove its temporary files; kill it if it still runs then."""
     if process.returncode is None and process.stdin is not None:
         process.stdin.close()
         with contextlib.suppress(TimeoutError):

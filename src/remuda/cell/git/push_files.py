@@ -1,8 +1,9 @@
 """Stores the records of pushes as files: the implementation of `remuda.cell.git.port.Pushes`.
 
 A process that serves a push holds a lock on a file `pushes/PROJECT-RANDOM`. The kernel drops the lock when the process
-dies, so a file that nobody locks is an abandoned push. git gives the options of a push to its pre-receive hook only, so
-the hook (`push_hook`) writes the push's note; for changes through the API the cell does.
+dies, so a file that nobody locks is an abandoned push. The note of a push (who pushed which refs with which options) is
+a file in the repository's folder `push-notes`. Only the pre-receive hook gets the options from git, so the hook
+(`push_hook`) writes the note; for changes through the API the cell does.
 
 Invariants: the file of an open push exists before any ref moves, and is removed only when the push's pipelines were
 started. A note is written atomically. No text of a client becomes part of a path or of a command.
@@ -40,7 +41,7 @@ class PushFiles:
                 # Locked first, so that no process takes it for an abandoned push.
                 aside.rename(file)
             except OSError as error:
-                reason = f"a push cannot be noted: {error.strerror or error}; check the disk of the data folder"
+                reason = f"cannot record a push: {error.strerror or error}; check the disk of the data folder"
                 raise StoreError(reason) from error
             yield lambda: file.unlink(missing_ok=True)
 
@@ -74,7 +75,7 @@ class PushFiles:
                     if not tries_left:
                         raise
         except OSError as error:
-            raise StoreError(f"cannot note a push in {folder}: {error}") from error
+            raise StoreError(f"cannot record a push in {folder}: {error}") from error
 
     def has_notes(self, repo: str) -> bool:
         return self._notes(repo).exists()
@@ -124,6 +125,6 @@ def _parse_note(file: Path) -> PushNote:
         elif kind == "option":
             options.append(rest)
         elif kind == "user" and not number and rest.isascii() and rest.isdigit():
-            # Only the first line is the hook's own.
+            # Only the first line is written by the hook or the cell alone.
             user_id = int(rest)
     return PushNote(name=file.name, written_at=file.stat().st_mtime, refs=refs, options=tuple(options), user_id=user_id)

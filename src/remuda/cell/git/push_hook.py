@@ -1,10 +1,10 @@
-"""The pre-receive hook of all repositories: rejects pushes that are not allowed, and notes the options of accepted
-ones.
+"""The pre-receive hook of all repositories: rejects pushes that are not allowed, and writes a note for accepted ones: a
+file with the user, the refs and the push options, from which the cell starts pipelines.
 
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
 what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
-option, `HEAD`, a full ref), and a tag with the name of the protected branch. It does not check names of refs that
-are deleted.
+option, `HEAD`, a full ref), and a tag with the name of the protected branch. It does not check names of refs that are
+deleted.
 
 Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
 When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and both

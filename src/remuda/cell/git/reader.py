@@ -204,7 +204,8 @@ def _start_watchdog(process: subprocess.Popen[bytes]) -> threading.Timer:
 
 
 def _candidates(name: str | None) -> list[str]:
-    """Return what `name` can mean, in the order to try: full hash, branch, tag, abbreviated hash; empty if not valid.
+    """Return the git names that `name` can mean, in the order to try: full hash, branch, tag, abbreviated hash. A full
+    ref means itself, None the default branch (HEAD). Empty if the name is invalid.
 
     GitLab prefers a tag to a branch in includes. This does not: anybody who may push could create a tag with the name
     of a protected branch, and so decide what others include from it.

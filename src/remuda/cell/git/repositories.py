@@ -22,7 +22,7 @@ from remuda.cell.git.reader import GitReader
 from remuda.cell.git.smart_http import serve
 
 CACHED_COMMITS = 4096
-"""Commits never change, and lists of jobs name the same few again and again."""
+"""Maximum number of cached commits. Commits never change, and lists of jobs name the same few again and again."""
 CACHED_MESSAGE_CHARACTERS = 16 * 1024
 """A commit with a longer message is not cached."""
 
@@ -209,13 +209,15 @@ class GitRepos:
     async def log(self, repo: str, sha: str, *, skip: int, count: int, path: str = "") -> Sequence[Commit]:
         form = "--format=" + "%x00".join(_LOG_FIELDS)
         pages = (f"--skip={skip}", f"--max-count={count}")
-        out = await self._git.run("log", "-z", form, *pages, "--end-of-options", sha, "--", *_only(path), repo=repo)
+        out = await self._git.run("log", "-z", form, *pages, "--end-of-options", sha, "--", *_pathspec(path), repo=repo)
         fields = out.decode(errors="replace").split("\0")
         size = len(_LOG_FIELDS)
         return [_commit(fields[start : start + size]) for start in range(0, len(fields) - size + 1, size)]
 
     async def count(self, repo: str, sha: str, path: str = "") -> int:
-        return int(await self._git.run("rev-list", "--count", "--end-of-options", sha, "--", *_only(path), repo=repo))
+        return int(
+            await self._git.run("rev-list", "--count", "--end-of-options", sha, "--", *_pathspec(path), repo=repo)
+        )
 
     async def add_commit(
         self, repo: str, commit: NewCommit, *, before_move: Callable[[str], None] = lambda _: None
@@ -317,7 +319,7 @@ class GitRepos:
         )
 
 
-def _only(path: str) -> list[str]:
+def _pathspec(path: str) -> list[str]:
     return [f":(top,literal){path}"] if path else []
 
 

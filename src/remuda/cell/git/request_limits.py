@@ -31,7 +31,8 @@ async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def limit_lists(pieces: AsyncIterator[bytes], limit_bytes: int = LISTS_LIMIT_BYTES) -> AsyncIterator[bytes]:
-    """Pass on the body of a push, but end it early if the lists before the pack exceed the limit: git then rejects it.
+    """Pass on the body of a push, but end it early if the lists before the pack exceed the limit: git then rejects the
+    push.
 
     The lists consist of packets: four hexadecimal digits with the packet's length, these digits included, then its
     bytes.

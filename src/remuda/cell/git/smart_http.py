@@ -72,8 +72,8 @@ async def serve(git: GitProgram, repo: str, request: GitRequest, client: GitClie
 
 
 async def _feed(process: asyncio.subprocess.Process, client: GitClient, plain: AsyncIterator[bytes]) -> None:
-    """Write the decompressed body (`plain`) to git, then read the rest of the request; kill git if the client of a
-    fetch disconnects."""
+    """Write the decompressed body (`plain`) to git, then read and drop the rest of the request. If the client of a
+    fetch disconnects after that, kill git."""
     assert process.stdin is not None
     with suppress(BrokenPipeError, ConnectionResetError):
         async for piece in plain:

@@ -1,5 +1,5 @@
-"""HTTP of the cell: GitLab's API under /api/v4, Remuda's own under /api/remuda/v1, git, health and metrics.
+"""HTTP endpoints of the cell: GitLab's API under /api/v4, Remuda's own under /api/remuda/v1, git, health and metrics.
 
-`edge` has what all endpoints share; the other folders have the endpoints; each module lists its own in `routes`.
-`edge.app` puts them together; docs/reference/generated/http.md lists them all.
+`edge` has the code that all endpoints share; each module in the other folders lists its endpoints in `routes`.
+`edge.app` combines them; docs/reference/generated/http.md lists them all.
 """

@@ -1,1 +1,2 @@
-"""Operators' tasks: backup, restore, removal of old data, upkeep, audit log, integrity checks, keys, data folder."""
+"""Operators' tasks and periodic maintenance: backup, restore, old data, audit log, integrity checks, keys, data
+folder."""

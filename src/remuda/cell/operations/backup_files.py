@@ -21,10 +21,9 @@ _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 @contextmanager
 def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
-    """Check that the folder is empty, new or left by a failed attempt, run the block, which fills it, and empty it
-    again if the block fails. `keeps`: entries that the folder is allowed to have and that are not touched. Raises
-    DataFolderError if the folder cannot be used.
-    """
+    """Context manager: check that the folder is new, empty or left by a failed attempt, run the block, which fills it,
+    and empty it again if the block fails. `keeps`: entries that the folder may have and that are not touched. Raises
+    DataFolderError if the folder cannot be used."""
     untouched = {"lost+found", *keeps}
     is_new = not folder.exists()
     if not (folder / UNFINISHED).exists():
@@ -63,7 +62,8 @@ def _clear(folder: Path, untouched: Iterable[str]) -> None:
 
 
 def copy_traces(traces: Path, to: Path) -> None:
-    """Copy the job logs: first those in the folder, then those in `archive`, into which the cell moves them."""
+    """Copy the job logs of a running cell: first the live ones, then those in the subfolder `archive`, into which the
+    cell moves logs of ended jobs. A log that was copied from both is kept only in `archive`."""
     copy(traces.glob("*.log"), traces, to)
     copy((traces / "archive").glob("*.log"), traces, to)
     for sealed in (to / "archive").glob("*.log"):
@@ -104,12 +104,13 @@ def copy_repository(repo: Path, to: Path) -> None:
 
 
 def is_archive(path: Path) -> bool:
-    """True for .tar, .tar.gz and .tgz, False for a folder. Raises CellError for other archive types, such as .zip."""
+    """True if the name ends in .tar, .tar.gz or .tgz; False for other names, which mean a folder. Raises CellError for
+    other archive types, such as .zip."""
     if path.name.endswith(ARCHIVES):
         return True
     if path.name.endswith(_NO_ARCHIVES):
         raise CellError(
-            f"{path}: archives of this kind are not written; give a name that ends in {', '.join(ARCHIVES)}"
+            f"{path}: this kind of archive is not supported; give a name that ends in {', '.join(ARCHIVES)}"
         )
     return False
 
@@ -125,9 +126,8 @@ def pack(folder: Path, to: Path) -> None:
 
 @contextmanager
 def unpack(source: Path, beside: Path) -> Iterator[Path]:
-    """Yield the folder of a backup; an archive is unpacked into a temporary folder in `beside` for the duration of the
-    block. Raises CellError if it cannot be read.
-    """
+    """Context manager: yield the folder of the backup `source`. If that is an archive, it is unpacked into a temporary
+    folder in `beside`, removed after the block. Raises CellError if it cannot be read."""
     if not source.name.endswith(ARCHIVES):
         yield source
         return
@@ -144,7 +144,7 @@ def unpack(source: Path, beside: Path) -> Iterator[Path]:
 
 
 def _check_member(member: tarfile.TarInfo) -> None:
-    """Raise TarError for a link or device, or a path that leads out. Python before 3.11.4 has no extraction filter."""
+    """Raise TarError for a link, a device or a path outside. Python before 3.11.4 has no extraction filter for that."""
     path = Path(member.name)
     if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
         raise tarfile.TarError(f"{member.name!r} does not belong in a backup")

@@ -1,8 +1,8 @@
 """Backs up a cell, which may run meanwhile, to a folder or archive, and restores it.
 
 A consistent snapshot of the database rows is copied first, then the files. A file exists before a row names it, so the
-backup has every file that its rows name, unless the file was deleted in between; then its row is removed from the
-backup. A backup is valid once its manifest exists, a restored folder once its version file exists.
+backup has every file that its rows name, unless the file was deleted in between; then the backup does not name it
+either. A backup is valid once its manifest exists, a restored folder once its version file exists.
 
 The rows are always stored as a SQLite file, whatever database the cell uses. Blobs in an object storage bucket are not
 copied. Secrets in the rows are encrypted; the key file is in the backup only if the caller wants it (`with_keys`).
@@ -178,7 +178,8 @@ def _copy_files(settings: CellSettings, to: Path) -> None:
 
 
 async def _forget_removed(settings: CellSettings, to: Path) -> None:
-    """Remove the rows of artifacts and job logs from the backup whose files were deleted while files were copied.
+    """Correct the rows in the backup whose files the cell deleted during the copy: remove the rows of such artifacts,
+    and mark jobs whose log is gone as erased. Does nothing if the blobs are in a bucket.
 
     If the cell still has the row, but not the file, the row stays in the backup: `remuda cell check` reports it.
     """
@@ -191,29 +192,29 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
             async for (body,) in rows.rows("SELECT body FROM artifacts")
             if not (to / "blobs" / "kept" / (artifact := decode(Artifact, body)).blob).exists()
         ]
-        silent = [
+        without_log = [
             job.id
             async for (body,) in rows.rows("SELECT body FROM jobs")
             if (job := decode(Job, body)).trace_bytes and not job.erased and not await copied.size(job.id)
         ]
-    if not lost and not silent:
+    if not lost and not without_log:
         return
-    async with snapshots.read(settings) as now:
+    async with snapshots.read(settings) as current:
         existing = {
             decode(Artifact, body).blob
             for job_id in {artifact.job_id for artifact in lost}
-            async for (body,) in now.rows(f"SELECT body FROM artifacts WHERE job_id = {job_id}")
+            async for (body,) in current.rows(f"SELECT body FROM artifacts WHERE job_id = {job_id}")
         }
         with_trace = {
             job_id
-            for job_id in silent
-            async for (body,) in now.rows(f"SELECT body FROM jobs WHERE id = {job_id}")
+            for job_id in without_log
+            async for (body,) in current.rows(f"SELECT body FROM jobs WHERE id = {job_id}")
             if not decode(Job, body).erased
         }
     snapshots.remove_missing(
         to / _ROWS,
         artifacts=[artifact for artifact in lost if artifact.blob not in existing],
-        traces=[job_id for job_id in silent if job_id not in with_trace],
+        traces=[job_id for job_id in without_log if job_id not in with_trace],
     )
 
 

@@ -40,7 +40,8 @@ async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
 
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
-    """Mark the blobs as those of this store. Raises CellError, which names `where`, if they are another store's."""
+    """Mark the blobs as belonging to the database `store`. Raises CellError if they belong to another database; the
+    message names their address, `where`."""
     owner = await store.settings.load_setting(SETTING)
     if owner is None:
         await store.settings.put_setting(SETTING, uuid.uuid4().hex)

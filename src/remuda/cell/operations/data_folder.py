@@ -1,10 +1,10 @@
-"""Checks and locks the data folder of a cell, and has the paths of everything in it.
+"""Checks and locks the data folder of a cell, and provides the paths of everything in it.
 
 The lock is an flock, which the kernel drops when the process dies. With a SQLite database one process holds it; with
 PostgreSQL several processes share it, but the first one holds it alone until its start is done. A folder is rejected if
 it was written by a newer release, has foreign content, or if its rows are in another database.
 
-Invariant: a folder that is rejected is left unchanged.
+Invariant: in a folder that is rejected, nothing but the lock file is changed.
 """
 
 import os
@@ -22,7 +22,7 @@ CONFIG = "cell.toml"
 STORE = "store"
 """A file in a folder whose rows are in a database, with the id of that store (`blob_ownership`)."""
 UNFINISHED = "unfinished"
-"""A file in a folder that a restore has begun to fill."""
+"""A file in a folder that a backup or restore has begun to fill."""
 _BEFORE_VERSION = ("lock", "lost+found", "cell.sqlite", CONFIG, "encryption.keys")
 """What may be in a folder without a version file: the rest of a start that died early, the content of a new disk, a
 restored database, keys and settings."""
@@ -46,9 +46,9 @@ class DataFolder:
 
 @contextmanager
 def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
-    """Lock the data folder for the duration of the block; with `shared`, several processes may hold the lock. Raises
-    DataFolderError, which says why the folder cannot be used and what to do.
-    """
+    """Context manager: check and lock the data folder, created if missing, for the duration of the block. `shared`:
+    several processes may hold the lock. Raises DataFolderError, which says why the folder cannot be used and what to
+    do."""
     with ExitStack() as stack:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
 
 
 def _check_ours(path: Path) -> None:
-    """Raise DataFolderError for foreign content or an unfinished restore: a mistyped --data must change nothing."""
+    """Raise DataFolderError for foreign content or an unfinished restore, so that a mistyped --data changes nothing."""
     if (path / UNFINISHED).exists():
         raise DataFolderError(
             f"a restore into {path} was not finished; run `remuda cell restore` again, or give another --data"
@@ -104,7 +104,9 @@ def _check_ours(path: Path) -> None:
     if (path / "version").exists():
         return
     names = sorted(entry.name for entry in path.iterdir())
-    foreign = [name for name in names if not name.startswith((".", *_BEFORE_VERSION)) and not _is_bare(path / name)]
+    foreign = [
+        name for name in names if not name.startswith((".", *_BEFORE_VERSION)) and not _is_empty_repos(path / name)
+    ]
     if foreign:
         raise DataFolderError(
             f"the folder {path} is not a cell's (it has {', '.join(foreign[:3])}); "
@@ -112,7 +114,7 @@ def _check_ours(path: Path) -> None:
         )
 
 
-def _is_bare(place: Path) -> bool:
+def _is_empty_repos(place: Path) -> bool:
     """True for an empty folder `repos`, which may exist before the first start, for example as a mount point."""
     return place.name == "repos" and place.is_dir() and not any(place.iterdir())
 
@@ -184,5 +186,5 @@ def _read_number(file: Path) -> int | None:
     except FileNotFoundError:
         return None
     if not text.isascii() or not text.isdigit():
-        raise DataFolderError(f"{file} holds no number; it was damaged or belongs to something else")
+        raise DataFolderError(f"{file} does not contain a number; it is damaged, or the file of another program")
     return int(text)

@@ -1,7 +1,7 @@
 """Records in a file when the cell did not run, so that no job times out because its runner could not reach the cell.
 
 The file lists the outages; its modification time is when the cell last ran. All processes of a cell share it: while one
-of them runs there is no outage, except for those that a process adds because it could not serve its runners.
+of them runs there is no outage, except when a process records one because it could not serve its runners.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from remuda.telemetry.logs import logger
 
 NOTE_SECONDS = 1.0
 KEPT_SECONDS = 7 * 24 * 3600.0
-"""Older outages are forgotten; no deadline is longer."""
+"""Older outages are forgotten; the default limits are far shorter."""
 _JUMP_SECONDS = 5.0
 """If the wall clock differs by more than this from the clock for deadlines, somebody set it."""
 
@@ -31,7 +31,6 @@ class DowntimeFile:
 
     def __init__(self, clock: Clock, file: Path | None = None) -> None:
         self.outages: tuple[Outage, ...] | None = None
-        """None: unknown."""
         self._clock = clock
         self._file = file
         self._was_set = False
@@ -73,13 +72,14 @@ class DowntimeFile:
             os.utime(self._file, (now, now))
         except OSError as error:
             _log.warning(
-                "cannot write the list of the cell's outages; after a restart, job timeouts may count such times",
+                "cannot write the list of the cell's outages; after a restart, job timeouts may include these outages",
                 file=str(self._file),
                 error=error.strerror,
             )
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set: update the file's time every second, and log when the wall clock was set."""
+        """Until `stop` is set: update the file's time every second, and log when the wall clock begins or ceases to
+        differ from the clock used for the timeouts of jobs."""
         while not await wait_for_event(stop, within_seconds=NOTE_SECONDS):
             now = self._clock.now()
             if self._file is not None:

@@ -21,7 +21,8 @@ SETTLED_SECONDS = 120
 
 
 class EncryptionKeyState(msgspec.Struct, frozen=True, kw_only=True):
-    """An encryption key by its id, how many rows are encrypted with it, and whether it is available."""
+    """An encryption key by its id: how many rows are encrypted with it, what it is used for, whether it is
+    available."""
 
     id: str
     """`none` stands for rows with secrets that are not encrypted."""
@@ -69,11 +70,16 @@ async def forget_encryption_key(settings: CellSettings, key: str) -> None:
     """
     seals = await _read_seals(settings)
     if settings.encryption_keys:
-        raise CellError(f"the keys are given in {VARIABLE}; once `list` shows no rows for a key take it out there")
+        raise CellError(
+            f"the keys are given in {VARIABLE}; remove the key there once `remuda cell encryption list` shows no rows "
+            "for it"
+        )
     if key not in seals.keys.by_id:
-        raise CellError(f"there is no key {key}; `remuda cell encryption list` shows those there are")
+        raise CellError(f"there is no key {key}; `remuda cell encryption list` shows the existing keys")
     if key == seals.keys.primary:
-        raise CellError(f"key {key} is the one that encrypts; `remuda cell encryption rotate` makes a new one first")
+        raise CellError(
+            f"key {key} is the one that encrypts; create a new one first with `remuda cell encryption rotate`"
+        )
     path = key_file(settings)
     age = time.time() - path.stat().st_mtime
     if age < SETTLED_SECONDS:

@@ -1,7 +1,8 @@
-"""Keeps or deletes the artifacts of a job, erases a job, and removes a pipeline, when a user requests it.
+"""Keeps or deletes the artifacts of a job, erases a job, and removes a pipeline: on a user's request, and pipelines of
+deleted projects by `remuda.cell.operations.upkeep`.
 
 For artifacts, rows are changed before blobs are removed. If the process dies in between, blobs without rows remain,
-which `remuda.cell.operations.upkeep` removes.
+which `upkeep` removes.
 """
 
 from msgspec.structs import replace
@@ -34,7 +35,7 @@ async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *
     if job is None or not artifact_expiry.can_be_erased(
         job, has_artifacts=bool(await store.jobs.list_artifacts(job_id))
     ):
-        raise InvalidError("the job is not over, or there is nothing to erase")
+        raise InvalidError("the job has not ended, or there is nothing to erase")
     removed = await store.jobs.change_artifacts(
         job_id, lambda row, artifacts: artifact_expiry.erase(row, artifacts, now)
     )

@@ -1,7 +1,7 @@
 """Lists the keys that sign a cell's tokens, and replaces the one for job tokens.
 
-The processes of a running cell see a new key within seconds. This module stands alone because the keys in
-`encryption_keys` are of another kind.
+The processes of a running cell see a new key within seconds. A separate module, because the keys in `encryption_keys`
+are of another kind.
 """
 
 import msgspec

@@ -1,10 +1,10 @@
-"""Periodic maintenance of a cell: archives job logs (traces), and removes what is expired, orphaned or unused.
+"""Periodic maintenance of a cell: archives job logs (traces) as blobs, and removes what is expired, orphaned or unused.
 
-A row is removed before its blob, so a crash leaves at worst a blob without a row; such orphans are removed a day later.
-A trace is archived when its job is finished and two rounds of maintenance have seen it, so that a request that is still
-writing finds its file.
+A row is removed before its blob, so a crash leaves at worst a blob without a row; such orphans are removed when they
+are older than a day. A trace is archived when its job is finished and an earlier round has seen it too, so that a
+request that is still writing finds its file.
 
-Invariant: every part may run twice, in two processes at once, or late.
+Invariant: every part may run twice, in two processes at once, or late, without harm.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ ORPHAN_SECONDS = 24 * 3600
 """A younger blob without a row may be one whose row is about to be stored."""
 _BATCH = 100
 _DEPTH = 20
-"""How many parents of a pipeline are followed at most."""
+"""The maximum number of parents of a pipeline that are followed."""
 
 FindRef = Callable[[Project, str], Awaitable[object | None]]
 """Returns None when the project has no such ref."""
@@ -83,16 +83,16 @@ class Upkeep:
     # traces
 
     async def archive_traces(self) -> int:
-        """Move the logs of finished jobs to the archive. Returns the number of jobs."""
+        """Move the logs of finished jobs to the blob storage. Returns the number of jobs."""
         moved = 0
-        here = set(await self._traces.list_unarchived())
-        for job_id in sorted(here & self._seen):
+        unarchived = set(await self._traces.list_unarchived())
+        for job_id in sorted(unarchived & self._seen):
             await asyncio.sleep(0)  # a store in memory never yields to other tasks
             job = await self._store.jobs.load_job(job_id)
             if job is not None and job.state in FINAL and not job.is_trigger:
                 await self._archive(job)
                 moved += 1
-        self._seen = here
+        self._seen = unarchived
         return moved
 
     async def _archive(self, job: Job) -> None:
@@ -125,14 +125,15 @@ class Upkeep:
     # artifacts
 
     async def remove_expired(self) -> int:
-        """Remove expired artifacts, unless `keeps_artifacts` is true for their pipeline. Returns the number checked."""
-        looked = 0
+        """Remove expired artifacts, except those of pipelines that `artifact_expiry.keeps_artifacts` protects, such as
+        the newest successful one of a ref. Returns the number of artifacts checked."""
+        checked = 0
         now = self._clock.now()
         while due := await self._store.jobs.list_due_artifacts(now, limit=_BATCH):
             for job_id in dict.fromkeys(artifact.job_id for artifact in due):
                 await self._remove_expired_of(job_id, now)
-            looked += len(due)
-        return looked
+            checked += len(due)
+        return checked
 
     async def _remove_expired_of(self, job_id: JobId, now: float) -> None:
         job = await self._store.jobs.load_job(job_id)
@@ -204,8 +205,8 @@ class Upkeep:
         page = Page(size=_BATCH, ascending=True, counted=False)
         while pipelines := (await self._store.pipelines.list_pipelines(project.id, page, selection))[0]:
             for pipeline in pipelines:
-                waits = pipeline.upstream_job_id
-                upstream = await self._store.jobs.load_job(waits) if waits is not None else None
+                upstream_id = pipeline.upstream_job_id
+                upstream = await self._store.jobs.load_job(upstream_id) if upstream_id is not None else None
                 if upstream is None or upstream.state in FINAL:
                     await remove_pipeline(self._store, self._traces, self._blobs, pipeline.id)
                     removed += 1

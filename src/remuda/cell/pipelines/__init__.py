@@ -1,1 +1,1 @@
-"""Creates pipelines (by push, API request, schedule, trigger), and reads their results (coverage, tests, releases)."""
+"""Creates pipelines (for pushes, API requests, schedules, trigger jobs); reads coverage, test reports, releases."""

@@ -1,4 +1,5 @@
-"""Compiles the pipeline file of one request: reads it, collects the facts that its rules need, runs the compiler.
+"""Compiles the pipeline file for one request to create a pipeline: reads the file, collects the variables and changed
+files that its rules need, and runs the compiler.
 
 Everything here blocks, so `remuda.cell.pipelines.creation` runs it in a thread.
 
@@ -36,7 +37,8 @@ _MAX_OPEN = 4
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The data from the store and the commit that one compilation needs."""
+    """What one compilation needs to know from the store and about the commit, such as variables and the default
+    branch."""
 
     variables: tuple[ProjectVariable, ...]
     of_commit: Mapping[str, str]
@@ -58,7 +60,7 @@ def compile_request(
     """Return the pipeline as it would be stored, and the compiled file; None if the commit does not have the file.
 
     Raises PipelineError with the mistakes in the file; InvalidError if the file cannot be read, or does not have the
-    jobs or stages that the request selects.
+    jobs or stages that the request selects. `outside` finds and fetches files of other projects and web servers.
     """
     text = _text(request, reader)
     if text is None:
@@ -167,9 +169,9 @@ def _facts(request: PipelineRequest, facts: RequestFacts, pipeline: Pipeline, re
 
 
 def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
-    """Return the commit with which `rules:changes` compares. None, so that all files count as changed, for a new
-    branch, a tag, or a pipeline that no push started.
-    """
+    """Return the commit with which `rules:changes` compares: the one that the request names, for a merge request the
+    merge base with its target, else the branch's commit before the push. None, so that all files count as changed, for
+    a new branch, a tag, or a branch pipeline that neither a push nor a parent pipeline started."""
     if request.changes_since is not None:
         return request.changes_since
     if pipeline.merge_request_iid is not None:

@@ -27,9 +27,8 @@ class Compilers:
         self._turns = threading.Semaphore(at_once)
 
     async def run(self, work: Callable[[Ask], _T]) -> _T:
-        """Call `work` in a thread. Its argument runs a coroutine on the event loop and waits for the result; after
-        `ANSWER_SECONDS` it cancels the coroutine and raises TimeoutError.
-        """
+        """Call `work` in a thread. `work` gets a function that runs a coroutine on the event loop and waits for its
+        result; after `ANSWER_SECONDS` that function cancels the coroutine and raises TimeoutError."""
         loop = asyncio.get_running_loop()
 
         def ask(question: Coroutine[Any, Any, Any]) -> Any:

@@ -1,7 +1,7 @@
 """Creates pipelines: turns a request into a stored pipeline whose first jobs wait for runners.
 
-Invariant: a pipeline is stored in one transaction, after its file was compiled. A request of a trigger job that is
-repeated because its answer was lost gets the pipeline of the first one.
+Invariant: a pipeline is stored in one transaction, after its file was compiled. A trigger job starts at most one
+pipeline: if its request is repeated, the existing pipeline is returned.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,8 +63,8 @@ class Starter(Protocol):
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         """Create and store a pipeline. Raises InvalidError if the file is missing or invalid, or the rules leave no
-        jobs. If a trigger job (`upstream`) has already started its pipeline, that pipeline is returned.
-        """
+        jobs. If the request is of a trigger job (`request.upstream`) that has already started its pipeline, that is
+        returned."""
         ...
 
 
@@ -89,11 +89,11 @@ class Pipelines:
         self._lints = Compilers(LINTS, name="lint")
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """Create and store a pipeline, or return the one that the trigger job `upstream` has already started.
+        """Create and store a pipeline, or return the one that the trigger job `request.upstream` has already started.
 
         Raises MistakesError with all mistakes of the file; InvalidError if the user may not start it, the file is
-        missing, the rules leave no jobs, or too many pipelines started each other; ConflictError if the schedule of the
-        request is not due any more.
+        missing, the rules leave no jobs, or the chain of pipelines that started each other is too long; ConflictError
+        if the schedule of the request is not due any more.
         """
         if request.upstream is not None:
             started = await self._store.pipelines.find_downstream(request.upstream.job.id)
@@ -109,7 +109,7 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def _check_starter(self, request: PipelineRequest) -> None:
-        """Raise InvalidError unless the user is a developer, or for a protected ref a maintainer.
+        """Raise InvalidError unless the user is at least a developer, or for a protected ref at least a maintainer.
 
         A child pipeline is not checked again, because its parent was. A request whose source is `parent_pipeline` but
         which no trigger job made is checked.
@@ -124,8 +124,8 @@ class Pipelines:
             raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
 
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
-        """Create the pipeline of a push; it is stored as failed, without jobs, if the file has mistakes or the user may
-        not start it. Returns None if the commit has no pipeline file, or its rules leave no jobs.
+        """Create the pipeline of a push. If the file has mistakes or the user may not start a pipeline, a failed
+        pipeline without jobs is stored. Returns None if the commit has no pipeline file, or its rules leave no jobs.
 
         The user's rights, checked before the push, are checked again, because a push can take long: meanwhile its
         branch may have become protected, or the user may have left the project.
@@ -225,7 +225,7 @@ class Pipelines:
         )
 
     async def _ancestors(self, pipeline: Pipeline) -> list[Pipeline]:
-        """Return the parent of a child pipeline, its parent, and so on."""
+        """Return the parent of a child pipeline, the parent of that, and so on; empty for other pipelines."""
         ancestors: list[Pipeline] = []
         while pipeline.is_child and pipeline.upstream_pipeline_id is not None and len(ancestors) < 10:
             parent = await self._store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)

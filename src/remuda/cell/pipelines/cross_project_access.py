@@ -1,8 +1,8 @@
 """Checks which other projects a pipeline may use: those of its organization to which the user who started it has
 access.
 
-A pipeline stays in its organization even if an administrator started it, because its file may be somebody else's.
-Trigger jobs, includes of files and needs of artifacts use it, so it stands alone.
+A pipeline may use no project of another organization, even if an administrator started it, because somebody else may
+have written its file. A separate module, because trigger jobs, includes of files and needs of artifacts use it.
 """
 
 from remuda.cell.core.access.rights import active_members, project_level

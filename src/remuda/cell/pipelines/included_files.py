@@ -1,4 +1,5 @@
-"""Provides what a pipeline file can refer to: included files, components, the lists of all and of changed files.
+"""Provides what a pipeline file can refer to: included files, components, and the lists of all files and of changed
+files.
 
 Files come from projects of this cell through `remuda.cell.git.port.Reader`, and from other machines through
 `remuda.cell.pipelines.remote_files`.
@@ -28,7 +29,8 @@ LATEST = "~latest"
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compilation thread uses of the cell: settings, functions that find projects and fetch addresses."""
+    """What a compilation thread gets from the rest of the cell: functions that find projects and fetch web addresses,
+    and the names of the cell."""
 
     find_project: Callable[[str], Project | None]
     fetch: Callable[[str], bytes | SourceProblem]
@@ -116,7 +118,8 @@ class CellSources(Sources):
         return self._projects[path]
 
     def _commit(self, project: str, ref: str | None) -> tuple[str, str] | SourceProblem:
-        """Return the repository and commit hash of a ref (None: the default branch) of a project."""
+        """Return the repository and commit hash of a ref (None: the default branch) of a project, or why there is
+        none."""
         row = self._find(project)
         if row is None:
             return _no_project(project)
@@ -164,8 +167,9 @@ class TreeFiles(Mapping[str, str]):
 def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
     """Return a caching function that lists the changed files for `rules:changes`.
 
-    Called with a ref (`compare_to`), it lists the files that changed since the merge base with that ref. Called with
-    None, it lists the files that changed since the commit `before`, or returns None if that is unknown.
+    Called with a ref (`compare_to`), it lists the files that changed since the merge base with that ref, or returns a
+    SourceProblem if there is none. Called with None, it lists the files that changed since the commit `before`, or
+    returns None if that is unknown.
     """
 
     @cache
@@ -186,7 +190,8 @@ def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> Ch
 
 
 def highest_version(tags: Sequence[str], part: str) -> str | None:
-    """Return the tag with the highest full version (1.2.3) that begins with `part` (1.2, or empty for any), or None."""
+    """Return the tag with the highest full version, such as 1.2.3, that begins with `part`, such as 1.2 (empty: any
+    version). Returns None if there is none."""
     prefix = [int(number) for number in part.split(".")] if part else []
     versions = {}
     for tag in tags:
@@ -205,4 +210,5 @@ def _decode(content: bytes) -> str | SourceProblem:
 
 
 def _no_project(path: str) -> SourceProblem:
-    return SourceProblem(reason=f"there is no project {quote(path)} in this cell", suggestion="check its path")
+    suggestion = "check its path, and that whoever starts the pipeline is a member of it"
+    return SourceProblem(reason=f"there is no project {quote(path)} in this cell", suggestion=suggestion)

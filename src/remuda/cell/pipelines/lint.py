@@ -1,4 +1,5 @@
-"""Compiles a pipeline file without creating a pipeline: its mistakes, or its jobs, included files and merged text."""
+"""Checks a pipeline file without creating a pipeline: returns its mistakes, or its jobs, included files and merged
+text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

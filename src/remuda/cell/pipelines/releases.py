@@ -120,7 +120,7 @@ class Releases:
             raise InvalidError("Ref is not specified")
         sha = await repos.resolve(repo, new.ref.removeprefix("refs/heads/").removeprefix("refs/tags/"))
         if sha is None:
-            raise InvalidError(f"the tag {new.tag} cannot be made: there is no {new.ref!r} in the repository")
+            raise InvalidError(f"the tag {new.tag} cannot be created: there is no {new.ref!r} in the repository")
         ref = f"refs/tags/{new.tag}"
         await self._projects.check_namesake(project, ref)
         async with self._projects.track_push(project):
@@ -155,7 +155,7 @@ class Releases:
         except StoreError:
             raise
         except (CellError, ExpansionError) as error:
-            return f"the release could not be made: {error}"
+            return f"the release could not be created: {error}"
         return None
 
     async def _load_context(self, job: Job) -> tuple[JobContext, Dependencies]:
@@ -180,14 +180,14 @@ class Releases:
         cause = await self.find(context.project, context.pipeline.ref)
         if cause is not None and cause.job_id is not None:
             raise InvalidError(
-                f"this pipeline runs because a release made the tag {context.pipeline.ref}; to make {tag} from here "
-                "would go on for ever. Add to the job: rules: [{if: $CI_COMMIT_TAG, when: never}, {when: on_success}]"
+                f"this pipeline runs because a release created the tag {context.pipeline.ref}; to create {tag} here "
+                "would start pipelines without end. Add to the job: rules: [{if: $CI_COMMIT_TAG, when: never}, "
+                "{when: on_success}]"
             )
 
     async def _text(self, context: JobContext, dependencies: Dependencies, description: str) -> str:
-        """Return the description, or the content of the file that it names: from the job's own artifacts, from those of
-        jobs it depends on, or from the repository.
-        """
+        """Return the description of a release or, if it is the path of a file, the content of that file: from the job's
+        own artifacts, from those of jobs it depends on, or from the repository."""
         path = description.strip().removeprefix("./")
         if not path or len(path) > _MAX_FILE_NAME or "\n" in path or path.startswith("/"):
             return description
@@ -235,7 +235,8 @@ def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
 
 
 def check_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
-    """Copy the asset links. Raises InvalidError if two links are equal, or one lacks a name, address or known type."""
+    """Return copies of the asset links. Raises InvalidError if a link lacks a name or has an invalid address or type,
+    or if two links have the same name or address."""
     for link in links:
         if not link.get("name") or not _ADDRESS.fullmatch(link.get("url", "")):
             raise InvalidError("assets: a link has a name and an address that begins with http://, https:// or ftp://")

@@ -1,6 +1,6 @@
 """Fetches files from web addresses for `include:remote`, with limits for time, size and redirects.
 
-An address is parsed once, so that the address that is checked is the one that is fetched.
+An address is checked in the normalized form in which it is fetched, not as the user wrote it.
 
 Invariant: only addresses that start with a prefix on the operator's allow list are fetched, redirects included.
 """
@@ -57,7 +57,9 @@ class RemoteFiles:
 
         url = parse_address(text)
         if url is None:
-            return SourceProblem(reason="the address is not a plain one", suggestion="write https://host/path")
+            return SourceProblem(
+                reason="the address is not a plain http or https address", suggestion="write https://host/path"
+            )
         now = asyncio.get_running_loop().time()
         silent = SourceProblem(
             reason=f"{url.host} did not answer within {DEADLINE_SECONDS} s",
@@ -68,9 +70,9 @@ class RemoteFiles:
         try:
             async with (
                 asyncio.timeout(DEADLINE_SECONDS),
-                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as s,
+                aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
             ):
-                return await self._follow(s, url)
+                return await self._follow(session, url)
         except TimeoutError:
             if len(self._silent_until) >= MAX_SILENT:
                 self._silent_until.clear()

@@ -112,7 +112,7 @@ class Schedules:
                 reason=reason,
             )
         except Exception as error:  # noqa: BLE001 - one schedule must not stop the others
-            reason = f"the cell could not start it ({type(error).__name__}); its log says why"
+            reason = f"the cell could not start it ({type(error).__name__}); the log of the cell has the error"
             _log.error(
                 "unexpected error in the start of a schedule; trying again at its next run time",
                 schedule=due.id,
@@ -124,15 +124,15 @@ class Schedules:
         )
 
     async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
-        """Start the schedule's pipeline, and store the next run time of `schedule` in the same transaction. `due_at` is
-        the run time that is due; None if a user starts the schedule.
+        """Start the schedule's pipeline, and store `schedule`, with its next run time, in the same transaction.
+        `due_at` is the run time that is due; None if a user starts the schedule.
 
-        Raises InvalidError if the pipeline cannot be created, ConflictError if another process has already run the
-        schedule for `due_at`, NotFoundError if its project does not exist.
+        Raises InvalidError if the pipeline cannot be created, ConflictError if the schedule is not due at `due_at` any
+        more (another process has run it, or a user has changed it), NotFoundError if its project does not exist.
         """
         project = await self._store.projects.load_project(schedule.project_id)
         if project is None:
-            raise NotFoundError(f"the project of schedule {schedule.id} is gone")
+            raise NotFoundError(f"the project of schedule {schedule.id} does not exist any more")
         ref = await find_ref(self._repos, project, schedule.ref)
         if ref is None:
             raise InvalidError(f"there is no branch or tag {schedule.ref!r}; push it, or give the schedule another ref")

@@ -59,7 +59,8 @@ class _Room(msgspec.Struct):
     bytes: int = LISTED_BYTES
 
     def cut(self, case: TestCase) -> TestCase | None:
-        """Return the case, without its output if only that exceeds the room left; None if the case does not fit."""
+        """Reduce the room by what the case needs and return the case; without its output if only that does not fit,
+        None if the case itself does not fit."""
         self.cases -= 1
         self.bytes -= sum(_width(text) for text in (case.name, case.classname, case.file or ""))
         if self.cases < 0 or self.bytes < 0:
@@ -72,7 +73,7 @@ class _Room(msgspec.Struct):
 
 
 def _width(text: str) -> int:
-    """Estimate the memory of a text in bytes: of a non-ASCII text, Python stores each character with up to four."""
+    """Estimate the memory of a text in bytes: Python stores each character of a non-ASCII text in up to four bytes."""
     return len(text) if text.isascii() else 4 * len(text)
 
 

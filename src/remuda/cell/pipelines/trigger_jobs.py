@@ -100,7 +100,8 @@ class TriggerJobs:
                 self._queue.finish(job_id)
 
     async def advance(self, job_id: JobId) -> None:
-        """Do the next step: start the downstream pipeline, cancel it (a child), or take over its status. Idempotent."""
+        """Do what the trigger job needs next: start its downstream pipeline, take over the status of that pipeline, or
+        cancel it if it is a child and the trigger job is being canceled. Can be repeated."""
         job, spec = await self._store.jobs.load_job(job_id), await self._store.jobs.load_spec(job_id)
         if job is None or spec is None or spec.trigger is None:
             return
@@ -178,9 +179,9 @@ class TriggerJobs:
         if trigger.include:
             files = downstream.includes(context)
             return downstream.for_child(context, files, await self._texts(family, files))
-        return await self._of_project(context)
+        return await self._request_for_project(context)
 
-    async def _of_project(self, context: TriggerContext) -> PipelineRequest:
+    async def _request_for_project(self, context: TriggerContext) -> PipelineRequest:
         expand = context.expander()
         path = expand(context.trigger.project)
         user_id = context.pipeline.user_id
@@ -206,9 +207,8 @@ class TriggerJobs:
         return downstream.for_project(context, project, *ref)
 
     async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Return the texts of the included files that are artifacts of jobs, by path. Raises InvalidError if one is
-        missing.
-        """
+        """Return the texts of those `files` (the entries of `trigger:include`) that are artifacts of jobs, by path.
+        Raises InvalidError if one is missing."""
         return {
             file["artifact"]: await self._text(family, file["artifact"], file["job"])
             for file in files

@@ -1,7 +1,7 @@
-"""Creates and lists groups, and the namespaces that projects are in.
+"""Creates and lists groups, the namespaces in which projects are (besides the users' own namespaces).
 
-A group may be in one other group, of the same organization; users' own namespaces contain no groups. Callers check
-rights before.
+A group may be in one other group, of the same organization; users' own namespaces contain no groups. Callers check the
+user's rights before.
 
 Invariant: a namespace is created before its content and removed after it, so everything always has its namespace.
 """
@@ -40,10 +40,10 @@ class Namespaces:
         owner. Raises InvalidError if the path is invalid, ConflictError if it is taken.
         """
         if parent is not None and not parent.is_group:
-            raise InvalidError("a user's own namespace holds no groups")
+            raise InvalidError("a user's own namespace cannot contain groups")
         full_path = check_path(f"{parent.path}/{path}" if parent else path, least_parts=1)
         if "/" in path:
-            raise InvalidError("path has no '/': the group that it is in is given by parent_id")
+            raise InvalidError("path must not contain '/'; give the parent group with parent_id")
         now = self._clock.now()
         group = Namespace(
             id=0,
@@ -62,7 +62,7 @@ class Namespaces:
         return await self._store.people.add_namespace(group, first=owner)
 
     async def ensure(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
-        """Return the namespace with this full path, created as a group with its missing parents if there is none."""
+        """Return the namespace with this full path. If there is none, create a group, with its missing parents."""
         if namespace := await self._store.people.find_namespace(path):
             return namespace
         above, _, last = path.rpartition("/")
@@ -76,7 +76,8 @@ class Namespaces:
             raise
 
     async def adopt_projects(self) -> None:
-        """Create the missing groups of projects that a release without groups stored. Does nothing a second time."""
+        """Create the missing groups of projects that a release without groups stored. Does nothing when called
+        again."""
         if await self._store.settings.load_setting(_ADOPTED):
             return
         for project in await list_all_projects(self._store):

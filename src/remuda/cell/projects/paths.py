@@ -17,7 +17,7 @@ def check_path(path: str, *, least_parts: int = 2) -> str:
     parts = path.split("/")
     if not least_parts <= len(parts) <= MAX_PARTS or len(path) > MAX_PATH:
         form = "namespace/name" if least_parts > 1 else "one or more names with / between them"
-        raise InvalidError(f"path is {form}, at most {MAX_PATH} characters and {MAX_PARTS} parts")
+        raise InvalidError(f"path must be {form}, at most {MAX_PATH} characters and {MAX_PARTS} parts")
     for part in parts:
         if not _PATH_PART.fullmatch(part):
             raise InvalidError(

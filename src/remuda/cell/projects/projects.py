@@ -46,7 +46,7 @@ ABANDONED_SECONDS = 60.0
 """How long a git process of an abandoned push may still move refs."""
 
 COMMITS_AT_ONCE = 2
-"""Each holds the list of all files of a repository, which may be large."""
+"""How many commits are created at the same time: each needs the list of all files of a repository in memory."""
 _SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
 _COMMIT_TRIES = 3
 
@@ -151,8 +151,8 @@ class Projects:
 
     async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
         """Create a commit from file actions, start its pipeline, and return its hash; a repeated request returns the
-        existing commit. Raises InvalidError if an action is impossible, ConflictError if others kept moving the branch.
-        """
+        existing commit. Raises InvalidError if an action is impossible, ConflictError if the branch moved during each
+        of several tries."""
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
         async with self.track_push(project):
@@ -167,7 +167,8 @@ class Projects:
 
     @asynccontextmanager
     async def track_push(self, project: Project) -> AsyncIterator[None]:
-        """When the block ends, start the pipelines of refs that moved in it; if this process dies, another does it."""
+        """Context manager: when the block ends, start the pipelines of refs that moved in it. If this process dies,
+        another process, or the cell after its next start, starts them."""
         with self._pushes.begin(project.id) as acted_on:
             try:
                 yield
@@ -200,9 +201,8 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """Return the protected branch and its current commit, if the branch is in `refs` and must not be force-pushed;
-        else an empty mapping. Raises ForbiddenError if setting it to the commit in `refs` would be a force push.
-        """
+        """If `refs` sets the protected branch and that must not be force-pushed, return the branch with its current
+        commit; else an empty mapping. Raises ForbiddenError if the new commit would be a force push."""
         ref = await self.find_forward_ref(project)
         tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
         if ref is None or tip is None:
@@ -265,7 +265,8 @@ class Projects:
         return None
 
     async def act_on_refs(self, project: Project) -> None:
-        """Call `sync_refs`; after a failure `watch` tries again. Nothing is lost: the repository has the commits."""
+        """Start the pipelines of moved refs (`sync_refs`). A CellError is logged, and `watch` tries again; nothing is
+        lost, because the repository has the commits."""
         self._unsynced.add(project.id)
         try:
             await self.sync_refs(project)
@@ -273,7 +274,8 @@ class Projects:
             _log.warning("cannot start the pipelines of a push; trying again", project=project.path, error=str(error))
 
     async def sync_refs(self, project: Project) -> None:
-        """Start a pipeline for each ref that has moved since the last call. Raises CellError if that fails."""
+        """Start a pipeline for each ref whose current commit is not processed yet, up to the limit per push. Raises
+        CellError if that fails."""
         async with self._locks.setdefault(project.id, asyncio.Lock()), self._pushes.take_turn(project.repo_path):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
@@ -295,7 +297,8 @@ class Projects:
     async def _find_objects(
         self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]
     ) -> dict[str, str]:
-        """Return the object of each existing ref that a push note names; of an annotated tag it is the tag object."""
+        """Return the current object of each existing ref in the notes of pushes; for an annotated tag that is the tag
+        object, not the commit."""
         objects = {}
         for ref in {ref for note in notes for ref in note.refs} & refs.keys():
             is_tag = ref.startswith("refs/tags/")
@@ -371,7 +374,8 @@ class Projects:
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
-        """Raise InvalidError for a tag named like the protected branch, unless the tag exists and is at `target`."""
+        """Raise InvalidError if `ref` is a tag named like the protected branch, unless the tag is already at
+        `target`."""
         protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
         if protected is None or ref != tag_with_name_of(protected):
             return
@@ -379,7 +383,8 @@ class Projects:
             raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
 
     async def find_forward_ref(self, project: Project) -> str | None:
-        """Return the full name of the protected branch; None if it does not exist or force pushes are allowed."""
+        """Return the full ref that must not be force-pushed, the protected branch; None if it does not exist or the
+        project allows force pushes."""
         return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
@@ -406,7 +411,7 @@ class Projects:
                     await self._retry(project_id)
                 self._forget_pushes(abandoned)
             except CellError as error:
-                _log.warning("cannot look for pushes without pipelines; trying again", error=str(error))
+                _log.warning("cannot check for pushes whose pipelines are not started; trying again", error=str(error))
             await wait_for_any_event(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
     def _forget_pushes(self, abandoned: Mapping[str, ProjectId]) -> None:

@@ -27,7 +27,7 @@ class Heads(Commits, Protocol):
     """The interface for looking up commits and default branches; implemented by `Repositories`."""
 
     def head(self, repo: str) -> str | None:
-        """Return the name of the default branch that git clients see; None if the repository has none."""
+        """Return the name of the branch in HEAD, for git clients the default branch; None if HEAD names no branch."""
         ...
 
 
@@ -45,12 +45,13 @@ class SeenRefs(Protocol):
 
 
 def tag_with_name_of(branch: str) -> str:
-    """Return the tag with the name of a branch, both as full refs."""
+    """Return the full ref of the tag that has the same name as a branch, which is given as a full ref."""
     return _TAGS + branch.removeprefix(_HEADS)
 
 
 async def split_name(refs: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
-    """Return `Pipeline.ref` and `Pipeline.tag` to search for a name's pipelines (`tag` None: tags and branches)."""
+    """Return the `Pipeline.ref` and `Pipeline.tag` of the pipelines that a full ref or bare name means. `tag` is None,
+    so that pipelines of tags and branches are found, for a bare name of which the cell has seen no branch."""
     if name.startswith(_FOLDERS):
         return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
     return name, False if await refs.is_ref_seen(project_id, _HEADS + name) else None
@@ -61,7 +62,8 @@ def merge_request_ref(iid: int) -> str:
 
 
 def candidates(name: str) -> tuple[str, ...]:
-    """Return the full refs that a name can mean: the first one that exists is meant. Empty if the name is invalid."""
+    """Return the full refs that a name can mean, in the order to try: the first one that exists is meant. Empty if the
+    name is invalid."""
     if merge_request_iid(name) is not None:
         return (name,)
     for folder in _FOLDERS:

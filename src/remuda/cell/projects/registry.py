@@ -42,7 +42,8 @@ class Registry:
         return cls(store, clock, settings, load_registry_key(pem))
 
     async def token(self, scopes: Iterable[str], allows: Allows, *, subject: str) -> str:
-        """Sign a token for the permitted part of the scopes. `allows` returns the permitted actions in a project."""
+        """Sign a token for `subject` with the permitted part of the requested scopes. `allows` returns the actions that
+        are permitted in a project."""
         access = []
         for scope in registry_images.parse_scopes(scopes):
             project = await self._project(scope.name)
@@ -72,5 +73,5 @@ def _load_key(path: Path) -> RegistryKey:
         raise CellError(f"registry key {path}: {error.strerror}; give a file that the cell can read") from None
     except (ValueError, TypeError) as error:
         raise CellError(
-            f"registry key {path}: {error}; it holds a private key without a passphrase, and its certificate, as PEM"
+            f"registry key {path}: {error}; give a PEM file with a private key without a passphrase and its certificate"
         ) from None

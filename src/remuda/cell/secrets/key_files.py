@@ -2,7 +2,7 @@
 
 Keys in the settings take precedence. Otherwise they are in a file, one per line; the first one encrypts. The first
 start creates the file, but not if the store is encrypted already: a new key would hide that the keys are missing.
-Invariant: a key is in the file, synced to disk, before anything is sealed with it.
+Invariant: a key is in the file, synced to disk, before anything is encrypted with it.
 """
 
 import os
@@ -30,8 +30,9 @@ def key_file(settings: CellSettings) -> Path:
 
 
 def load_seals(settings: CellSettings, checked: str | None) -> Seals:
-    """Load the encryption keys of a cell, or create the first one. `checked` is the encrypted setting CHECK of the
-    store; None if nothing is encrypted yet. Raises CellError if there are no keys, or they cannot decrypt it."""
+    """Load the encryption keys of a cell; if there are none and nothing is encrypted yet (`checked` is None), create
+    the first one. `checked` is the stored setting CHECK, encrypted, with which the keys are tested. Raises CellError if
+    there are no keys, or they cannot decrypt it."""
     path = key_file(settings)
     if settings.encryption_keys:
         seals = Seals(_keys_of_settings(settings), where=VARIABLE)
@@ -58,14 +59,14 @@ def read_keys(path: Path) -> EncryptionKeys:
         lines = path.read_text().splitlines()
     except FileNotFoundError:
         raise DataFolderError(
-            f"the secrets of this cell are encrypted, and the file with their keys, {path}, is not there; bring it "
-            f"back from where a copy of it is kept, or give the keys in {VARIABLE}"
+            f"the secrets of this cell are encrypted, and the file with their keys, {path}, is missing; restore it "
+            f"from a copy, or give the keys in {VARIABLE}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DataFolderError(f"cannot read the encryption keys in {path}: {error}") from None
     texts = [(number, line) for number, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not texts:
-        raise DataFolderError(f"{path} has no key; bring the file back from where a copy of it is kept")
+        raise DataFolderError(f"{path} has no key; restore the file from a copy")
     return EncryptionKeys([read_key(line, f"{path}, line {number}") for number, line in texts])
 
 

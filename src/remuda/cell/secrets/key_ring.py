@@ -2,7 +2,7 @@
 
 Keys are read again every few seconds while they are used, and at once for a token with an unknown key, so that all
 processes notice a rotation. Signed and opaque job tokens are accepted, whichever kind is issued. Invariant: a token is
-valid only if the job's row has the epoch that it was issued for; `dispatch.handout` stores the hash of an opaque one.
+valid only if the job's row has the epoch that it was issued for. Callers of `issue` store the hash of an opaque token.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ REGISTRY_KEY_PREFIX = "registry-"
 
 
 def purpose_of(kid: str) -> str:
-    """The kind of tokens that a key with this name signs."""
+    """Return the kind of tokens that a key signs, which the prefix of its name (`kid`) tells."""
     if kid.startswith(ID_KEY_PREFIX):
         return "identity tokens"
     return "registry tokens" if kid.startswith(REGISTRY_KEY_PREFIX) else JOB_TOKENS
@@ -54,7 +54,7 @@ async def rotate(store: Store, *, cell_id: int, now: float, at_once: bool = Fals
 
 
 async def retire(store: Store, now: float) -> list[str]:
-    """Remove the signing keys that no token still in use was signed with. Returns their names."""
+    """Remove the job token keys with which no token that is still in use was signed. Returns their names."""
     kids = [key.kid for key in await load_job_token_keys(store)]
     if len(kids) < 2:
         return []
@@ -97,7 +97,7 @@ class KeyRing:
         return self._tokens
 
     async def issue(self, job: Job, *, timeout_seconds: float, user_id: int) -> str:
-        """Create the token for a job that is handed out. Store its `stored_hash` with the job before it is sent."""
+        """Create the token for a job that is handed out. Callers must store its `stored_hash` before they send it."""
         if self._opaque:
             return job_token.opaque(job.id, secrets.token_bytes(job_token.OPAQUE_RANDOM_BYTES))
         tokens = await self._current()
@@ -119,14 +119,15 @@ class KeyRing:
         return job
 
     async def find_job(self, token: str, scope: str, get_cached: Callable[[JobId], Job | None] = lambda _: None) -> Job:
-        """Return the job that this token was issued for, from the cache `get_cached` if the token fits the cached job,
-        else from the store. Raises TokenError if the token is not valid or lacks the scope."""
+        """Return the job that this token was issued for: from `get_cached`, which looks up a job in a cache, if the
+        token fits the cached job, else from the store. Raises TokenError if the token is invalid, or is a signed one
+        without the scope."""
         number = job_token.opaque_job(token)
         if number is not None:
             job = await self._store.jobs.load_job(JobId(number))
             stored = job.token_hash if job else ""
             if job is None or not hmac.compare_digest(stored, _hash(job, token)):
-                raise TokenError("it is of no job, or of an earlier hand-out")
+                raise TokenError("it belongs to no job, or to an earlier hand-out")
             return job
         if (cached := self.find_cached_job(token, scope, get_cached)) is not None:
             return cached
@@ -137,7 +138,7 @@ class KeyRing:
         if job is None or job.project_id != claims.project_id:
             raise TokenError("there is no such job")
         if job.epoch != claims.epoch:
-            raise TokenError("the job was handed out anew; this token is of an earlier hand-out")
+            raise TokenError("the job was handed out again; this token belongs to an earlier hand-out")
         return job
 
     async def _claims(self, token: str) -> JobClaims:

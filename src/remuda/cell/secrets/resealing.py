@@ -1,7 +1,7 @@
 """Encrypts all secrets in a database with the current key: those in plain text, and those encrypted with an older key.
 
-Each batch is a transaction, and a row is changed only if it is still what was read. So processes of the cell may run
-meanwhile, and after an interruption the next run continues.
+Each batch is a transaction, and a row is changed only if it is still the same as when it was read. So processes of the
+cell may run meanwhile, and after an interruption the next run continues.
 """
 
 import sqlite3
@@ -75,8 +75,8 @@ def _keys(kind: type[Any] | str, stored: Any) -> set[str]:
 
 
 def _reseal(secrets: Secrets, kind: type[Any] | str, stored: Any) -> Any:
-    """The value of a column, encrypted with the current key; None if it already is. `kind` is the type of the stored
-    value or, for a column that is one encrypted text, its purpose."""
+    """Return the value of a column, encrypted with the current key; None if it already is. `kind` is the type of the
+    stored value or, for a column that is one encrypted text, the purpose with which it was sealed."""
     if isinstance(kind, str):
         text = _text(stored)
         if secrets.is_current(text):
@@ -122,7 +122,9 @@ async def _open_database(settings: CellSettings) -> AsyncIterator[_Database]:
             if database.is_changed:
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     except sqlite3.Error as error:
-        raise DataFolderError(f"cannot encrypt what is in {path}: {error}; nothing is lost, try again") from None
+        raise DataFolderError(
+            f"cannot read or encrypt the secrets in {path}: {error}; nothing is lost, try again"
+        ) from None
 
 
 class _Sqlite:
@@ -158,7 +160,7 @@ class _Postgres:
 
 
 def compact(settings: CellSettings) -> None:
-    """Rewrite the SQLite file of a cell that is not running, so that no deleted content is left in it."""
+    """Rewrite the SQLite file (if there is one) of a cell that is not running, so that it has no deleted content."""
     if settings.is_shared:
         return
     try:

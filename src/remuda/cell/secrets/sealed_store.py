@@ -1,10 +1,11 @@
-"""A store that encrypts secrets: it seals (encrypts) what is passed to a store and opens what the store returns.
+"""A store that encrypts secrets: wraps another store, seals (encrypts) what it passes to it and opens (decrypts) what
+that returns.
 
 Secrets are the values of variables, the inputs of schedules, the specs of jobs (except what the store itself must
 read), all settings, and the keys that sign tokens. Names, states, times and paths are no secrets: queries need them.
 
-Values are sealed by their types in every method of every port, so that a new method cannot be forgotten. A map of
-values is sealed as one text, which is stored in the map under the empty name.
+Values are sealed by their types in every method of the store, so that a new method cannot be forgotten. A map of values
+is sealed as one text, which is stored in the map under the empty name.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -57,7 +58,8 @@ class Secrets:
         self._outof = self._by_type(self.open_value)
 
     def seal_value(self, value: Any) -> Any:
-        """Encrypt the secrets in a value. A function is wrapped: it gets decrypted values, its result is encrypted."""
+        """Encrypt the secrets in a value. A function that computes a change is wrapped: it gets decrypted values, and
+        its result is encrypted."""
         change = self._into.get(type(value))
         if change is not None:
             return change(value)
@@ -143,7 +145,7 @@ class Secrets:
         return value
 
     def _seal_spec(self, spec: JobSpec) -> JobSpec:
-        """Encrypt a job's spec as one text, but keep the fields that `core.jobs.lifecycle.new_job` needs readable."""
+        """Encrypt a job's spec as one text. The fields that `core.jobs.lifecycle.new_job` needs stay readable."""
         return JobSpec(
             name=spec.name,
             stage=spec.stage,
@@ -177,7 +179,7 @@ def _convert_jobs(convert: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple
 
 
 class _SealedPort:
-    """Wraps one port of a store: encrypts the secrets in arguments, decrypts those in results."""
+    """Wraps one part of a store, such as `JobStore`: encrypts the secrets in arguments, decrypts those in results."""
 
     def __init__(self, port: Any, secrets: Secrets) -> None:
         self._port = port
@@ -199,7 +201,8 @@ class _SealedPort:
 
 
 class _SealedSettings(_SealedPort):
-    """Wraps the port of settings and signing keys, all of which are texts: each method says what it encrypts."""
+    """Wraps the part of a store for settings and signing keys. These are texts, so their types do not show which are
+    secret: each method encrypts and decrypts explicitly."""
 
     async def load_signing_keys(self) -> Mapping[str, bytes]:
         stored = await self._port.load_signing_keys()

@@ -6,7 +6,7 @@ texts, and texts sealed with an older key, can be recognized.
 AES-256-GCM with a random nonce is safe for some billion texts with the same key, which a busy cell writes in weeks.
 Therefore each process derives its own key from that key and a random salt, and a new one after a million texts.
 
-Invariant: a text that was sealed with another key or for another purpose, or was changed, raises SealError.
+Invariant: a text that was sealed with an unknown key or for another purpose, or was changed, raises SealError.
 """
 
 import base64
@@ -73,7 +73,8 @@ def read_key(text: str, where: str) -> bytes:
 
 
 class Seals:
-    """Encrypts ("seals") and decrypts texts. `reread` loads the keys again if a text was sealed with an unknown one."""
+    """Encrypts ("seals") and decrypts texts. `reread` loads the keys again if a text was sealed with an unknown key;
+    `where` names the place of the keys in error messages."""
 
     def __init__(
         self, keys: EncryptionKeys, reread: Callable[[], EncryptionKeys] | None = None, *, where: str = "the settings"
@@ -94,7 +95,9 @@ class Seals:
         if self._reread is not None:
             keys = self._reread()
             if self._keys.primary not in keys.by_id:
-                raise CellError(f"{self._where} is without key {self._keys.primary}, which is in use; bring it back")
+                raise CellError(
+                    f"{self._where} lacks key {self._keys.primary}, which is in use; restore it from a copy"
+                )
             self._keys = keys
 
     def seal(self, text: str, purpose: str) -> str:
@@ -123,8 +126,8 @@ class Seals:
             key = self._keys.by_id.get(name)
         if key is None:
             raise SealError(
-                f"what the cell keeps is encrypted with key {name}, which is not in {self._where}; "
-                "bring the key back from where a copy of it is kept"
+                f"secrets in the database are encrypted with key {name}, which is not in {self._where}; "
+                "restore the key from a copy"
             )
         try:
             # msgspec decodes base64 in an eighth of the time of the standard library.
@@ -137,8 +140,8 @@ class Seals:
             return _cipher(key, salt).decrypt(nonce, hidden, purpose.encode()).decode()
         except (InvalidTag, ValueError, msgspec.ValidationError):
             raise SealError(
-                f"something that the cell keeps ({purpose}) cannot be opened with key {name}: it was damaged or "
-                "changed; restore it from a backup"
+                f"a secret in the database ({purpose}) cannot be decrypted with key {name}: it was damaged or changed; "
+                "restore it from a backup"
             ) from None
 
 

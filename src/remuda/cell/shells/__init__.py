@@ -1,1 +1,1 @@
-"""Interactive shells in running jobs, and in failed jobs that are kept for debugging, for people to look around."""
+"""Interactive shells for users, in running jobs and in failed jobs that are kept for debugging."""

@@ -136,7 +136,7 @@ class ShellFiles:
         try:
             return path.read_text(), path.stat().st_mtime
         except FileNotFoundError:
-            return None if (self._shells / shell).exists() else ("it is gone", 0.0)
+            return None if (self._shells / shell).exists() else ("it was removed", 0.0)
 
     def remove(self, shell: str) -> None:
         gone = self._shells / f".gone-{shell}"

@@ -1,5 +1,6 @@
-"""The port to stored shells and jobs on hold (failed jobs kept for debugging), and the values that pass through it. Any
-process of a cell serves either side of a shell, so everything is stored."""
+"""The interface to stored shells and jobs on hold (failed jobs kept for debugging), and the values that it takes and
+returns. A shell connects a user with a runner manager. The calls of both may reach different processes of the cell, so
+all data of a shell is stored, not kept in the memory of a process."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -40,7 +41,8 @@ class JobHold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShellStore(Protocol):
-    """Stores shells, jobs on hold, and when each manager last polled. No method waits. `stream`: INPUT or OUTPUT."""
+    """Stores shells, jobs on hold, and when each manager last polled. No method waits. `shell` is the id of a shell,
+    `stream` is INPUT or OUTPUT."""
 
     def add(self, about: About, now: float) -> None: ...
 
@@ -83,7 +85,7 @@ class ShellStore(Protocol):
         ...
 
     def end_of(self, shell: str) -> tuple[str, float] | None:
-        """Why and when the shell ended; None if it has not. A shell that was removed has ended."""
+        """Why and when the shell ended; None if it has not. A shell that was removed counts as ended."""
         ...
 
     def remove(self, shell: str) -> None: ...
@@ -97,7 +99,7 @@ class ShellStore(Protocol):
     def remove_hold(self, job_id: int) -> None: ...
 
     def note_manager(self, runner_id: int, system_id: str, now: float) -> None:
-        """Record that a runner manager polled for shells to open at `now`."""
+        """Record that a runner manager polled for requests at `now`."""
         ...
 
     def manager_seen_at(self, runner_id: int, system_id: str) -> float:

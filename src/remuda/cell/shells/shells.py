@@ -1,9 +1,10 @@
 """Interactive shells in running jobs, and in jobs on hold (failed jobs whose environment is kept for debugging).
 
-Carries bytes between a person and the job's runner manager; says in which jobs a shell may be opened, how long each
-side may be silent, and how many bytes may wait for a reader. All is stored in a `ShellStore` that all processes of the
-cell share: a change by this process wakes waiting calls, changes by others are found by polling. Invariant: a stream
-only grows, and each byte is at the offset that its sender gave; a shell that is over stays so.
+Carries bytes between a user and the job's runner manager; decides in which jobs a shell may be opened, after how much
+silence of the user or the manager it ends, and how many bytes may wait for a reader. All is stored in a `ShellStore`
+that all processes of the cell share: a change by this process wakes waiting calls, changes by others are found by
+polling. Invariant: a stream only grows, and each byte is at the offset that its sender gave; a shell that is over stays
+so.
 """
 
 import asyncio
@@ -75,8 +76,9 @@ class Shells:
     # for people
 
     def open(self, job: Job, *, user_id: int, wish: WantedShell) -> About:
-        """Request a shell in a job (`wish`: command and terminal); its runner manager is told when it polls. Raises
-        ConflictError if the job has no environment to open it in, StoreError if too many shells are open."""
+        """Request a shell in a job (`wish`: command and terminal); the job's runner manager gets the request when it
+        polls. Raises ConflictError if the job has no environment to open it in, StoreError if too many shells are
+        open."""
         if job.state not in (JobState.RUNNING, JobState.CANCELING) and self.hold_of(job.id) is None:
             raise ConflictError(_no_environment(job))
         if job.runner_id is None:
@@ -135,8 +137,8 @@ class Shells:
 
     async def poll(self, runner_id: int, request: LookRequest, *, own_job_ids: Collection[int]) -> Wanted:
         """Wait, at most `poll_hold_seconds`, for new requests to a runner manager: shells to open, jobs to release or
-        stop. `request`: what the manager handles already; `own_job_ids`: the jobs in `request.held` that it was
-        handed."""
+        stop. `request`: what the manager handles already; `own_job_ids`: those of the jobs in `request.held` that the
+        cell has handed out to this manager."""
         system_id = request.system_id or LEGACY
         self._store.note_manager(runner_id, system_id, self._clock.now())
         self._store_holds(runner_id, system_id, [job for job in request.held if job.job_id in own_job_ids])
@@ -153,7 +155,7 @@ class Shells:
             return requests if is_new else None
 
         key, hold = _manager(runner_id, system_id), self._settings.poll_hold_seconds
-        return await self._until(key, look, hold) or collect()
+        return await self._wait_until(key, look, hold) or collect()
 
     def _requests(self, runner_id: int, system_id: str, handled: Collection[str], releasing: Collection[int]) -> Wanted:
         shells = [
@@ -208,7 +210,8 @@ class Shells:
         return sorted((hold for hold in self._store.holds() if hold.until > now), key=lambda hold: hold.job_id)
 
     def release(self, job_id: int) -> None:
-        """Ask the runner manager to remove the environment of a job. Raises ConflictError if the job is not on hold."""
+        """Ask the runner manager to remove the environment of a job on hold. Raises ConflictError if it is not on
+        hold."""
         hold = self.hold_of(job_id)
         if hold is None:
             raise ConflictError(f"job {job_id} is not on hold")
@@ -223,13 +226,13 @@ class Shells:
         would get longer than `shell_limit_bytes` ends the shell."""
         if start + len(data) > self._settings.shell_limit_bytes:
             limit = self._settings.shell_limit_bytes
-            self.close(about, f"a shell may carry {limit} bytes each way (shell_limit_bytes), and this one wants more")
+            self.close(about, f"it has reached the limit of {limit} bytes in one direction (shell_limit_bytes)")
 
         def look() -> bool | None:
             is_slow = self._store.size(about.id, stream) - self._store.reader(about.id, stream)[0] > WINDOW_BYTES
             return None if is_slow and self._is_on(about) else not is_slow
 
-        has_room = await self._until((about.id, stream, "room"), look, HOLD_SECONDS, of=about)
+        has_room = await self._wait_until((about.id, stream, "room"), look, HOLD_SECONDS, of=about)
         if not has_room or not self._is_on(about):
             return Appended(taken=False, size=self._store.size(about.id, stream))
         appended = self._store.append(about.id, stream, start, data, self._clock.now())
@@ -252,7 +255,7 @@ class Shells:
 
         key = (about.id, stream)
         is_crowded = len(self._waiting.get(key, ())) >= MOST_WAITING
-        piece = await self._until(key, look, 0.0 if is_crowded else HOLD_SECONDS, of=about)
+        piece = await self._wait_until(key, look, 0.0 if is_crowded else HOLD_SECONDS, of=about)
         self._store.note_reader(about.id, stream, start, self._clock.now())
         return piece or Streamed(data=b"", state=self.state(about)[0])
 
@@ -298,13 +301,14 @@ class Shells:
         self._store.forget_managers(now - 24 * 3600)
 
     def _timeout_reason(self, about: About, now: float) -> str:
-        """Why a shell must end now (one side polls no more, or no bytes came for long); empty if it may go on."""
+        """Why a shell must end now (user or manager polls no more, or no bytes came for long); empty if it may go
+        on."""
         person, manager = (self._store.reader(about.id, stream)[1] for stream in (OUTPUT, INPUT))
         idle = self._settings.shell_idle_seconds
         if now - max(person, about.created_at) > GONE_SECONDS:
-            return "whoever opened it is gone"
+            return "its user has disconnected"
         if now - max(manager, about.created_at) > GONE_SECONDS:
-            return "the runner manager is gone" if self._store.is_begun(about.id) else "no runner manager came for it"
+            return "its runner manager is gone" if self._store.is_begun(about.id) else "no runner manager picked it up"
         if now - max(self._store.last_append_at(about.id), about.created_at) > idle:
             return f"nothing was typed or printed for {idle:g} seconds (shell_idle_seconds)"
         return ""
@@ -317,7 +321,7 @@ class Shells:
     def _is_on(self, about: About) -> bool:
         return self._store.end_of(about.id) is None
 
-    def _moves(self, about: About) -> bool:
+    def _is_lively(self, about: About) -> bool:
         return self._clock.now() - self._store.last_append_at(about.id) < _LIVELY_SECONDS
 
     def _wake(self, key: Hashable) -> None:
@@ -327,7 +331,7 @@ class Shells:
                 for event in events:
                     event.set()
 
-    async def _until(
+    async def _wait_until(
         self, key: Hashable, look: Callable[[], _T | None], seconds: float, *, of: About | None = None
     ) -> _T | None:
         """Call `look` now and whenever `key` is woken, until it returns a value, and return that; None after `seconds`.
@@ -340,7 +344,7 @@ class Shells:
                     break
                 event.clear()
                 if of is not None and self._settings.is_shared:
-                    seconds = min(seconds, _SOON_SECONDS if self._moves(of) else _LATER_SECONDS)
+                    seconds = min(seconds, _SOON_SECONDS if self._is_lively(of) else _LATER_SECONDS)
                 await wait_for_event(event, within_seconds=seconds)
         return result
 

@@ -1,1 +1,2 @@
-"""Persistent storage of a cell, except for job logs and blobs: ports, and one folder per database."""
+"""Stores the data of a cell, except for job logs and files (blobs). `ports` has the interfaces; `sqlite`, `postgres`
+and `memory` implement them."""

@@ -27,7 +27,7 @@ def decode(kind: type[T], body: bytes) -> T:
 
 
 def decode_cached(kind: type[T], body: bytes) -> T:
-    """Decode the body of a row. Cached, for values that many jobs share, such as pipelines and projects."""
+    """Decode the `body` of a row. Cached, for values that many jobs share, such as pipelines and projects."""
     any_kind: Any = kind
     value: T = _decode_cached(any_kind, body)
     return value

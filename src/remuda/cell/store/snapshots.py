@@ -1,5 +1,5 @@
-"""Reads all rows of a cell at one moment, from SQLite or PostgreSQL, for checks, backups and restores. A backup is
-always a SQLite file, so a cell can be restored into the other kind of database, too."""
+"""Reads all rows of a cell as they are at one moment, from SQLite or PostgreSQL, for checks, backups and restores. A
+backup is always a SQLite file, whichever database the cell uses, so it can be restored into either of them."""
 
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
@@ -23,7 +23,7 @@ from remuda.model.job import JobId
 _NOT_ROWS = frozenset({"alembic_version", "cell", "probe", "sequences"})
 _BATCH = 500
 _SHORTENED = frozenset({("pipelines", "ref"), ("pipelines", "sha"), ("jobs", "request_id"), ("jobs", "resource_group")})
-"""Columns of SQLite that PostgreSQL may shorten; the body has the whole text."""
+"""Columns that SQLite stores as whole texts and that PostgreSQL may shorten; the body has the whole text."""
 _GENERATED = frozenset(
     {("jobs", "ref"), ("jobs", "name")} | {("pipelines", n) for n in ("source", "name", "yaml_errors")}
 )
@@ -48,7 +48,7 @@ class _SqliteSnapshot:
         self._db = db
         revision = schema.read_revision(db)
         if revision is None:
-            raise DataFolderError(f"{path} is no store of a cell; give the data folder of a cell with --data")
+            raise DataFolderError(f"{path} is not the database of a cell; give the data folder of a cell with --data")
         self.revision = revision
         self.cell_id = schema.read_owner(db)
         self.where = str(path)
@@ -85,7 +85,9 @@ async def read(settings: CellSettings) -> AsyncIterator[Snapshot]:
     async with connect(settings.database) as server, server.transaction(isolation="repeatable_read", readonly=True):
         revision = await schema.read_revision(server)
         if revision is None:
-            raise DataFolderError(f"{where(settings.database)} holds no store of a cell")
+            raise DataFolderError(
+                f"{where(settings.database)} has no tables of a cell; give the database of a cell with --database"
+            )
         cell_id = await server.fetchval("SELECT id FROM cell")
         yield _PostgresSnapshot(server, revision, cell_id, where(settings.database))
 
@@ -106,7 +108,7 @@ def _open_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(path, isolation_level=None)) as db:
             yield db
     except sqlite3.Error as error:
-        raise DataFolderError(f"cannot write {path}: {error}; free some space there, or give another place") from None
+        raise DataFolderError(f"cannot write {path}: {error}; free some space there, or give another path") from None
 
 
 def check_revision(snapshot: Snapshot) -> None:

@@ -1,8 +1,8 @@
-"""Batches writes: while a batch is being stored, further changes collect in the next one, and the request that opened
-it stores it for all. A single change waits only for a few turns of the event loop. Invariant: a caller that gets None
-may store its change alone, because nothing of a batch is stored after a failure that the database reported. After a
-cancelled batch it may find its change stored already. After a lost connection the outcome is unknown, and every caller
-gets a StoreError."""
+"""Batches writes: while a batch is being stored, further changes are collected in the next one, which the caller that
+opened it stores for all. A single change waits only for a few turns of the event loop. Invariant: a caller that gets
+None may store its change alone, because the change was not stored. There is one exception: if the caller that stored
+the batch was cancelled, the change may be stored already. On a StoreError, such as for a lost connection, every caller
+of the batch gets it, and the outcome may be unknown."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,8 +14,7 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 _AT_ONCE = 64
-"""Changes in one batch. The rows of a batch are locked until all of it is stored."""
-
+"""Maximum number of changes in one batch. The rows of a batch are locked until all of it is stored."""
 
 _TURNS = 4
 """Turns of the event loop before a batch is stored, so that requests that have arrived can join it: one turn reads a
@@ -29,14 +28,15 @@ class _Batch(Generic[C, R]):
     def __init__(self, change: C) -> None:
         self.changes = [change]
         self.results: Sequence[R | None] | None = None
-        """None: nothing was stored."""
+        """None until the batch is stored, and for good if storing it failed or was cancelled."""
         self.error: StoreError | None = None
         self.ready = asyncio.Event()
 
 
 class WriteBatcher(Generic[C, R]):
-    """Batches one kind of change. `store` returns the result of each change, or None for one that its caller must store
-    alone. It raises StoreError if the outcome is unknown, another exception if nothing was stored."""
+    """Batches one kind of change and stores at most `lanes` batches at a time. `store` returns the result of each
+    change, or None for one that its caller must store alone. It raises StoreError if the outcome may be unknown,
+    another exception only if nothing was stored."""
 
     def __init__(self, store: Callable[[Sequence[C]], Awaitable[Sequence[R | None]]], *, lanes: int) -> None:
         self._store = store
@@ -44,8 +44,8 @@ class WriteBatcher(Generic[C, R]):
         self._next: _Batch[C, R] | None = None
 
     async def submit(self, change: C) -> R | None:
-        """Store a change with those of concurrent callers. None: not stored, the caller must store it alone. Raises
-        StoreError if the outcome is unknown."""
+        """Store a change with those of concurrent callers, and return its result. None: the caller must store it alone.
+        Raises StoreError if storing the batch failed; the change may be stored nevertheless."""
         batch = self._next
         if batch is None or len(batch.changes) >= _AT_ONCE:
             batch = _Batch[C, R](change)

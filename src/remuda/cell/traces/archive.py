@@ -1,7 +1,7 @@
-"""Traces in files while jobs run, and in blobs when they are archived: the adapter of `Traces` that a cell uses.
+"""Traces in files while jobs run, and in blobs when they are archived: the implementation of `Traces` that a cell uses.
 
-A file is removed only when its blob is whole, and the file is looked for first, so a trace is always in one of both
-places. Archived traces are not compressed, because people read parts of them by byte offsets.
+A file is removed only when its blob is complete, and the file is looked for first, so a trace is always found in one of
+the two places. Archived traces are not compressed, because people read parts of them by byte offsets.
 """
 
 import zlib

@@ -1,11 +1,10 @@
-"""Traces as plain files, one per job, so that logs never wait for the store's writer.
+"""Traces as plain files, one per job, so that logs never wait for writes of the database.
 
 A live trace is `<id>.log`; a sealed one is `archive/<id>.log`, until `remuda.cell.traces.archive` makes it a blob. The
 file's length is the trace's size: a process that dies during an append leaves at worst bytes that the runner sends
 again. Traces that end at the same time are sealed together: synced, renamed, so that no process adds to them any more,
 and their names synced. Only what waits for the disk runs in a thread: short system calls, such as appends to the page
-cache, take less than passing the interpreter lock to and fro. Paths are strings, because a `Path` costs as much as its
-system call.
+cache, cost less than a switch of threads. Paths are strings, because a `Path` costs as much as its system call.
 """
 
 import asyncio
@@ -31,7 +30,7 @@ _SEALING_LANES = 2
 
 
 class FileTraces:
-    """The traces in one folder that are not archived yet."""
+    """The traces in one folder, live or sealed, that are not yet archived as blobs."""
 
     def __init__(self, folder: Path) -> None:
         archive = folder / "archive"
@@ -89,7 +88,7 @@ class FileTraces:
         return self.compare_here(job_id, start, data) or Appended(taken=start == 0 and not data, size=0)
 
     def compare_here(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
-        """Like `compare`, but returns None if the trace is not in this folder."""
+        """Like `Traces.compare`, but returns None if the trace is not in this folder."""
         try:
             file = self._reader(job_id)
             if file is None:
@@ -111,7 +110,8 @@ class FileTraces:
                     yield piece
 
     def read_here(self, job_id: JobId, start: int) -> AsyncGenerator[bytes, None] | None:
-        """Yield the bytes from `start` on, even if the trace is moved meanwhile; None if it is not in this folder."""
+        """Return an iterator over the bytes from `start` on, which works even if the trace is moved meanwhile; None if
+        it is not in this folder."""
         try:
             file = self._reader(job_id)
         except OSError as error:
@@ -173,9 +173,9 @@ class FileTraces:
     async def _sync(
         self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
     ) -> dict[int, tuple[int, str]]:
-        """In a thread, sync the open files in `unsettled`, and return size and checksum of each in `long`, by
-        descriptor. `files`: all descriptors, which the caller closes. If this call is cancelled, it empties the list,
-        and the thread closes them at its end."""
+        """In a thread, sync the open files in `unsettled`, and return size and checksum of each file in `long`, by
+        descriptor. `files` has all open descriptors. The caller closes them; but if this call is cancelled, it empties
+        the list, and the thread closes them when it is done."""
         work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_sync_enabled() else (), tuple(long))
         try:
             return await asyncio.wrap_future(work)
@@ -332,4 +332,4 @@ def _sum(file: int) -> tuple[int, str]:
 
 
 def _store_error(error: OSError) -> StoreError:
-    return StoreError(f"cannot store the trace: {error.strerror or error}; check the disk of the data folder")
+    return StoreError(f"cannot read or write a trace: {error.strerror or error}; check the disk of the data folder")

@@ -1,4 +1,5 @@
-"""The port to traces, the logs of jobs: growing byte sequences that are sealed (made durable) when the job is over."""
+"""The interface to traces, the logs of jobs: growing byte sequences that are sealed (made durable) when the job is
+over, and later archived (moved to the blob storage)."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
@@ -8,12 +9,11 @@ from remuda.model.job import JobId
 
 
 class Traces(Protocol):
-    """Stores one growing log per job, addressed by byte offsets."""
-
     async def size(self, job_id: JobId) -> int: ...
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """Add bytes at `start`. Refused (`taken` is False): a gap, other bytes than stored, new bytes once sealed."""
+        """Add bytes at the offset `start`. Refused (`taken` is False) if there is a gap, stored bytes differ, or the
+        trace is sealed and the bytes are new."""
         ...
 
     def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
@@ -40,11 +40,11 @@ class Traces(Protocol):
         ...
 
     async def list_unarchived(self) -> Sequence[JobId]:
-        """The jobs whose traces, live or sealed, are not in the archive yet."""
+        """The jobs whose traces, live or sealed, are not archived yet."""
         ...
 
     async def archive(self, job_id: JobId) -> None:
-        """Move a sealed trace to the archive for good. Repeatable; no effect on one that is not sealed."""
+        """Move a sealed trace to the blob storage for good. Repeatable; no effect on one that is not sealed."""
         ...
 
     async def remove(self, job_id: JobId) -> None: ...

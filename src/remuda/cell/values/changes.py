@@ -11,7 +11,7 @@ from remuda.pipeline import JobSpec
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """A new job that retries the job `of`: it gets the spec of that job, which the store marks as retried."""
+    """A new job that retries the job `of` and shares its spec. `Changes.jobs` has the old job, marked as retried."""
 
     of: JobId
     job: Job

@@ -9,7 +9,8 @@ from remuda.model.runner import CapabilityKey
 from remuda.pipeline import JobSpec
 
 UNDER_WAY = frozenset({JobState.PENDING, JobState.LEASED, JobState.RUNNING})
-"""Job states that keep a pipeline running. When a job leaves them, the state of its pipeline is computed anew."""
+"""While a job with a higher id is in one of these states, the success of another job of its pipeline can be stored
+alone (`JobStore.end_beside`): the end of the former then decides about the pipeline."""
 
 
 class Pipeline(Value, frozen=True, kw_only=True):
@@ -66,10 +67,10 @@ class Pipeline(Value, frozen=True, kw_only=True):
 
 
 class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a job that changes; its spec (script, image, rules) is read only when a runner gets the job.
+    """The part of a job that changes. Its spec (script, image, rules) never changes and is stored separately.
 
-    Fields with default values are not written, because the jobs of a pipeline are often read together. So a default
-    must never be changed.
+    Fields that have their default value are not stored, so that jobs are small: all jobs of a pipeline are often read
+    together. So a default must never be changed, because that would change stored jobs.
     """
 
     id: JobId
@@ -129,7 +130,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     is_log_refused: bool = False
     """The stored trace is not what the runner logged, so the runner sends it again from the first byte."""
     erased: bool = False
-    """A user removed its trace and artifacts; later ones are refused."""
+    """A user removed its trace and artifacts."""
     is_trigger: bool = False
     """It starts another pipeline; no runner ever gets it."""
     downstream_id: PipelineId | None = None
@@ -207,7 +208,7 @@ class Artifact(Value, frozen=True, kw_only=True):
 
 
 class StepResult(Value, frozen=True, kw_only=True):
-    """One event of a job's step (CI/CD steps, `run`), as the agent on the job's machine sent it."""
+    """A report about a step of a job (CI/CD steps, `run`), as the agent on the job's machine sent it."""
 
     job_id: JobId
     seq: int

@@ -106,7 +106,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     group_ids: frozenset[int] = frozenset()
 
     def owns(self, project: Project) -> bool:
-        """True if the user is a member of the project or of a group above it, or if it is in the user's namespace."""
+        """True if the project belongs to the user: by membership in it or a group above it, or by the user's
+        namespace."""
         return project.organization_id == self.organization_id and (
             project.id in self.project_ids
             or project.namespace_id == self.namespace_id
@@ -221,7 +222,8 @@ def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
 
 
 def ids_of(pools: Collection[Pool], kind: str) -> list[int]:
-    """Return the sorted ids of the pools of a kind ("organization", "group" or "project")."""
+    """Return the sorted ids of those pools (pairs of kind and id) that have this kind: `organization`, `group` or
+    `project`."""
     return sorted(number for name, number in pools if name == kind)
 
 
@@ -236,4 +238,4 @@ FIRST_USER = User(
     namespace_id=NAMESPACE_ID,
     is_admin=True,
 )
-"""With the first organization and namespace, in every new store."""
+"""Every new store has this user, the first organization and the first namespace."""

@@ -9,7 +9,7 @@ from remuda.cell.values import Job, Pipeline, Project, Schedule
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects jobs by name or stage. All others are left out, as if their rules excluded them."""
+    """Selects jobs of a new pipeline by name or stage. All others are left out, as if their rules excluded them."""
 
     jobs: tuple[str, ...] = ()
     """Job names, or names as written in the file before `parallel` expanded them."""
@@ -41,7 +41,7 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Names of `variables` that a job gets as files."""
     inputs: Mapping[str, Any] = {}
     text: str | None = None
-    """Text of the pipeline file of a child pipeline; None: read `file` from the repository at `sha`."""
+    """Text of the pipeline file, of a child pipeline or given by the caller; None: read `file` from the repository."""
     file: str = ".gitlab-ci.yml"
     choice: Choice | None = None
     changes_since: str | None = None
@@ -51,7 +51,7 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 0
     """Number of upstream pipelines, if a job started this one with its token instead of a trigger job."""
     schedule: Schedule | None = None
-    """The due schedule, with its next run time; stored in the same transaction as the pipeline."""
+    """The schedule that runs, with its next run time; stored in the same transaction as the pipeline."""
     due_at: float | None = None
     """The due time of the schedule; None if a person runs it."""
     sees: tuple[str, str] | None = None

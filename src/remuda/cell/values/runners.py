@@ -42,7 +42,7 @@ class Runner(Value, frozen=True, kw_only=True):
     """How long its polls are held at most; None: as in the settings of the cell."""
 
     def pools(self) -> frozenset[Pool]:
-        """Return the sets of jobs that the runner serves: those of its organization, its group or its projects."""
+        """Return whose jobs the runner serves, as pairs of kind and id: its organization, its group or its projects."""
         match self.type:
             case RunnerType.INSTANCE:
                 return frozenset({("organization", self.organization_id)})

@@ -39,7 +39,7 @@ def audit(
     if since and seconds is None:
         raise BadInputError(f'--since {since}: it looks like "2 days" or "3 hours"')
     if limit < 1:
-        raise BadInputError(f"--limit {limit}: at least 1")
+        raise BadInputError(f"--limit {limit}: must be at least 1")
     audit_filter = AuditFilter(action=action, created_after=None if seconds is None else time.time() - seconds)
     events = event_loop.run(read_audit_events(cell.settings(), audit_filter, limit))
     if output == "json":

@@ -93,7 +93,7 @@ def backup(
     print(f"cell {manifest.cell_id} is backed up to {to}")
     if left_out := [key for key in manifest.keys_wanted if key not in manifest.keys]:
         where = encryption_key_place(settings)
-        print(f"it is encrypted, and without the keys ({', '.join(left_out)}): keep a copy of {where} elsewhere, too")
+        print(f"the backup is encrypted and without the keys ({', '.join(left_out)}): keep a copy of {where} elsewhere")
     if manifest.blobs:
         print(f"its artifacts and archived logs are in {manifest.blobs} and are not part of the backup")
 
@@ -138,4 +138,4 @@ def _print(report: "Report") -> None:
         print(f"{count:>10}  {name}")
     for problem in report.problems:
         print(f"problem: {problem}")
-    print("there are problems" if report.problems else "everything hangs together")
+    print("there are problems" if report.problems else "no problems found")

@@ -43,7 +43,7 @@ OTHER_VARIABLES = frozenset(
     | {f"{PREFIX}{name}" for name in ("PATIENCE_SECONDS", "INPUTS", "OUTPUTS", "EXPORTS", "MASKS", "JOB_KEY")}
     | {f"{PREFIX}{name}" for name in ("EXCHANGE", "ENVIRONMENT", "CGROUP", "CONFIG")}
 )
-"""Variables of Remuda that are not settings of a cell; a job that starts a cell has some of them."""
+"""Variables of Remuda that are not settings of a cell: no warning, because a cell that a job starts inherits some."""
 SECRETS = frozenset({"admin_token", "registration_token", "database", "encryption_keys"})
 """Settings that should not be in a file which other users can read."""
 
@@ -76,14 +76,16 @@ def cell_folder(data: Path | None) -> Path:
 
 
 def settings_from(environment: Mapping[str, str], *, config: Path | None = None, **options: Any) -> "CellSettings":
-    """Read a cell's settings: options, else REMUDA_<NAME>, else the file. Raises BadInputError if one is invalid."""
+    """Return the cell's settings, each from `options`, else the variable REMUDA_<NAME>, else the file. `config`:
+    another file than `cell.toml`. Raises BadInputError if one is invalid."""
     return read_settings(environment, config=config, **options)[0]
 
 
 def read_settings(
     environment: Mapping[str, str], *, config: Path | None = None, **options: Any
 ) -> tuple["CellSettings", dict[str, str]]:
-    """Read settings, and the source of each one that is not a default. Raises BadInputError if one is invalid."""
+    """Return the cell's settings, and by name the source of each one that is not a default: the file, the variable, or
+    `option`. `options`: values by name; None means not set. Raises BadInputError if one is invalid."""
     import msgspec
 
     from remuda.cell.settings import CellSettings
@@ -110,7 +112,8 @@ def read_settings(
 
 
 def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:
-    """Return the file that `config` or REMUDA_CONFIG names, else `cell.toml` in the data folder; None without one."""
+    """Return the file that `config` or REMUDA_CONFIG names, else an existing `cell.toml` in the data folder, else
+    None."""
     if config is not None or environment.get(f"{PREFIX}CONFIG"):
         return config or Path(environment[f"{PREFIX}CONFIG"])
     usual = cell_folder(data) / FILE
@@ -181,7 +184,7 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def warnings_about(environment: Mapping[str, str]) -> list[str]:
-    """Return warnings about REMUDA_ variables that are not settings of a cell, with the most similar name."""
+    """Return warnings about REMUDA_ variables that are not settings of a cell, with the most similar setting."""
     settings = {f"{PREFIX}{name.upper()}" for name in _fields()} - BY_OPTION
     warnings = []
     for name in sorted(environment):

@@ -20,8 +20,8 @@ _ORDER = ("refused", "unknown", "ignored", "differs", "works")
 def check(*, config: ConfigToml, output: Output = "text") -> int:
     """Check whether the manager accepts a configuration file, and print all problems and warnings with their lines.
 
-    Exit code 1 if it does not. Environment variables that url and token refer to must be set, as for a start. Plugins
-    on this host are asked about their settings; their answers are warnings.
+    Exit code 1 if the manager does not accept it. Environment variables that url and token refer to must be set, as for
+    a start. Plugins on this host are asked about their settings; their answers are warnings.
 
     Try:
 
@@ -83,7 +83,7 @@ def doctor(*, config: ConfigToml, output: Output = "text") -> int:
     if report.problems:
         print("Remuda would not start with this file")
     elif any(entry.verdict == "refused" for entry in report.diagnoses):
-        print("Remuda can use this file, but there are no machines where a plugin refuses a setting")
+        print("Remuda can use this file, but a plugin that refuses a setting provides no machines")
     else:
         print("Remuda can use this file")
     return Exit.FAILURE if report.problems else Exit.SUCCESS
@@ -96,7 +96,7 @@ def schema() -> None:
 
         remuda manager schema > config.schema.json
     """
-    from remuda.manager.config.schema import build_schema
+    from remuda.manager.config.json_schema import build_schema
 
     print_json(build_schema())
 

@@ -50,8 +50,8 @@ def default_data(config: Path) -> Path:
 
 async def _run(config: Path, data: Path, jobs: Path | None) -> None:
     from remuda.lib.signals import handle_signals
-    from remuda.manager.config.checks import LOG_FORMATS, LOG_LEVELS
     from remuda.manager.config.load import load
+    from remuda.manager.config.value_checks import LOG_FORMATS, LOG_LEVELS
     from remuda.manager.process.service import ManagerService
     from remuda.manager.process.stop_signals import SignalEvents
     from remuda.telemetry import logs

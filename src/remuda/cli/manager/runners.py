@@ -85,7 +85,7 @@ def unregister(
     from remuda.manager.registration.runner_entries import unregister as remove
 
     for runner in event_loop.run(remove(config.absolute(), _select(name, token, url, all_runners))):
-        print(f"{runner.name or runner.short} ({runner.short}) is off {runner.url} and out of {config}")
+        print(f"{runner.name or runner.short} ({runner.short}) is removed from {runner.url} and {config}")
 
 
 def reset_token(

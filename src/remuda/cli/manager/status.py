@@ -89,11 +89,9 @@ async def _drain(folder: Path, *, wait: bool, seconds: float | None) -> int:
     if not wait:
         return Exit.SUCCESS
     if remaining:
-        print(
-            f"the manager is over; {plural(remaining, 'job')} left to the agent, and the next start goes on with them"
-        )
+        print(f"the manager has ended; {plural(remaining, 'job')} left to the agent, for the next start")
         return Exit.FAILURE
-    print("the manager is over")
+    print("the manager has ended")
     return Exit.SUCCESS
 
 
@@ -112,8 +110,8 @@ def find_manager_folder(config: Path | None, data: Path | None) -> Path:
         return running[0]
     if not running:
         raise BadInputError(
-            "no manager of yours runs in its usual place; name its configuration with --config, or its folder with "
-            "--data"
+            "none of your managers runs with the usual data folder; name its configuration with --config, or its "
+            "folder with --data"
         )
     names = ", ".join(map(str, running))
     raise BadInputError(f"there are several managers; name one of them with --data: {names}")
@@ -125,7 +123,7 @@ def show(report: "ManagerStatus") -> None:
     if report.config.file:
         print(f"configuration {report.config.file}, read {local_time(report.config.loaded_at)}")
     if report.config.error:
-        print(f"  the newest one is not used: {report.config.error}")
+        print(f"  the changed file is not used: {report.config.error}")
     if report.config.restart:
         print(f"  changed, but only after a restart: {', '.join(report.config.restart)}")
     print(

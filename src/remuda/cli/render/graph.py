@@ -15,7 +15,7 @@ from remuda.pipeline.errors import printable
 VERSION = 1
 """Version of the JSON document."""
 ALL_PARTS_UP_TO = 60
-"""In larger pipelines the parts of a parallel job are one node."""
+"""Maximum number of jobs with which all parts of a parallel job are drawn; in larger pipelines they are one node."""
 
 By = Literal["stage", "needs"]
 Waits = Literal["stages", "needs", "nothing"]
@@ -54,7 +54,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """Says that `target` needs `source`. Between parallel jobs: a part of one needs a part of the other."""
+    """Says that the job `target` needs `source`; of parallel jobs, that a part of `target` needs a part of `source`."""
 
     source: str
     target: str
@@ -96,7 +96,8 @@ class Graph:
 
 
 def graph_of(pipeline: Pipeline, *, all_parts: bool | None = None) -> Graph:
-    """Build the graph. `all_parts`: one node per part of a parallel job; None: if there are few jobs."""
+    """Build the graph of a pipeline. `all_parts`: draw each part of a parallel job as a node of its own; None means yes
+    if the pipeline has at most `ALL_PARTS_UP_TO` jobs."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     if all_parts is None:
         all_parts = len(jobs) <= ALL_PARTS_UP_TO
@@ -138,7 +139,7 @@ def _node(name: str, parts: Sequence[JobSpec], levels: Mapping[str, int]) -> Nod
 
 
 def _levels(jobs: Sequence[JobSpec]) -> dict[str, int]:
-    """Return how many jobs the longest chain before each job has, without recursion: chains may be very long."""
+    """Return the number of jobs in the longest chain before each job. Not recursive: chains may be very long."""
     by_name = {job.name: job for job in jobs}
     levels: dict[str, int] = {}
     for _, stage in groupby(jobs, key=lambda job: job.stage_index):

@@ -15,7 +15,7 @@ from remuda.localrun.render.words import plural
 from remuda.pipeline.errors import printable
 
 SHORT_COLUMN = 24
-"""Columns of up to this many jobs are never continued in a second one beside them."""
+"""Columns with at most this many jobs are never split."""
 LONGEST_LABEL = 36
 
 _CHARACTER = 7.8
@@ -92,7 +92,8 @@ def svg(graph: Graph, *, by: By, title: str) -> str:
 
 
 def _place(graph: Graph, by: By) -> tuple[dict[str, _Box], list[_Band]]:
-    """Compute boxes by node name, and background bands. A long column is continued beside itself."""
+    """Compute the boxes by node name, and a background band for each column. The nodes of a long column are placed in
+    several columns side by side on one band."""
     columns = graph.columns(by)
     rows = max(SHORT_COLUMN, math.ceil(math.sqrt(max(len(column.nodes) for column in columns)) * 1.5))
     height = _LINE + _PADDING + (_LINE if any(_note(node, by) for node in graph.nodes) else 0)
@@ -122,7 +123,7 @@ def _place(graph: Graph, by: By) -> tuple[dict[str, _Box], list[_Band]]:
 def _near_needs(
     nodes: tuple[Node, ...], needs: Mapping[str, tuple[str, ...]], placed: Mapping[str, _Box]
 ) -> tuple[Node, ...]:
-    """Sort nodes by the mean height of the boxes that they need, so that fewer curves cross."""
+    """Sort nodes by the mean vertical position of the boxes that they need, so that fewer curves cross."""
 
     def height(node: Node) -> float:
         sources = [placed[name].y for name in needs.get(node.name, ()) if name in placed]

@@ -20,7 +20,7 @@ def names(trial: Trial) -> list[str]:
 
 
 def _checks_of_calls(trial: Trial) -> list[Check]:
-    """Checks of a running plugin, without `clean_up`, and without the SSH login unless `trial.is_connecting` is set."""
+    """Checks of a running plugin except `clean_up`, which always runs; with SSH login if `trial.is_connecting`."""
     return [check for check in calls.CHECKS[:-1] if trial.is_connecting or check is not calls.log_in]
 
 

@@ -30,22 +30,22 @@ _CREATING, _RUNNING = pb.State.Value("creating"), pb.State.Value("running")
 
 
 @CHECKS.add(
-    "begins",
-    expected="Init works, and tells an id and how many instances there may be",
+    "answers Init",
+    expected="Init works, and returns an id and the maximum number of instances",
     to_do="correct --config if the text names a setting; else return an id, and a max_size (large: no limit)",
     is_needed=True,
 )
 async def init(life: Life) -> None:
     await life.begin()
     need(life.info.id, "the answer has no id")
-    need(life.info.max_size > 0, "the answer has max_size 0: nothing would ever be made")
+    need(life.info.max_size > 0, "the answer has max_size 0: no instance would ever be created")
     count = life.trial.instances
-    need(life.info.max_size >= count, f"max_size is {life.info.max_size}, and {count} instances are to be made")
+    need(life.info.max_size >= count, f"max_size is {life.info.max_size}, and {count} instances are to be created")
 
 
 @CHECKS.add(
-    "is well",
-    expected="grpc.health.v1.Health says SERVING for the service `plugin`, or is not there",
+    "reports its health",
+    expected="grpc.health.v1.Health says SERVING for the service `plugin`, or is not implemented",
     to_do="serve the health of the service `plugin`",
 )
 async def health(life: Life) -> None:
@@ -91,14 +91,15 @@ async def shows(life: Life) -> None:
     states = await life.until(lambda new: len(new) >= life.accepted, _patience(life.trial))
     life.made = list(states)
     need(
-        len(states) <= life.accepted, f"{life.accepted} were accepted, and {len(states)} came: {format_states(states)}"
+        len(states) <= life.accepted,
+        f"{life.accepted} were accepted, and {len(states)} appeared: {format_states(states)}",
     )
     need(len(states) == life.accepted, f"{life.accepted} were accepted, Update shows of them: {format_states(states)}")
     _check_states(states)
 
 
 @CHECKS.add(
-    "instances come to run",
+    "instances start",
     expected="creating becomes running within --boot-seconds, and stays so",
     to_do="map the provider's states to creating and running; raise --boot-seconds if it is only slow",
 )
@@ -161,7 +162,7 @@ async def connect_info(life: Life) -> None:
 
 
 @CHECKS.add(
-    "an instance that is not there",
+    "an unknown instance",
     expected="ConnectInfo of an unknown instance is an error",
     to_do="look the instance up, and answer with an error that names it",
 )
@@ -172,13 +173,13 @@ async def nobody(life: Life) -> None:
         need(life.is_running and not isinstance(error, UnsupportedError), str(error))
         return
     address = answer.InternalAddr or answer.ExternalAddr
-    raise FailedError(f"an instance that is not there has the address {address!r}")
+    raise FailedError(f"an unknown instance has the address {address!r}")
 
 
 @CHECKS.add(
     "heartbeat",
-    expected="Heartbeat is fine for instances that run and an error for others, or is not there",
-    to_do="ask the provider whether the instance is well; without that machines that died are given jobs",
+    expected="Heartbeat succeeds for running instances and is an error for others, or is not implemented",
+    to_do="ask the provider whether the instance is healthy; otherwise dead machines get jobs",
 )
 async def heartbeat(life: Life) -> None:
     with suppress(UnsupportedError):
@@ -195,7 +196,7 @@ async def heartbeat(life: Life) -> None:
 
 @CHECKS.add(
     "suspends and resumes",
-    expected="if it announces suspend_resume, it does; if not, Suspend does no harm",
+    expected="if it announces suspend_resume, both calls work; if not, Suspend does no harm",
     to_do="announce suspend_resume only with both calls; show suspended, and running again",
 )
 async def suspend(life: Life) -> None:
@@ -244,7 +245,7 @@ async def own_abilities(life: Life) -> None:
     " blocks; in Go hold no lock while the provider is asked",
 )
 async def meanwhile(life: Life) -> None:
-    """Check that the plugin answered health calls during all calls of Increase and Update so far."""
+    """Check that during all calls of Increase and Update so far the plugin also answered health calls soon enough."""
     held_up = [f"{what} for {seconds:.1f} s" for what, seconds in life.held_up.items() if seconds >= HELD_UP_SECONDS]
     if held_up:
         raise NotedError(f"it answered no other call during {', during '.join(held_up)}")
@@ -353,13 +354,13 @@ async def decrease_nobody(life: Life) -> None:
     except (TemporaryError, PermanentError):
         answer = pb.DecreaseResponse()
     ghosts = sorted(set(answer.succeeded) - {NOBODY})
-    need(not ghosts, f"asked for one that is not there it accepted {', '.join(ghosts)}")
+    need(not ghosts, f"asked to delete an unknown instance it accepted {', '.join(ghosts)}")
     await life.update()
 
 
 @CHECKS.add(
-    "instances go",
-    expected="what was accepted becomes deleting, then deleted or missing, and stays so",
+    "instances disappear",
+    expected="an accepted instance becomes deleting, then deleted or missing, and stays so",
     to_do="map the provider's states; show no instance as running after its deletion was accepted",
 )
 async def disappear(life: Life) -> None:
@@ -373,18 +374,18 @@ async def disappear(life: Life) -> None:
 
     states = await life.until(are_gone, _patience(life.trial) if life.going else 0.0)
     life.is_given_up = not are_gone(states)
-    need(not life.is_given_up, f"there still are: {format_states(states)}")
+    need(not life.is_given_up, f"not deleted: {format_states(states)}")
 
 
 @CHECKS.add(
     "leaves the others alone",
-    expected="instances that were there before are still there",
+    expected="instances that existed before still exist",
     to_do="delete only what Decrease names",
 )
 async def others(life: Life) -> None:
     before = {name: state for name, state in (life.before or {}).items() if not is_going(state)}
     missing = sorted(before.keys() - (await life.update()).keys())
-    need(not missing, f"{', '.join(missing)} was there before, and is not any more")
+    need(not missing, f"{', '.join(missing)} existed before, and is missing now")
 
 
 @CHECKS.add(
@@ -404,12 +405,12 @@ async def shutdown(life: Life) -> None:
     to_do="log to stderr; stdout belongs to the handshake, and some hosts do not read on",
 )
 async def stdout(life: Life) -> None:
-    need(not life.stray, f"{len(life.stray)} lines came there, the first: {life.stray[:1]}")
+    need(not life.stray, f"{len(life.stray)} lines were printed to stdout, the first: {life.stray[:1]}")
 
 
 @CHECKS.add(
     "nothing is left",
-    expected="all instances that were made are deleted",
+    expected="all instances that were created are deleted",
     to_do="delete them by hand at the provider: they may cost money",
 )
 async def clean_up(life: Life) -> None:
@@ -426,7 +427,7 @@ async def clean_up(life: Life) -> None:
                 patience = ONCE_MORE_SECONDS if life.is_given_up else _patience(life.trial)
     states = await life.until(lambda new: all(is_going(state) for state in new.values()), patience)
     still = {name: state for name, state in states.items() if not is_going(state)}
-    need(not still, f"there still are: {format_states(still)}")
+    need(not still, f"not deleted: {format_states(still)}")
 
 
 _ENDED = (pb.State.Value("deleted"), pb.State.Value("timeout"))

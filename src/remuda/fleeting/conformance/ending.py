@@ -13,7 +13,7 @@ from remuda.fleeting.process import END_SECONDS
 from remuda.lib.processes import reap
 from remuda.lib.socket_folder import SocketFolder
 from remuda.lib.waiting import wait_for_event
-from remuda.plugins import launch
+from remuda.plugins import exec_plugin
 from remuda.plugins.process import START_SECONDS
 
 CHECKS = Checks()
@@ -31,7 +31,7 @@ time.sleep(3600)
 
 
 @CHECKS.add(
-    "ends when it is told to",
+    "ends after Shutdown",
     expected=f"after GRPCController.Shutdown it ends with 0 within {END_SECONDS:.0f} s",
     to_do="serve plugin.GRPCController beside the instance group, answer, and exit; hosts kill it otherwise",
 )
@@ -46,14 +46,14 @@ async def _end_on_shutdown(life: Life) -> None:
 
 @CHECKS.add(
     "ends with its host",
-    expected=f"within {ORPHAN_SECONDS:.0f} s after its host was killed it is gone",
+    expected=f"it ends within {ORPHAN_SECONDS:.0f} s after its host was killed",
     to_do="if the program is a script that starts the plugin, let it `exec` it; "
-    "else look for the parent's process id, and exit when it changes",
+    "else check the parent's process id, and exit when it changes",
 )
 async def _end_with_host(life: Life) -> None:
     with closing(SocketFolder()) as folder:
         host = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _HOST, launch.__file__, life.trial.program),
+            *(sys.executable, "-c", _HOST, exec_plugin.__file__, life.trial.program),
             env=environment(os.environ, sockets=folder.path),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -70,7 +70,7 @@ async def _end_with_host(life: Life) -> None:
             handshake = read_handshake(line)
             host.kill()
             await reap(host)
-            await _silence(handshake.network, handshake.address)
+            await _wait_until_closed(handshake.network, handshake.address)
         finally:
             with suppress(ProcessLookupError):
                 host.kill()
@@ -80,8 +80,9 @@ async def _end_with_host(life: Life) -> None:
                     os.killpg(pid, signal.SIGKILL)
 
 
-async def _silence(network: str, address: str) -> None:
-    """Wait until nothing listens at an address. `network`: unix, tcp. Raises FailedError after `ORPHAN_SECONDS`."""
+async def _wait_until_closed(network: str, address: str) -> None:
+    """Wait until no process listens at the address (`network`: unix or tcp). Raises FailedError if one still does after
+    `ORPHAN_SECONDS`."""
     name, _, port = address.rpartition(":")
     try:
         async with asyncio.timeout(ORPHAN_SECONDS):

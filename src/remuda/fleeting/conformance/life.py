@@ -80,7 +80,7 @@ class Life:
         return AbilitiesStub(self.channel)
 
     async def start(self) -> None:
-        """Start the plugin's process, after stopping an earlier one, and open go-plugin's streams as hosts do."""
+        """Stop an earlier process of the plugin, start a new one, and open the streams that hosts read."""
         await self.stop()
         self.process = FleetingProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
@@ -135,7 +135,8 @@ class Life:
 
     @asynccontextmanager
     async def _measure_health(self, what: str) -> AsyncIterator[None]:
-        """Call Health repeatedly during the call `what`, and record its longest delay. An error counts as an answer."""
+        """While the block runs (the call `what`), call Health repeatedly and record in `held_up` the longest time that
+        an answer took. An error counts as an answer."""
         loop, asked = asyncio.get_running_loop(), [math.inf]
 
         async def ask() -> None:
@@ -167,7 +168,7 @@ class Life:
         return {name: state for name, state in (await self.update()).items() if name not in before}
 
     async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
-        """Call `new` until `is_so` is true for the states or `seconds` are over; return the last states."""
+        """Call `new` repeatedly until `is_so(states)` is true or `seconds` are over; return the last states."""
         pause, states = _FIRST_PAUSE_SECONDS, await self.new()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -199,7 +200,8 @@ class Life:
         return answer
 
     async def has_died(self, *, wait: bool) -> bool:
-        """True if the process ended by itself. `wait`: wait up to `DYING_SECONDS`, as it can end after an answer."""
+        """True if the plugin's process ended by itself. `wait`: give it `DYING_SECONDS`, because a crashing process may
+        answer a call before it ends."""
         if self.channel is None or self.process is None:
             return False
         if not await wait_for_event(self.process.ended, within_seconds=DYING_SECONDS if wait else 0):
@@ -233,7 +235,7 @@ def need(is_so: object, happened: str) -> None:
 
 
 async def run_check(check: Check, life: Life) -> Result:
-    """Run a check and return its result. After an error or the end of the plugin the check has failed."""
+    """Run a check and return its result. The check fails if it raises an error or the plugin's process ends in it."""
     outcome, happened, was_running = Outcome.PASSED, "", life.is_running
     to_do = check.to_do
     life.logged.clear()

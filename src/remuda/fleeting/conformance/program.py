@@ -13,29 +13,29 @@ from remuda.fleeting.handshake import COOKIE
 from remuda.fleeting.program_info import SECONDS, ask_version, by_hand
 from remuda.fleeting.references import parse_version
 from remuda.lib.processes import reap
-from remuda.plugins.launch import explain_start_error
+from remuda.plugins.exec_plugin import explain_start_error
 
 CHECKS = Checks()
 
 
 @CHECKS.add(
-    "tells its version",
+    "prints its version",
     expected="`PROGRAM version` prints the lines Name: and Version: and ends with 0",
-    to_do="answer `version`, `-version` and `--version` so, as the SDKs do; tools ask before they start a plugin",
+    to_do="answer `version`, `-version` and `--version` in this form, as the SDKs do; tools ask for it before a start",
 )
 async def _version(life: Life) -> None:
     info = await asyncio.to_thread(ask_version, Path(life.trial.program))
     if parse_version(info.version) is None:
         raise NotedError(
             f"its version is {info.version!r}",
-            to_do="make it one such as 1.2.3; `remuda plugin install` refuses it else",
+            to_do="use a version such as 1.2.3; `remuda plugin install` refuses others",
         )
 
 
 @CHECKS.add(
-    "serves nobody without a host",
+    "refuses to serve without a host",
     expected="started by hand it ends with an error, and prints nothing to stdout",
-    to_do=f"before anything else look whether {COOKIE} has its value; if not, say so on stderr, and exit 1",
+    to_do=f"before anything else check that {COOKIE} has its value; if not, write that to stderr, and exit with 1",
 )
 async def _by_hand(life: Life) -> None:
     try:
@@ -80,7 +80,7 @@ async def _handshake(life: Life) -> None:
 @CHECKS.add(
     "no configuration",
     expected="Init with the configuration null works, or is an error that says what is missing",
-    to_do="read null as an empty table; a fault of the operator's has to be an answer, not the end of the process",
+    to_do="read null as an empty table; answer a mistake of the operator with an error, and do not end the process",
 )
 async def _no_config(life: Life) -> None:
     await life.start()
@@ -93,7 +93,7 @@ async def _no_config(life: Life) -> None:
 
 @CHECKS.add(
     "a wrong configuration",
-    expected="Init with something that is no table is an error, and the plugin goes on",
+    expected="Init with a configuration that is not a table is an error, and the plugin continues",
     to_do="check the configuration in Init, and answer with an error whose text names the setting",
 )
 async def _bad_config(life: Life) -> None:
@@ -103,7 +103,7 @@ async def _bad_config(life: Life) -> None:
     except (TemporaryError, PermanentError):
         await _is_alive(life)
     else:
-        raise FailedError("Init took a text for a configuration")
+        raise FailedError("Init accepted a text as configuration")
 
 
 async def _is_alive(life: Life) -> None:

@@ -12,7 +12,7 @@ from remuda.lib.dataclass import dataclass
 if TYPE_CHECKING:
     from remuda.fleeting.conformance.life import Life
 
-ONLY_SSH = "let machines be reached by ssh; Remuda's managers log in in no other way"
+ONLY_SSH = "let machines accept logins by SSH; Remuda's managers use nothing else"
 
 
 class Outcome(StrEnum):

@@ -1,5 +1,5 @@
 """Formats the mistakes of a pipeline file with an excerpt: the line, and a caret under the column. Pure. The first line
-of each is `str(mistake)`, in the form that editors and scripts parse."""
+of each mistake is `FILE:LINE:COLUMN: TEXT`, which editors and scripts can parse."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Converts a job's log to readable text: without timestamps and section markers, with split lines joined. Pure. A line
-with a timestamp begins with 32 bytes: time, stream, O or E, and a space, or `+` if it continues the line before it.
-In logs of older runners lines have no timestamp."""
+with a timestamp begins with a header of 32 bytes: time, number of the stream, `O` (stdout) or `E` (stderr), and a
+space, or `+` if the line continues the one before it. In logs of older runners lines have no header."""
 
 import re
 from collections import deque

@@ -62,7 +62,7 @@ def table(pipeline: Pipeline, file: str) -> list[str]:
 
 
 def place(job: JobSpec | LeftOut, file: str) -> str:
-    """Return `FILE:LINE` of a job's definition. `file`: the pipeline file, for jobs that are not in an included one."""
+    """Return `FILE:LINE` of a job's definition. `file`: the pipeline file, for jobs that no included file defines."""
     return f"{printable(job.file or file, _LONG)}:{job.line}"
 
 
@@ -103,7 +103,7 @@ def _some(names: Sequence[str]) -> str:
 
 def find(pipeline: Pipeline, name: str) -> tuple[JobSpec, ...] | LeftOut:
     """Return the job with this name, all parts of a parallel job, or the entry that says why the job is left out.
-    Raises BadInputError if the file has no such job."""
+    Raises BadInputError if the file has no such job or there is no pipeline."""
     jobs = tuple(job for job in pipeline.jobs if name in (job.name, job.written_name))
     if jobs:
         return jobs

@@ -83,7 +83,7 @@ class PlainScreen:
 
 
 class GuardedScreen:
-    """Wraps a screen. The first write that fails calls `on_lost`; later failures are ignored."""
+    """Wraps a screen. The first write that fails sets `lost` and calls `on_lost`; later failures are ignored."""
 
     def __init__(self, screen: Screen, *, on_lost: Callable[[], None]) -> None:
         self._screen = screen
@@ -138,7 +138,8 @@ def columns(view: RunView) -> list[str]:
 
 
 def screen_for(output: str) -> Screen:
-    """Return the screen for a value of `--output`; for json it writes to stderr, as stdout is for the document."""
+    """Return the screen for a value of `--output`. For json it prints plain lines to stderr, because the JSON document
+    goes to stdout; for text, a live tree if stdout is a terminal, else plain lines."""
     if output == "json":
         return PlainScreen(sys.stderr)
     if sys.stdout.isatty():

@@ -20,15 +20,15 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 0
     """The number of steps that enclose it."""
     own_seconds: float | None = None
-    """Time without the steps that it called, with earlier attempts; None if it is the same as `seconds`."""
+    """Seconds of all attempts, without the steps that it called; None if that is the same as `seconds`."""
 
     def seconds(self, now: float) -> float | None:
         return span(self.started_at, self.finished_at, now)
 
 
 def fold(events: Sequence[Mapping[str, Any]], until: float) -> tuple[StepView, ...]:
-    """Return all steps of a job, each followed by the steps that it called. A step that has not reported its end counts
-    as running until `until`."""
+    """Convert a job's step events to its steps, each followed by the steps that it called. A step that has not reported
+    its end counts as running until `until`."""
     tree = tree_of(events)
     own = {id(entry.step): entry.seconds for entry in own_times(tree, until)}
     steps = []
@@ -40,7 +40,7 @@ def fold(events: Sequence[Mapping[str, Any]], until: float) -> tuple[StepView, .
 
 
 def views(tree: Sequence[Step]) -> list[StepView]:
-    """Flatten a tree, each step followed by the steps that it called. `own_seconds` is not set in the views."""
+    """Convert a tree of steps to a flat list, each step followed by the steps that it called, without `own_seconds`."""
     return [view for view, _ in _walk(tree, None)]
 
 

@@ -1,6 +1,6 @@
-"""Builds the result of `remuda step run`: one tree of its steps' events, and a summary for people. Pure. A step has the
-fields of its `finished` event (docs/reference/step-results.md), without sequence number and position in the log, and in
-`attempts` the earlier attempts of a step that was retried."""
+"""Builds the result of `remuda step run` from the step's events: a tree of all steps that ran, and a summary for
+people. Pure. A step in the tree has the fields of its `finished` event (docs/reference/step-results.md), without
+sequence number and position in the log. If it was retried, `attempts` has the earlier attempts."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ Result = dict[str, Any]
 
 
 def result_of(events: Sequence[Mapping[str, Any]], end: "pb.JobEnd", *, root: str) -> Result:
-    """Return the result document: status, exit code, outputs, exports, error and the tree of steps. `root`: the path of
-    the step that the user called; empty for a list of steps, whose outputs are not reported."""
+    """Return the result document: status, exit code, outputs, exports, error and the tree of steps. `end`: the agent's
+    message about the end of the job. `root`: the path of the step that the user called; empty for a list of steps,
+    which has no outputs of its own."""
     top = tree_of(events)
     _complete(top)
     called = next((step for step in top if root and step.get("path") == root), {})

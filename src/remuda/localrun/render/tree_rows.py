@@ -1,4 +1,5 @@
-"""Computes the rows of the live tree, as many as fit on the terminal: a small one gets fewer details. Pure."""
+"""Computes the rows of the live tree. If they do not fit on the terminal, leaves out details: first the steps, then
+jobs that are not running, failed or manual, then all jobs. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -75,7 +76,8 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> li
 
 
 def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Row]:
-    """Yield a row per step, without skipped steps and those that a finished step called. `depth`: of the outermost."""
+    """Yield a row per step, without skipped steps and without the steps inside finished ones. `depth`: the indentation
+    of the outermost steps."""
     folded = None
     for step in steps:
         if folded is not None and step.depth > folded:
@@ -88,7 +90,7 @@ def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Ro
 
 def _stage_status(stage: StageView) -> str:
     """Return the first of these statuses that a job of the stage has: running, canceling, failed, manual, one of the
-    waiting ones, canceled, success, skipped. Failures that are allowed do not count."""
+    waiting ones, canceled, success, skipped. Allowed failures do not count; if there is nothing else, success."""
     statuses = {job.status for job in stage.jobs if not (job.has_failed() and job.allow_failure)}
     waiting = ("pending", "scheduled", "waiting_for_resource", "preparing", "created")
     for status in ("running", "canceling", "failed", "manual", *waiting, "canceled", "success", "skipped"):

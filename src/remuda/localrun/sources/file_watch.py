@@ -17,7 +17,7 @@ Look = dict[str, tuple[int, int, int]]
 
 
 def look(folder: Path) -> Look:
-    """Return time, size and mode of every file by path, without those that git ignores."""
+    """Return modification time, size and mode of every file by path, without the files that git ignores."""
     files: Look = {}
     for name in _names(folder):
         try:
@@ -31,7 +31,8 @@ def look(folder: Path) -> Look:
 def wait_for_change(
     folder: Path, before: Look, *, sleep: Callable[[float], None] = time.sleep, see: Callable[[Path], Look] = look
 ) -> list[str]:
-    """Wait until files differ from `before` and then stay unchanged for `QUIET_SECONDS`; return their sorted paths."""
+    """Wait until files differ from `before` and then stay unchanged for `QUIET_SECONDS`; return the sorted paths of the
+    changed files. Tests replace `sleep` and `see`, which reads the state of the folder."""
     while (now := see(folder)) == before:
         sleep(LOOK_SECONDS)
     while True:

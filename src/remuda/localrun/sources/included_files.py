@@ -42,7 +42,7 @@ class WorkTreeSources(Sources):
         self._folders = {own: folder, **(projects or {})}
         self._clones: dict[str, _Folder | _Clone] = {}
         self.texts: dict[str, str] = {}
-        """The files that were read, by the name that mistakes in them are reported with."""
+        """The texts of the files that were read, by the file name that error messages use."""
 
     def local(self, path: str) -> str | SourceProblem | None:
         return self._record(path, self._tree.text(path))
@@ -108,7 +108,8 @@ class WorkTreeSources(Sources):
 
 
 class _Folder:
-    """The current files of the pipeline's folder, or of another project's if that is not the top of a repository."""
+    """Provides current files of a folder, committed or not: of the pipeline's folder, or of another project whose
+    folder is not the top of a git repository."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -135,7 +136,7 @@ class _Folder:
                 return SourceProblem(reason=f"{quote(path)} is not a file", suggestion="check the path")
             data = file.read(LIMIT_BYTES + 1)
         if path not in self._files:
-            reason = f"git ignores {quote(path)}, so that a push would not send it"
+            reason = f"git ignores {quote(path)}, so a push would not send it"
             return SourceProblem(reason=reason, suggestion="add it with git add --force, or include another file")
         return _decode(data, path)
 

@@ -80,7 +80,7 @@ def of_commit(repository: Repository | None) -> dict[str, str]:
 
 
 def of_tag(repository: Repository | None, tag: str) -> dict[str, str]:
-    """Return the variables with the message of a tag; none if it is not an annotated tag."""
+    """Return CI_COMMIT_TAG_MESSAGE; an empty dict if the tag does not exist or is not annotated."""
     place = f"refs/tags/{tag}"
     kind, _, message = (
         repository.answer("for-each-ref", "--format=%(objecttype) %(contents)", place) if repository else ""

@@ -1,5 +1,6 @@
-"""Downloads included files from URLs on an allow list, which is empty by default. Targets of redirects must be on it,
-too. An entry is a URL prefix (`remuda.pipeline.include.allowed_addresses`) or a host, for https and all paths."""
+"""Downloads included files from URLs on an allow list, which is empty by default. Targets of redirects must be on the
+list, too. An entry is a URL prefix (`remuda.pipeline.include.allowed_addresses`), or a host, which allows all https
+URLs of the host."""
 
 import re
 from collections.abc import Sequence
@@ -112,6 +113,6 @@ class _NotAllowedError(Exception):
 
 
 def _site(url: str) -> str:
-    """Return the server's part of a URL, to suggest it for `--allow-remote`; `URL_PREFIX` if the URL is invalid."""
+    """Return scheme and host of a URL, which a message suggests for `--allow-remote`; `URL_PREFIX` if it is invalid."""
     address = read_prefix(url)
     return printable(f"{address.scheme}://{urlsplit(url).netloc}/", 200) if address else "URL_PREFIX"

@@ -215,7 +215,8 @@ def _base(repository: "Repository", name: str) -> str | None:
 
 
 def _full_name(repository: "Repository", name: str) -> str:
-    """Return the full ref name that the cell needs for a ref in a rule; a commit id gets a name below `COMPARED`."""
+    """Return the full ref name under which the cell gets the commit of a ref in a rule: that of the branch or tag, or a
+    name below `COMPARED` for a commit id."""
     if name.startswith(("refs/heads/", "refs/tags/")):
         return name
     is_branch = any(repository.resolve(place + name) for place in ("refs/remotes/origin/", "refs/heads/"))

@@ -125,7 +125,7 @@ class WorkTreeFiles(Mapping[str, str]):
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        """Blob ids by path. An empty id is computed at the first access to its path."""
+        """Blob ids by path. An empty id means that it is not computed yet; the first access to the path computes it."""
         if self._repository is None:
             return dict.fromkeys(walk_files(self._folder), "")
         ids = {path: file.id for path, file in self._repository.index().items() if file.mode != GITLINK}
@@ -210,9 +210,9 @@ def _names(
 
 
 def _server_commit(repository: Repository, branch: str, current: str, head: str | None) -> str | None:
-    """Return the commit that `branch` has on the server, by this clone's remote-tracking branch. None, so that
-    everything counts as changed, if the clone has no such branch or there is nothing to push. `current`: the branch
-    that is checked out. `head`: the commit of HEAD."""
+    """Return the commit that `branch` has on the server, according to this clone's remote-tracking branch. None if the
+    clone has no such branch or there is nothing to push; then everything counts as changed. `current`: the branch that
+    is checked out. `head`: the commit of HEAD."""
     upstream = repository.resolve("@{upstream}") if branch == current else None
     commit = upstream or repository.resolve(f"refs/remotes/origin/{branch}")
     base = commit if commit == head else repository.merge_base(commit) if commit else None

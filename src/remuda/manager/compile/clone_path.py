@@ -47,8 +47,8 @@ def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
 
 
 def with_clone_path(place: JobPlace, chosen: str, *, is_apart: bool) -> JobPlace:
-    """Use `chosen` as working directory (empty: the usual one); if jobs are isolated (`is_apart`), in a separate folder
-    for this project and path."""
+    """Return `place` with the working directory `chosen`, as returned by `clone_path` (empty: the default directory).
+    If jobs are isolated from each other (`is_apart`), it is in a folder that only this project and path use."""
     if chosen and is_apart:
         own = hashlib.sha256(f"{place.project}\0{chosen}".encode()).hexdigest()[:12]
         chosen = f"{place.own_folder}/@{own}/{chosen}"

@@ -42,7 +42,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def compile_job(payload: JobPayload, setting: Setting) -> JobStart:
-    """Compile a payload; `start_request` adds options of the machine. Raises CompileError if the job cannot run."""
+    """Compile a payload, without the options of its machine, which `start_request` adds. Raises CompileError if the job
+    cannot run."""
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
     configured = setting
     if is_custom(setting.runner):
@@ -116,7 +117,8 @@ def _containers(payload: JobPayload, setting: Setting, variables: Variables, tim
 
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
     """Return all variables, not expanded; a later one overrides an earlier one. The order: the runner's `environment`,
-    the runner's defaults, the payload's variables, fixed values of the runner. `timeout` is the job's, in seconds."""
+    the runner's defaults, the payload's variables, and values that a job cannot override: its image, the server's
+    certificate authority, the runner's version. `timeout` is the job's, in seconds."""
     environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
     authority = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
     image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
@@ -181,7 +183,8 @@ def _prefixes(payload: JobPayload) -> list[str]:
 
 
 def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
-    """Yield warnings about parts of the payload that have no effect. `dropped` is the number of invalid variables."""
+    """Yield warnings about parts of the payload that have no effect. `dropped` is the number of variables left
+    out because their name or value is invalid."""
     if is_custom(setting.runner):
         yield from custom_remarks(setting)
     else:
@@ -189,4 +192,4 @@ def _remarks(payload: JobPayload, setting: Setting, variables: Variables, droppe
     yield from cache_remarks(payload, setting.runner, variables)
     yield from source_remarks(variables)
     if dropped:
-        yield f"{dropped} variable(s) left out: a name has letters, digits and _, a value no NUL byte"
+        yield f"{dropped} variable(s) left out: names may have only letters, digits and _, values no NUL byte"

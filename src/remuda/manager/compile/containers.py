@@ -56,7 +56,7 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Label of all containers of this job. A job that the server assigns again gets another one."""
+        """Label of all containers of this job. If the server assigns the job again, that run has another label."""
         return job_key(self.payload.id, self.payload.token)
 
 
@@ -78,13 +78,14 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
     return [
         _container(step["name"].removesuffix("_script"), job, joins=False) | {"run": [step]}
         if step["name"] in _HOOKS
-        else step | {"inputs": step["inputs"] | _choose_engine(job) | {"isolated": True}}
+        else step | {"inputs": step["inputs"] | _engine_input(job) | {"isolated": True}}
         for step in entries
     ]
 
 
-def _choose_engine(job: Containers) -> Entry:
-    """Return the input `engine` for the checkout step; an empty dict if the step perhaps cannot reach the engine."""
+def _engine_input(job: Containers) -> Entry:
+    """Return the input `engine` of the checkout step, which removes containers that earlier jobs left with the working
+    directory mounted; an empty dict if the step may be unable to reach the engine (TCP, other user, sandbox)."""
     own = job.runner.remuda
     is_reachable = job.engine.startswith("unix:") and not (own.run_as or own.first_uid or own.sandbox)
     return {"engine": literal(job.engine)} if is_reachable else {}
@@ -121,7 +122,7 @@ def _container(name: str, job: Containers, *, joins: bool) -> Entry:
             "network": docker.network_mode or ("job" if joins else ""),
             "hostname": docker.hostname,
             "labels": {key: job.configured.expand(value) for key, value in docker.container_labels.items()},
-            "options": _in_slot(job)
+            "options": _cgroup_option(job)
             | docker.job_options()
             | (docker.network_options() if joins else {})
             | ({"init": True} if job.runner.feature_flags.get(INIT_FLAG) else {})
@@ -172,7 +173,7 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
             "command": _texts(service.get("command"), "services:command"),
             "variables": _public(variables) | own,
             "network": docker.network_mode,
-            "options": _in_slot(job)
+            "options": _cgroup_option(job)
             | docker.service_options()
             | ({} if docker.network_mode else docker.network_options())
             | ({"devices": devices} if devices else {})
@@ -182,8 +183,9 @@ def _service(image: str, service: Mapping[str, Any], job: Containers, taken: set
     )
 
 
-def _in_slot(job: Containers) -> dict[str, Any]:
-    """Return the option that puts a container into the job's control group (it is not inherited); empty without one."""
+def _cgroup_option(job: Containers) -> dict[str, Any]:
+    """Return the engine's option that puts a container into the job's control group, because the engine starts it
+    outside of the group; empty if the job has no group."""
     return {"cgroup_parent": f"/{job.cgroup}"} if job.cgroup else {}
 
 

@@ -56,7 +56,8 @@ def with_placeholders(setting: Setting) -> Setting:
 
 
 def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) -> tuple[list[Entry], dict[str, str]]:
-    """Return the steps, and the scripts of predefined stages by name. Raises CompileError if the job has a `run`."""
+    """Return the job's steps, and the generated scripts of the runner's own stages (such as get_sources) by stage.
+    Raises CompileError if the job has the keyword `run`."""
     if payload.run:
         raise CompileError("run: a driver of the custom executor is given scripts, and cannot run steps; use script")
     runner = setting.runner

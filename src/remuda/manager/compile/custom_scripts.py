@@ -32,7 +32,7 @@ _REPAIR = "chmod -R u+rwX . 2>/dev/null"
 _UNTRUSTED = """if [ -d .git ] && [ ! -L .git ]; then chmod -R u+rwX .git 2>/dev/null || :; fi
 if [ -L .git ] || [ ! -d .git ] || [ -n "$(find .git ! -type d ! -type f | head -n 1)" ]; then rm -rf .git; fi"""
 # An earlier job may have left its own repository there, or a link to one.
-_MODULES_OF_BEFORE = """_git ls-files --stage | while read -r _mode _ _ _path; do
+_EMPTY_SUBMODULES = """_git ls-files --stage | while read -r _mode _ _ _path; do
   if [ "$_mode" = 160000 ]; then rm -rf "$_path"; mkdir -p "$_path"; fi
 done"""
 _LARGE_FILES = f"""if _git grep -q 'filter=lfs' -- ':(glob)**/.gitattributes' 2>/dev/null; then
@@ -108,7 +108,7 @@ def _checkout(inputs: Mapping[str, Any]) -> Iterable[str]:
         yield f"echo {shlex.quote(about)}\n_git checkout -f -q --detach {sha}"
         if flags := inputs.get("clean_flags", ["-ffdx"]):
             yield f"_git clean {shlex.join(flags)} || {{ {_REPAIR} || :; _git clean {shlex.join(flags)}; }}"
-        yield _MODULES_OF_BEFORE
+        yield _EMPTY_SUBMODULES
         if inputs.get("lfs", True):
             yield _LARGE_FILES
         yield from _submodules(inputs)
@@ -163,7 +163,7 @@ def restore_script(entries: Sequence[Entry]) -> str:
             for folder, key, url in zip(folders, keys, urls, strict=True)
         ]
         instead = " || ".join(f'"$_runner" {call}' for call in calls)
-        parts.append(_through("cache_restore", inputs, instead, "Extracting cache", forgiving=True))
+        parts.append(_step_code("cache_restore", inputs, instead, "Extracting cache", forgiving=True))
     return "\n".join(parts)
 
 
@@ -175,7 +175,7 @@ def archive_script(entries: Sequence[Entry]) -> str:
         words = ["cache-archiver", "--file", _cache_file(inputs.get("folder"), inputs["key"]), "--timeout", "10"]
         words += _path_options(inputs) + (["--url", inputs["upload"]] if inputs.get("upload") else [])
         instead = f'"$_runner" {shlex.join(words)}'
-        parts.append(_through("cache_save", inputs, instead, "Creating cache", forgiving=True))
+        parts.append(_step_code("cache_save", inputs, instead, "Creating cache", forgiving=True))
     return "\n".join(parts)
 
 
@@ -188,7 +188,7 @@ def download_script(entries: Sequence[Entry], url: str) -> str:
             for job in inputs["dependencies"]
         ]
         instead = "\n  ".join(f'"$_runner" {shlex.join(call)}' for call in calls)
-        parts.append(_through("artifacts_download", inputs, instead, "Artifacts downloading"))
+        parts.append(_step_code("artifacts_download", inputs, instead, "Artifacts downloading"))
     return "\n".join(parts)
 
 
@@ -204,7 +204,7 @@ def upload_script(entries: Sequence[Entry], url: str) -> str:
         words += ["--artifact-format", inputs["artifact_format"], "--artifact-type", inputs["artifact_type"]]
         instead = f'"$_runner" {shlex.join(words)}'
         # `when` was evaluated by the choice of the stage.
-        parts.append(_through("artifacts_upload", dict(inputs) | {"when": "always"}, instead, "Uploading artifacts"))
+        parts.append(_step_code("artifacts_upload", dict(inputs) | {"when": "always"}, instead, "Uploading artifacts"))
     return "\n".join(parts)
 
 
@@ -225,7 +225,7 @@ def _cache_file(folder: str | None, key: str) -> str:
     return f"{folder or '.'}/{file_name(key).removesuffix(SUFFIX)}/cache.zip"
 
 
-def _through(step: str, inputs: Mapping[str, Any], instead: str, what: str, *, forgiving: bool = False) -> str:
+def _step_code(step: str, inputs: Mapping[str, Any], instead: str, what: str, *, forgiving: bool = False) -> str:
     """Return shell code that runs a step with `remuda-agent`, or else the command `instead` with gitlab-runner; without
     both it only prints a warning. `what` names the work in warnings; with `forgiving` a failure is only a warning."""
     on_failure = f"echo 'WARNING: {what} failed'" if forgiving else "exit $_code"

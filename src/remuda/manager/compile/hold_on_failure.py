@@ -26,7 +26,8 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hold_of(config: RemudaConfig, variables: Iterable[JobVariable], job_id: int, *, may_shell: bool) -> Hold:
-    """Return how long a job is kept for debugging if it fails: 0 without `may_shell`, as nobody could look at it."""
+    """Return how long a job's environment is kept for debugging if the job fails; 0 if no shell can be opened in the
+    job (`may_shell` is false)."""
     asked = next((variable.value.strip() for variable in variables if variable.key == VARIABLE), "")
     if not may_shell:
         return Hold()
@@ -49,6 +50,6 @@ def hold_of(config: RemudaConfig, variables: Iterable[JobVariable], job_id: int,
         return Hold(remarks=tuple(remarks))
     note = (
         f"The job has failed; its environment stays for {format_duration(int(seconds))}. "
-        f"Look into it with `remuda job shell {job_id}`, let it go with `remuda job release {job_id}`."
+        f"Look into it with `remuda job shell {job_id}`, release it with `remuda job release {job_id}`."
     )
     return Hold(seconds=int(seconds), note=note, remarks=tuple(remarks))

@@ -37,10 +37,10 @@ def bucket_of(config: S3Config) -> Bucket:
     is_amazon = server == AMAZON or server.endswith(".amazonaws.com")
     in_path = not is_amazon or "." in config.bucket if config.path_style is None else config.path_style
     if server == AMAZON:
-        both = ".dualstack" if config.dual_stack else ""
+        dual_stack = ".dualstack" if config.dual_stack else ""
         is_fast = config.accelerate and not in_path
         # Accelerated addresses contain no region.
-        server = f"s3-accelerate{both}.amazonaws.com" if is_fast else f"s3{both}.{region}.amazonaws.com"
+        server = f"s3-accelerate{dual_stack}.amazonaws.com" if is_fast else f"s3{dual_stack}.{region}.amazonaws.com"
     return Bucket(
         scheme="http" if config.insecure else "https",
         host=server if in_path else f"{config.bucket}.{server}",

@@ -28,7 +28,7 @@ def resolve_secrets(payload: JobPayload, variables: Variables) -> list[Entry]:
             kinds = ", ".join(
                 key for key, value in secret.items() if value is not None and key not in ("file", "token")
             )
-            raise CompileError(f"secrets:{name}: {kinds or 'nothing'} is not supported; this runner knows only vault")
+            raise CompileError(f"secrets:{name}: {kinds or 'its kind'} is not supported; this runner knows only vault")
         secrets[name], logins[name] = _vault(name, _expand(vault, variables))
         secrets[name]["file"] = secret.get("file") is not False
     return [entry(NAME, "secrets", {"secrets": secrets, "logins": logins})]

@@ -27,14 +27,15 @@ def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[s
 
 
 def find_invented(payload: JobPayload) -> list[str]:
-    """Return names of variables that the job's author has set although only servers set them, as a cell reports; empty
-    for other servers. Other `CI_` names are left out, because projects use them."""
+    """Return the variables with a server's prefix (such as CI_JOB_) that the job's author set, while the cell sets no
+    such variable for this job. Empty if the server is not a cell."""
     overridden = _read_overridden(payload) or {}
     return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
 
 
 def _read_overridden(payload: JobPayload) -> dict[str, str | None] | None:
-    """Return overridden names with the cell's own values (None: it has none); None if the server is not a cell."""
+    """Return the names of predefined variables that the job overrides, with the cell's own values (None: the cell has
+    no value). Returns None if the server is not a cell."""
     overridden: Any = payload.remuda.get("predefined") if isinstance(payload.remuda, dict) else None
     return overridden if isinstance(overridden, dict) else None
 

@@ -23,8 +23,9 @@ _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
-    """Return the steps for hooks and checkout. Mirrors in `cache_dir` are shared by all projects, except with a
-    sandbox, where a job can write to its project's caches. Raises CompileError if a GIT_ variable is invalid."""
+    """Return the steps for hooks and checkout. All projects share the repository mirrors in `cache_dir`, but with a
+    sandbox each project has its own, because its jobs can write there. Raises CompileError if a GIT_ variable is
+    invalid."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")

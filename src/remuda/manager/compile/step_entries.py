@@ -102,8 +102,8 @@ def project_path(repo_url: str) -> str:
 
 
 def path_of_project(payload: JobPayload, runner: RunnerConfig) -> str:
-    """Return the project's full path at its server: as the payload says, else from the repository's URL, without the
-    path of the server's own URL."""
+    """Return the project's full path at its server: from the payload, or else from the repository's URL, without
+    the path under which the server itself is installed."""
     if path := payload.job_info.project_full_path:
         return path
     prefix = urlsplit(api_root(runner.url)).path.strip("/")

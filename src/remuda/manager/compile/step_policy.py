@@ -49,8 +49,8 @@ def run_as(runner: RunnerConfig, slot: int) -> str:
 
 
 def has_own_user(runner: RunnerConfig) -> bool:
-    """True if no other job on the machine uses the slot's user: `first_uid` is set, and the machines are created for
-    this runner. Machines of a fixed list may be shared with other managers."""
+    """True if each job slot has its own user that no other job on the machine uses: `first_uid` is set, and the
+    machines are created for this runner. Machines of a fixed list may be shared with other managers."""
     return bool(runner.remuda.first_uid) and runner.executor in WITH_MACHINES and not runner.remuda.machines
 
 

@@ -149,7 +149,7 @@ def runs_apart(runner: RunnerConfig) -> bool:
 
 
 def _caches(payload: JobPayload) -> Iterator[_Cache]:
-    """Yield the caches that select any files. Raises CompileError if a cache is invalid."""
+    """Yield the caches with `paths` or `untracked`. Raises CompileError if a cache is invalid."""
     for number, item in enumerate(payload.cache or ()):
         try:
             cache = msgspec.convert(item, _Cache)

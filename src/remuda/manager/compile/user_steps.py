@@ -2,7 +2,7 @@
 
 Steps of a `run` are parsed here as the agent will parse them, so that an error fails the job before anything starts.
 `run` is GitLab's format, so keys that only Remuda has are refused. The runner's pre_build_script and post_build_script
-run in the shell of every script; around a `run` they are separate steps.
+run in the shell of every script except after_script; around a `run` they are separate steps.
 """
 
 import json
@@ -21,7 +21,8 @@ _OWN = ("pre_build_script", "post_build_script", AFTER_SCRIPT)
 
 
 def user_steps(payload: JobPayload, runner: RunnerConfig, variables: Variables, taken: Collection[str]) -> list[Entry]:
-    """Return the steps, with after_script last. Raises CompileError if `run` is invalid or has a name in `taken`."""
+    """Return the job's own steps, with after_script last. Raises CompileError if `run` is invalid, or one of its steps
+    has a reserved name (`taken`: names of the runner's steps)."""
     run = payload.run if isinstance(payload.run, str) else ""
     work = _run_steps(run, runner, {*taken, *_OWN}) if run else _scripts(payload, runner)
     return [*work, *_after_script(payload, variables)]
@@ -54,13 +55,13 @@ def _after_script(payload: JobPayload, variables: Variables) -> list[Entry]:
 
 def _run_steps(text: str, runner: RunnerConfig, taken: Collection[str]) -> list[Entry]:
     try:
-        listed = json.loads(text)
+        steps = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CompileError(f"run: the server sent no JSON list of steps: {error}") from None
     from remuda.steps.language.reading import read_step  # imported here because it is slow, and most jobs have none
 
     try:
-        calls = read_step(f"{{}}\n---\n{json.dumps({'run': listed})}", file="run").definition.run
+        calls = read_step(f"{{}}\n---\n{json.dumps({'run': steps})}", file="run").definition.run
     except DefinitionError as error:
         raise CompileError(str(error)) from None
     for call in calls:
@@ -69,6 +70,6 @@ def _run_steps(text: str, runner: RunnerConfig, taken: Collection[str]) -> list[
     before, after = lines(runner.pre_build_script), lines(runner.post_build_script)
     return [
         *([entry("pre_build_script", "script", {"script": before})] if before else ()),
-        *(step | {"origin": "user"} for step in listed),
+        *(step | {"origin": "user"} for step in steps),
         *([entry("post_build_script", "script", {"script": after})] if after else ()),
     ]

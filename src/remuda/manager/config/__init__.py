@@ -1,2 +1,1 @@
-"""Reads, checks, edits and explains the manager's configuration: `config.toml` of gitlab-runner, and Remuda's
-sections."""
+"""Reads, checks, edits and explains `config.toml`: gitlab-runner's configuration file, with Remuda's own sections."""

@@ -1,8 +1,9 @@
 """Edits a configuration file, and keeps its comments and order. The file is replaced as a whole, readable by its owner
 only; of a symbolic link the target is replaced.
 
-Invariant: one process at a time reads, changes and writes the file (`edit`). Changes are never based on an earlier
-read, because a running manager may have written a new token meanwhile.
+Invariant: one process at a time reads, changes and writes the file (`edit`). Changes are not based on an earlier read,
+because a running manager may have written a new token meanwhile. Exception: if the file has become unreadable, a new
+token is written with the content of the earlier read.
 """
 
 import fcntl
@@ -130,7 +131,8 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _table(entry: Mapping[str, Any]) -> Table:
-    """Convert to a table. Plain keys come first, because TOML would read them as keys of a subsection before them."""
+    """Convert to a TOML table. Keys with plain values come before subsections, because TOML assigns every key after a
+    subsection's header to that subsection."""
     table = tomlkit.table()
     for key, value in entry.items():
         if not isinstance(value, Mapping) and not _is_list_of_tables(value):

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from remuda.manager.config.keys.fact import Fact, Verdict
-from remuda.manager.config.keys.table import FACTS, plain
+from remuda.manager.config.keys.lookup import FACTS, plain
 from remuda.manager.config.values import EXECUTORS, ManagerConfig
 
 _ARRAYS = frozenset(

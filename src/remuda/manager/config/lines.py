@@ -36,12 +36,12 @@ def find_lines(text: str) -> Lines:
             names = [part.strip("\"'") for part in _PART.findall(key[1])]
             lines.setdefault(".".join([*([section] if section else []), *names]), number)
             rest = line[key.end() :]
-        depth, until = _after(rest, depth, until)
+        depth, until = _scan_line(rest, depth, until)
     return lines
 
 
 def line_of_message(message: str, lines: Lines) -> int | None:
-    """Return the line of the key with which a message begins, as `line_of`; None if it begins with no key."""
+    """Return the line of the key with which a message begins (see `line_of`); None if it begins with no key."""
     place = _PLACE.match(message)
     return line_of(place[0], lines) if place is not None else None
 
@@ -57,7 +57,8 @@ def line_of(where: str, lines: Lines) -> int | None:
 
 
 def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str:
-    """Return a section's name, such as `runners[0].docker`; counts a new `[[...]]` in `arrays`."""
+    """Return a section's name, such as `runners[0].docker`. `arrays` has the current index of each `[[...]]`, which is
+    increased here if the section is one (`is_array`)."""
     name = ""
     for index, part in enumerate(parts):
         name = f"{name}.{part.strip(chr(34) + chr(39))}" if name else part.strip("\"'")
@@ -68,8 +69,9 @@ def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str
     return name
 
 
-def _after(text: str, depth: int, until: str) -> tuple[int, str]:
-    """Return bracket depth and delimiter of an open multi-line string after the line `text`, from those before it."""
+def _scan_line(text: str, depth: int, until: str) -> tuple[int, str]:
+    """Return the state after the line `text`, from the state before it: the number of open brackets, and the delimiter
+    of an open multi-line string (empty: none is open)."""
     position = 0
     while position < len(text):
         if until:

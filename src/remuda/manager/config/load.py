@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from remuda.manager.config.certificates import with_certificates
-from remuda.manager.config.checks import check_runner, check_whole
 from remuda.manager.config.lines import find_lines, line_of_message
 from remuda.manager.config.ssh import with_defaults
+from remuda.manager.config.value_checks import check_runner, check_whole
 from remuda.manager.config.values import SECTIONS, WITH_MACHINES, Inspection, Loaded, ManagerConfig, Remark
 from remuda.manager.errors import ConfigError
 
@@ -52,7 +52,8 @@ def read_regular(path: Path) -> str:
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:
-    """Convert the text of the file named `file`, as `load`. Raises ConfigError with the first problem, if any."""
+    """Parse and check the text of a configuration file; `file` is its name for messages, for the others see `load`.
+    Raises ConfigError with the first problem, if any."""
     inspection = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
     if inspection.problems:
         raise ConfigError(inspection.problems[0].in_file(file))
@@ -61,7 +62,7 @@ def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: 
 
 
 def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Inspection:
-    """Return all problems and warnings, and the configuration if there are no problems; arguments as for `parse`."""
+    """Parse and check a configuration as `parse` does, but return all problems and warnings instead of raising."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -86,8 +87,8 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
 
 
 def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], *, is_valid: bool) -> Iterator[str]:
-    """Yield warnings about a runner; not about its cache if `warnings` already has one. `is_valid`: the configuration
-    has no invalid values, so that autoscaling can be checked, too."""
+    """Yield warnings about the runner with this index. Its cache is skipped if `warnings` (those found before) has one
+    about it. Autoscaling is checked only with `is_valid`: no value of the configuration is invalid."""
     runner, where = config.runners[index], f"runners[{index}]"
     if (problem := runner.cache.problem) and not any(warning.startswith(f"{where}.cache") for warning in warnings):
         yield f"{where}.cache: {problem}; caches are kept in cache_dir on this machine instead"
@@ -142,10 +143,10 @@ def _describe(error: msgspec.ValidationError) -> str:
 
 
 def _review(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """Return warnings, and problems with keys that must not be ignored."""
+    """Return warnings about unknown and ignored keys, and problems with keys that Remuda refuses."""
     # Imported here because callers that make the values themselves do not need the table.
     from remuda.manager.config.keys.fact import Verdict
-    from remuda.manager.config.keys.table import walk
+    from remuda.manager.config.keys.lookup import walk
 
     warnings: list[str] = []
     problems: list[str] = []
@@ -175,7 +176,8 @@ def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the sections of other executors, as gitlab-runner does, and add defaults for listed machines."""
+    """Return a runner's section without the sections of executors that it does not use, which gitlab-runner ignores,
+    too. Entries of `remuda.machines` get their defaults."""
     executor = runner.get("executor")
     relevant = {key: value for key, value in runner.items() if executor in SECTIONS.get(key, (executor,))}
     own = relevant.get("remuda")

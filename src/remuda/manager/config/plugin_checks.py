@@ -102,7 +102,8 @@ def find_uses(document: Mapping[str, Any]) -> list[Use]:
 def warn_of_plugins(
     text: str, *, look: Callable[[str], Look] = look_at, has_program: Callable[[str], bool] = is_on_path
 ) -> list[Remark]:
-    """Return warnings about the plugins in the text of a configuration file; none if it is not valid TOML."""
+    """Return warnings about the plugins in the text of a configuration file; none if it is not valid TOML. `look` finds
+    a plugin by its name; `has_program` says whether a program is on this host."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -117,7 +118,7 @@ def warn_of_plugins(
 def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Iterator[str]:
     """Yield warnings about one use of a plugin; each begins with the configuration key."""
     if seen.problem:
-        yield f"{use.key}: on this host {seen.problem}. If the manager runs on another host, it has to be there"
+        yield f"{use.key}: on this host {seen.problem}. If the manager runs on another host, install it there"
         return
     if seen.doubt:
         yield f"{use.key}: {seen.doubt} To see what is wrong, run: remuda plugin check {use.plugin}"
@@ -128,10 +129,10 @@ def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Ite
                 f"{use.key}: the plugin {use.plugin} runs {program}, and there is no such program on this host; "
                 "install Docker Machine where the manager runs"
             )
-    for key in _variables(use.settings or {}):
+    for key in _keys_of_variables(use.settings or {}):
         yield (
-            f"{use.where}.plugin_config.{key}: looks like a variable, and reaches the plugin as it stands: only url "
-            "and token of a runner are filled in. A plugin has the manager's environment, and may read it there"
+            f"{use.where}.plugin_config.{key}: looks like a variable, but the plugin gets it unchanged: variables are "
+            "replaced only in url and token of a runner. A plugin may read the manager's environment itself"
         )
     if seen.schema is not None and use.settings is not None:
         for key, text in find_mismatches(use.settings, seen.schema):
@@ -141,13 +142,13 @@ def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Ite
         yield f"{use.scales}: the plugin {use.plugin} is no provider (it has {has}): it takes no job; remove this key"
 
 
-def _variables(value: Any, where: str = "") -> Iterator[str]:
+def _keys_of_variables(value: Any, where: str = "") -> Iterator[str]:
     """Yield the keys of settings, also nested ones, whose value is just `$NAME` or `${NAME}`."""
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _variables(item, f"{where}.{key}" if where else str(key))
+            yield from _keys_of_variables(item, f"{where}.{key}" if where else str(key))
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from _variables(item, f"{where}[{number}]")
+            yield from _keys_of_variables(item, f"{where}[{number}]")
     elif isinstance(value, str) and _VARIABLE.fullmatch(value):
         yield where

@@ -36,7 +36,7 @@ _LIMITS = (
 
 
 def find_mismatches(settings: Any, schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return pairs of a key, such as `qemu.disk`, and the problem."""
+    """Return the settings that violate the schema: pairs of a key, such as `qemu.disk`, and the problem."""
     return list(_check(settings, schema, "", schema, 0))
 
 

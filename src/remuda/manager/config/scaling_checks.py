@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from remuda.manager.config.autoscaler import ConnectorConfig
-from remuda.manager.config.checks import check_duration
 from remuda.manager.config.docker import DockerConfig
 from remuda.manager.config.fleet_setup import (
     DOCKER_MACHINE_EXECUTOR,
@@ -18,6 +17,7 @@ from remuda.manager.config.fleet_setup import (
     rules_of,
     sections_of,
 )
+from remuda.manager.config.value_checks import check_duration
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import ConfigError
 from remuda.taskscaler.core.periods import period
@@ -75,7 +75,8 @@ def find_doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[st
 
 
 def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:
-    """Return a policy's key as it is written in the file; Docker Machine's section has other names."""
+    """Return the name in the file of a key of `autoscaler.policy[index]`, for messages. If the policy comes from
+    `[runners.machine]`, that section's name for the key is returned."""
     if runner.executor != DOCKER_MACHINE_EXECUTOR:
         return f"{where}.autoscaler.policy[{index}].{key}"
     # In the order of `as_autoscaler`: the section itself, its off-peak keys if there are any, then its list.
@@ -112,7 +113,7 @@ def _policy_doubts(runner: RunnerConfig, where: str) -> Iterator[str]:
             )
         for line in rule.periods:
             if period(line, machine=rule.is_machine).is_never:
-                yield f"{key_of(index, 'periods')}: {line!r} never comes: no day of any month is like that"
+                yield f"{key_of(index, 'periods')}: {line!r} never comes: there is no such day"
 
 
 def most_jobs(runner: RunnerConfig) -> int | None:

@@ -92,7 +92,7 @@ def _check_executor(runner: RunnerConfig, where: str) -> None:
     if runner.executor == "custom":
         check_custom(runner.custom, f"{where}.custom")
     if runner.executor == "plugin" and not runner.remuda.environment.plugin:
-        raise ConfigError(f"{where}.remuda.environment.plugin: is missing; name the plugin that has the environments")
+        raise ConfigError(f"{where}.remuda.environment.plugin: is missing; name the plugin of the environment")
     if runner.executor in WITH_MACHINES:
         if runner.remuda.machines:
             check_machines(runner.remuda.machines, f"{where}.remuda.machines")
@@ -116,7 +116,7 @@ def _check_own(runner: RunnerConfig, where: str) -> None:
         raise ConfigError(f"{where}.remuda: run_as and first_uid exclude each other; keep one")
     if own.first_uid < 0 or 0 < own.first_uid < LEAST_UID:
         raise ConfigError(
-            f"{where}.remuda.first_uid: {own.first_uid} is below {LEAST_UID}, where users of the system are"
+            f"{where}.remuda.first_uid: {own.first_uid} is below {LEAST_UID}, where system users are; give a higher one"
         )
     if own.signing_key and not own.signing_key.startswith("/"):
         raise ConfigError(f"{where}.remuda.signing_key: {own.signing_key!r}: give the whole path, from / on")

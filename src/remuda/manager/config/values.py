@@ -180,9 +180,9 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     executor: str = ""
     shell: str = ""
     builds_dir: str = ""
-    """Folder of working directories, relative to the data folder. Default: `builds`."""
+    """Folder of working directories, relative to the environment's folder for jobs. Default: `builds`."""
     cache_dir: str = ""
-    """Folder of caches, relative to the data folder. Default: `cache`."""
+    """Folder of caches, relative to the environment's folder for jobs. Default: `cache`."""
     cache: CacheConfig = CacheConfig()
     clone_url: str = ""
     """The server's address for git, replacing the one in the repository's address. A file:// address names a folder of

@@ -56,7 +56,7 @@ class SendFinal(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Delete the job at the agent, unless that is lost (`tells_agent` false), and clean up the job's folders."""
+    """Delete the job at the agent, unless the agent is lost (`tells_agent` false), and clean up the job's folders."""
 
     tells_agent: bool = True
 

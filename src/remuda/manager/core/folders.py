@@ -14,7 +14,7 @@ class Folders:
 
     def __init__(self) -> None:
         self._slots: dict[str, Slot] = {}
-        self._displaced: dict[str, Slot] = {}  # the slot of the folder they use, if it is not their own slot
+        self._displaced: dict[str, Slot] = {}  # by job key: the slot whose folder the job uses, if it is not its own
 
     def assign(self, key: str, slot: Slot, number: int) -> None:
         """Give a slot to a job. `number` is the number of the job's folder: that of `slot`, or of a former slot."""
@@ -23,8 +23,9 @@ class Folders:
             self._displaced[key] = Slot(slot.runner, number)
 
     def settle(self, key: str, is_beside: Callable[[str], bool]) -> int:
-        """Return the folder number for a job that is about to begin. If a job on the same machine (`is_beside` is true
-        for its key) uses the folder of this job's slot, the two jobs swap slots first."""
+        """Return the folder number for a job that is about to begin. `is_beside` says for the key of another job
+        whether it is on the same machine. If such a job uses the folder of this job's slot, the two swap slots
+        first."""
         self._displaced.pop(key, None)
         while rival := self._rival(key, is_beside):
             self._slots[key], self._slots[rival] = self._slots[rival], self._slots[key]

@@ -157,12 +157,12 @@ class Life:
         return max(outcome.held_until - self._epoch - now, 0.0) if outcome else 0.0
 
     def release_hold(self) -> None:
-        """Keep a failed job no longer for debugging (end its hold); a hold that has not begun yet is omitted."""
+        """End the hold of a job that has failed. If the hold has not begun yet, the job does not go on hold."""
         if self.outcome is not None:
             self.outcome = msgspec.structs.replace(self.outcome, held_until=0.0)
 
     def call_soon(self) -> None:
-        """Make the next keep-alive due now."""
+        """Make the next keep-alive to the server due now."""
         self._contact_at = float("-inf")
 
     def keep_alive_action(self, now: float) -> KeepAlive | Wait:
@@ -211,7 +211,8 @@ class Life:
         return self._trace_sent_at + self._interval
 
     def _results_due(self, now: float) -> float:
-        """As `_trace_due`, but with the interval RESULTS_SECONDS, because people watch the results."""
+        """Return when to send waiting step results: a full chunk and the last results at once, the first ones not
+        before the job is `Limits.gathering` seconds old, others every RESULTS_SECONDS, because people watch them."""
         if self.phase is Phase.ENDED or self.results.bytes_waiting >= CHUNK_BYTES:
             return now
         if self._results_sent_at is None:
@@ -272,8 +273,8 @@ class Life:
         self._agent_failures, self._agent_down_since, self._agent_at = 0, None, 0.0
 
     def on_agent_failed(self, cause: str, now: float) -> None:
-        """Record that a call to the agent failed. After `Limits.agent` seconds of failures the job fails. If it
-        is over, its folders are then cleaned up without the agent; they are left after as many seconds again."""
+        """Record that a call to the agent failed. After `Limits.agent` seconds of failures a job that runs fails.
+        A job that is over is then cleaned up without the agent; if that fails as long, too, its folders stay."""
         self._agent_failures += 1
         self._agent_at = now + _BACKOFF.delay(self._agent_failures, jitter=self._jitter)
         if self._agent_down_since is None:
@@ -347,20 +348,20 @@ class Life:
 
     def on_no_answer(self, now: float, cause: str) -> None:
         """Record that a call to the server had no answer or an unexpected status. A job that is not acknowledged or has
-        ended is dropped when its time limit is over."""
+        ended is dropped after `Limits.acknowledge` or `Limits.ending` seconds in that phase; a running job goes on."""
         self._server_failures += 1
         self._server_at = now + _BACKOFF.delay(self._server_failures, jitter=self._jitter)
         endings = {Phase.FOUND: self._limits.ending, Phase.ENDED: self._limits.ending}
         limit = (endings | {Phase.RECEIVED: self._limits.acknowledge}).get(self.phase)
         if limit is not None and now - self._since >= limit:
-            self._drop(f"given up after {limit / 3600:.0f} h without a usable answer of the server: {cause}")
+            self._drop(f"given up after {limit / 3600:.0f} h without a usable answer from the server: {cause}")
 
     def on_reply(self, call: Call, reply: JobReply, now: float) -> None:
         if reply.interval_seconds:
             self._interval = reply.interval_seconds
         is_lost = reply.status == 403 or (reply.status == 404 and not isinstance(call, SendTrace | SendResults))
         if reply.job_status in ("canceled", "failed") or is_lost:
-            problem = f"the server says {reply.status} {reply.job_status}".strip()
+            problem = f"the server answered {reply.status} {reply.job_status}".strip()
             self._drop("" if isinstance(call, SendFinal) else problem)
             if reply.job_status == "failed":  # the final state of an earlier call, perhaps of an earlier process
                 self._finish(now)
@@ -376,7 +377,7 @@ class Life:
         self._contact_at = now
 
     def _apply_reply(self, call: Call, reply: JobReply, now: float) -> bool:
-        """Apply an answer. Returns False if the call must be repeated later."""
+        """Update the state from the server's reply to `call`. Returns False if the call must be repeated later."""
         match call:
             case Acknowledge():
                 return self._apply_acknowledged(reply.status)
@@ -453,7 +454,7 @@ class Life:
         return True
 
     def _rewind_trace(self, size: int) -> None:
-        """Continue sending at `size`, the log bytes that the server has. The agent is asked again for missing bytes."""
+        """Continue sending the log at offset `size`, up to which the server has it. The agent resends bytes."""
         outcome = self.outcome
         if outcome is not None and outcome.note:
             note = outcome.note.encode()
@@ -471,7 +472,7 @@ class Life:
         self.phase = Phase.ON_HOLD if self.hold_seconds(now) else Phase.OVER
 
     def _drop(self, problem: str) -> None:
-        """End the job without sending a final state. `problem` is the cause for the manager's log; empty: none."""
+        """End the job without further calls to the server. `problem` is the cause, logged as a warning unless empty."""
         self.phase = Phase.OVER
         self.problem = problem
 

@@ -1,5 +1,5 @@
 """Chooses the machine for the next job from a list: that with the lowest ratio of jobs to capacity. A machine that is
-not usable, or has reached its use count, keeps its jobs and gets no more. Pure code without I/O."""
+not usable, or has begun as many jobs as `max_use_count` allows, keeps its jobs and gets no more. Pure code."""
 
 from collections.abc import Iterable
 
@@ -19,7 +19,7 @@ class MachineState:
 
     @property
     def most(self) -> int | None:
-        """The number of jobs up to which the machine gets new ones, from capacity and use count; None: no limit."""
+        """The most jobs that the machine may have now, by its capacity and the uses left; None: no limit."""
         if not self.is_usable:
             return self.jobs
         limits = [self.capacity] if self.capacity is not None else []

@@ -81,7 +81,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_least(asked_seconds: float | None, own_seconds: float, jitter: float) -> float:
-    """Return the longer pause. The server's (`asked_seconds`) is cut to LONGEST_WAIT_SECONDS, then jitter is added."""
+    """Return the longer of two pauses: the manager's own, and the one that the server asked for, which is limited to
+    LONGEST_WAIT_SECONDS and lengthened by a random part (`jitter`, from 0 to 1)."""
     if asked_seconds is None:
         return own_seconds
     return max(own_seconds, min(asked_seconds, LONGEST_WAIT_SECONDS) * (1 + _JITTER * jitter))

@@ -1,5 +1,5 @@
 """Checks whether a job waited for its runner longer than the operator accepts (`job_queuing_durations`). Of several
-entries that match the time and the project's running jobs, the last one is used. Pure code without I/O."""
+entries that match the time and the project's running jobs, the last one is used. The only I/O is reading time zones."""
 
 import re
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ AGAIN_SECONDS = 10.0
 
 
 class Phase(StrEnum):
-    """The phases of a job. If a job that is OVER has an outcome, the journal has the phase ENDED for it."""
+    """The phases of a job. OVER is not stored if the job has an outcome: the journal then still says ENDED."""
 
     RECEIVED = "received"  # handed out by the server; not yet acknowledged
     ACKNOWLEDGED = "acknowledged"  # acknowledged; the agent may or may not have it
@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 
 _RELAYED = (Phase.STARTED, Phase.ENDED)
-"""In these phases only log and results progress."""
+"""Phases in which mostly the positions of log and results change."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

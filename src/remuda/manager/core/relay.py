@@ -8,7 +8,7 @@ import zlib
 from collections import deque
 
 CHUNK_BYTES = 1 << 20
-"""Most bytes of one PATCH; also the free room needed before the agent is asked for more."""
+"""Most bytes of one call with log or results. After a pause the agent is asked for more when fewer bytes wait."""
 LEAST_BYTES = 1 << 10
 """Chunks are not made smaller than this."""
 HIGH_BYTES = 2 << 20
@@ -33,7 +33,7 @@ class TraceRelay:
 
     @property
     def crc(self) -> int | None:
-        """CRC-32 of all bytes that the server has; None if some of them did not pass through a manager's buffer."""
+        """CRC-32 of all bytes that the server has; None if unknown, for example because the agent deleted some."""
         return self._crc if self.received >= self.confirmed else None
 
     def add(self, offset: int, data: bytes, *, is_first: bool = False) -> None:

@@ -8,7 +8,7 @@ from remuda.wire.agent_client import AgentClient, AgentRefusedError, AgentUnavai
 PROTOCOL = 1
 """Version of the agent's service that this manager speaks."""
 NO_ANSWER = (AgentUnavailableError, AgentRefusedError, TimeoutError)
-"""Errors of `greet` if the agent does not answer."""
+"""Errors of `greet` if the agent gives no usable answer."""
 
 
 class OtherProtocolError(EnvironmentTemporaryError):

@@ -61,8 +61,9 @@ class AutoscaledEnvironment:
         base: str = "",
     ) -> None:
         """`folder` has the fleet's state files. `plugins` creates the client for a plugin's instance group, `counts`
-        the scaler's metrics; `base` replaces the base folder on machines. Raises ConfigError if a key file cannot
-        be read."""
+        the scaler's metrics (its argument returns the runner); `base` replaces the base folder on machines. Raises
+        ConfigError if a key file cannot be read, and StateError, OSError or sqlite3.Error if the state files cannot be
+        used."""
         self._runner = runner
         self._folder = folder
         self._system_id = system_id
@@ -139,7 +140,8 @@ class AutoscaledEnvironment:
         self._update_open_requests()
 
     def end_recovery(self) -> None:
-        """Let the scaler free slots whose jobs were not found: the search for jobs of earlier processes is over."""
+        """Make the scaler free the machine slots of jobs that were not found in the search for jobs of earlier
+        processes, which is over now."""
         self._scaler.end_recovery()
 
     def discard(self) -> None:
@@ -154,7 +156,7 @@ class AutoscaledEnvironment:
         self._scaler.drain(is_draining=is_draining, is_ending=is_ending)
 
     def refresh(self) -> None:
-        """List the instances at the provider soon, because quota or instances may have changed there."""
+        """Make the scaler list the instances at the provider soon, because quota or instances may have changed."""
         self._scaler.look()
 
     def status(self) -> ScalerStatus:
@@ -162,7 +164,7 @@ class AutoscaledEnvironment:
 
     async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> SweepResult:
         """Find orphaned instances at the provider, and with `remove` remove them: those of this manager whose owner tag
-        is not one of `owners`, and those of this fleet that neither their group nor the stored state has."""
+        is not one of `owners`, and those of this fleet that are in neither the plugin's list nor the stored state."""
         starting = {group.name: _start_progress(group) for group in self.status().groups if not group.plugin}
         swept = await sweep(
             self._setup,
@@ -214,7 +216,9 @@ class AutoscaledEnvironment:
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
         with self._errors(machine):
             prepared = await (await self._machine(machine)).prepare(place)
-        return msgspec.structs.replace(prepared, notes=self._notes(machine), slot=self._scaler.slot_number(place.key))
+        return msgspec.structs.replace(
+            prepared, notes=self._address_lines(machine), slot=self._scaler.slot_number(place.key)
+        )
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
         with self._errors(machine):
@@ -248,7 +252,7 @@ class AutoscaledEnvironment:
         return sorted(with_jobs)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """Return the free disk of the machine that has most; the health check replaces machines with a full disk."""
+        """Return the most free disk space of any machine. The health check replaces machines with a full disk."""
         free = self._instances.disk_free_bytes
         return Usage(disk_free_bytes=UNKNOWN_BYTES if free is None else free)
 
@@ -300,7 +304,7 @@ class AutoscaledEnvironment:
         try:
             yield
         except GoneError as error:
-            # Without a slot, so not in `_lost`: the job is over, and only its clean-up is left.
+            # If it is not in `_lost`, no job has a slot on it: the job is over, and only its clean-up is left.
             raise EnvironmentLostError(self._lost.get(machine, str(error))) from error
         except (SshError, TemporaryError, PermanentError) as error:
             if machine in self._lost:
@@ -319,8 +323,8 @@ class AutoscaledEnvironment:
             self._lost[instance] = f"{text}: {why}" if why else text
         self._instances.cut(instance)
 
-    def _notes(self, machine: str) -> tuple[str, ...]:
-        """Return lines with the machine's addresses for the job's log, if the runner's configuration asks for them."""
+    def _address_lines(self, machine: str) -> tuple[str, ...]:
+        """Return lines with the machine's addresses for the job's log, by `log_internal_ip` and `log_external_ip`."""
         scaling, info = autoscaler_of(self._runner), self._instances.info(machine)
         if info is None:
             return ()
@@ -338,7 +342,7 @@ class AutoscaledEnvironment:
 
 
 def _start_progress(group: GroupStatus) -> str:
-    """Return a text that says why a group's plugin has never run."""
+    """Return a text about the start of a group's plugin: still starting, failed, or not begun."""
     if group.starting_seconds is not None:
         before = f"; the last start failed: {group.error}" if group.error else ""
         return f"its plugin is starting, {group.starting_seconds:.0f} s so far{before}"

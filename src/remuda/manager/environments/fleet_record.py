@@ -102,9 +102,9 @@ def remove_files(state: Path) -> None:
 
 
 def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> dict[str, tuple[str, ...]]:
-    """Return the groups in a fleet's stored state that are not in `attended`, with the ids of their instances.
-    Instances of another fleet are left out. A group with unfinished requests for instances is included even without
-    known instances, because the provider may have created some."""
+    """Return the groups in a fleet's stored state that no scaler manages any more, with the ids of their instances: all
+    except those in `attended`. Instances of another fleet are left out. A group with unfinished requests for instances
+    is included even without known instances, because the provider may have created some."""
     groups: dict[str, list[str]] = {}
     for instance in stored.instances:
         if instance.group not in attended and instance.owner.rpartition("/")[2] in ("", fleet):

@@ -112,7 +112,7 @@ class Instances:
         if instance in self._entries:
             self._entries[instance].disk_free_bytes = free
         if free < (least := self._own.least_disk_bytes):
-            detail = f"{free >> 20} MiB are free, and least_disk asks for {least >> 20}"
+            detail = f"{free >> 20} MiB are free, and least_disk asks for {least >> 20} MiB"
             raise UnhealthyError(f"{instance}: its disk is full: {detail}")
 
     async def forget(self, instance: str) -> None:
@@ -123,8 +123,8 @@ class Instances:
             await entry.machine.close()
 
     async def connect(self, instance: str) -> RemoteMachine:
-        """Return the machine, logged in. Before a new login the plugin is asked for the address, which may have
-        changed."""
+        """Return an instance's machine, after a login if the connection is not open. For that the plugin is asked for
+        the address, which may have changed."""
         entry = await self._find(instance)
         if not entry.machine.is_up:
             await self._log_in(instance, entry)
@@ -181,7 +181,7 @@ class Instances:
         group = self._groups.get(instance.partition("/")[0])
         login = info.connector
         if login.protocol not in ("", "ssh"):
-            raise PermanentError(f"{instance} is reached by {login.protocol}, the plugin says; only ssh is supported")
+            raise PermanentError(f"the plugin says that {instance} is reached by {login.protocol}; only ssh works")
         host, port = host_and_port(info.address(use_external=group is not None and group.use_external_addr))
         pinned = self._read_pin(instance)
         return Address(
@@ -197,7 +197,7 @@ class Instances:
         )
 
     def _read_pin(self, instance: str) -> str:
-        """Return the host key of the first login; empty if none is stored or known_hosts_file is used. Raises
+        """Return the host key stored at the first login; empty if none is stored or known_hosts_file is used. Raises
         PermanentError if the file is unreadable, because another key must not be trusted then."""
         if self._own.known_hosts_file:
             return ""
@@ -210,8 +210,8 @@ class Instances:
         except (OSError, UnicodeDecodeError) as error:
             cause = str(error)
         raise PermanentError(
-            f"the host key that {instance} showed first cannot be read in {file}: {cause}; "
-            "remove the file if the machine is to be trusted anew"
+            f"the stored host key of {instance} cannot be read from {file}: {cause}; "
+            "remove the file to trust the key that the machine has now"
         )
 
     def _store_pin(self, instance: str, host_key: str) -> None:

@@ -122,7 +122,7 @@ def fleet_identity(fleet: str) -> str:
 
 
 def identity(runner: RunnerConfig) -> str:
-    """Return a name that stays the same after a restart; runners with the same one share an environment."""
+    """Return the name of a runner's environment, the same after a restart. Runners with the same name share it."""
     kind = kind_of(runner)
     where: tuple[Any, ...]
     match kind:
@@ -162,7 +162,8 @@ class Environments:
         return iter(list(self._known.values()))
 
     def set_manager(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], ScalerMetrics]") -> None:
-        """Set the manager's id and its scaler metrics. Called before the first environment is created."""
+        """Set the manager's id, and `counts`, which creates the metrics of a scaler; its argument returns the scaler's
+        runner. Called before the first environment is created."""
         self._context = msgspec.structs.replace(self._context, system_id=system_id, counts=counts)
 
     def check(self, runners: Iterable[RunnerConfig]) -> None:

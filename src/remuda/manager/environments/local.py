@@ -1,4 +1,4 @@
-"""The `local` environment: jobs run on the manager's own machine, as its user, under one agent.
+"""The `local` environment: jobs run on the manager's own machine, as its user or that of `run_as`, under one agent.
 
 The agent runs in its own session, so it outlives the manager. The manager reaches it through the socket in the agent's
 data folder; a lock there prevents a second agent.
@@ -100,16 +100,16 @@ class LocalEnvironment:
             # Imported here because it is slow.
             from remuda.steps.policy.job_user import hand_over, parse_run_as
 
-            person = parse_run_as(place.run_as)
-            assert person is not None
+            user = parse_run_as(place.run_as)
+            assert user is not None
             # Searchable, not readable: everything here that is not for jobs is closed to others.
             self._data.mkdir(mode=0o711, parents=True, exist_ok=True)
             self._data.chmod(stat.S_IMODE(self._data.stat().st_mode) | 0o011)
             above, caches = place.split_cache_path(self._data)
             cache = stack.enter_context(close_after(make_below(above, caches, is_owned=True)))
             for name, descriptor in ((base / name, handle) for name, handle in opened.items()):
-                hand_over(name, person, descriptor, closed=True)
-            hand_over(above / caches, person, cache, closed=True)
+                hand_over(name, user, descriptor, closed=True)
+            hand_over(above / caches, user, cache, closed=True)
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
         command, work_dir = place.command_of(hook), place.folders(self._data).work_dir

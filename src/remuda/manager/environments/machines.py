@@ -1,8 +1,8 @@
 """The environments with fixed machines behind SSH: `ssh`, one machine for any number of jobs, and `machines`, a list.
 
 An unreachable machine gets no new jobs; connecting is tried again in the background with growing pauses. Its current
-jobs wait until the manager's time limit for unreachable agents. A machine's use count is stored on the machine, so that
-it survives restarts and is shared by all managers.
+jobs wait until the manager's time limit for unreachable agents. How many jobs a machine has begun, for `max_use_count`,
+is stored on the machine, so that it survives restarts and all managers count together.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class MachinesEnvironment:
             if name is None:
                 await self._wait_for_room()
             else:
-                await self._try(self._machines[name], place)
+                await self._reserve(self._machines[name], place)
         return self._held[place.key]
 
     def adopt(self, place: JobPlace, machine: str) -> None:
@@ -161,8 +161,9 @@ class MachinesEnvironment:
         if machine in self._machines:
             self._machines[machine].jobs.discard(key)
 
-    async def _try(self, member: _Member, place: JobPlace) -> None:
-        """Reserve a machine for a job; if it is unreachable or used up, only mark it: the caller then tries another."""
+    async def _reserve(self, member: _Member, place: JobPlace) -> None:
+        """Reserve a machine for a job. If the machine is unreachable or has reached `max_use_count`, mark it as
+        unusable instead; the caller then tries another one."""
         self._hold(place.key, member.machine.name)
         member.acquiring += 1
         try:
@@ -185,7 +186,7 @@ class MachinesEnvironment:
         if uses_left == 0 != member.uses_left:
             name = member.machine.name
             self._log.info(
-                "machine has reached its use count; it gets no more jobs",
+                "machine has reached its maximum number of uses; it gets no more jobs",
                 machine=name,
                 cause=member.machine.used_up,
                 jobs=len(member.jobs),
@@ -193,8 +194,8 @@ class MachinesEnvironment:
         member.uses_left = uses_left
 
     async def _wait_for_room(self) -> None:
-        """Wait until a machine's state or jobs change. Raises EnvironmentLostError if all machines have reached their
-        use count, EnvironmentTemporaryError if all that have not are unreachable."""
+        """Wait until a machine's state or jobs change. Raises EnvironmentLostError if all machines have reached
+        `max_use_count`, EnvironmentTemporaryError if all others are unreachable."""
         async with self._changed:
             if choose(self._states()) is not None:
                 return
@@ -224,8 +225,9 @@ class MachinesEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     async def _look_at_all(self) -> list[int]:
-        """Measure the free disk of connected machines whose value is old, and of those with an unknown use count.
-        Return all known values; if there are none, ask one machine after the other until one answers."""
+        """Return the known values of free disk space. First measures connected machines whose value is old, and
+        machines whose number of begun jobs is unknown. If no value is known, asks machine by machine until one
+        answers."""
         async with asyncio.TaskGroup() as group:
             for member in self._machines.values():
                 is_new = member.machine.use_count and member.uses_left is None and not member.cause
@@ -274,8 +276,8 @@ class MachinesEnvironment:
         self._reconnects.start_once(self._reconnect(member), name=f"reconnect {name}")
 
     async def _reconnect(self, member: _Member) -> None:
-        """Try until the machine is reachable. Must not await after the last check of `member.cause`: a failure noted
-        meanwhile would find this task running, and would start no new one."""
+        """Try to connect until the machine is reachable. Must not await after the last check of `member.cause`: while
+        this task exists, `_mark_unusable` starts no other one, so a failure in that time would never be retried."""
         failures = 1
         while member.cause:
             await self._clock.sleep(_BACKOFF.delay(failures))

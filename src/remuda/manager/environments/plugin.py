@@ -168,8 +168,9 @@ class PluginEnvironment:
             self._unreported.add(place.key)
 
     async def _plugin(self, place: JobPlace | None = None, machine: str = "") -> PluginClient:
-        """Return the client of the running plugin, after `Adopt` for all jobs with machines and for `place` on
-        `machine`. Raises EnvironmentTemporaryError if the plugin does not run within UP_SECONDS."""
+        """Return the client of the running plugin, after it got `Adopt` calls for all jobs with machines, and for the
+        job `place` on `machine`, if given. Raises EnvironmentTemporaryError if the plugin does not run within
+        UP_SECONDS."""
         if place is not None:
             self._take(place, machine)
         self._keep()
@@ -247,7 +248,7 @@ class PluginEnvironment:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PluginError(f"the plugin's folder {folder} cannot be made: {error.strerror}") from error
+            raise PluginError(f"the plugin's folder {folder} cannot be created: {error.strerror}") from error
         return folder
 
     async def _until_ended(self, process: EnvironmentProcess) -> None:

@@ -75,7 +75,7 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def temporary_folder(self) -> str:
-        """The folder removed after the job: its whole folder if no later job uses that, else its temporary one."""
+        """Folder to remove after the job: all of the job's folders if no later job reuses them, else `WORKDIR.tmp`."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
     def folders(self, base: PurePath) -> "PreparedPlace":
@@ -90,12 +90,13 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
         return _split_path(base, self.builds_dir, "builds", folder)
 
     def split_cache_path(self, base: P) -> tuple[P, str]:
-        """As `split_build_path`, for the folder of the job's caches."""
+        """Split the path of the job's cache folder into a trusted base and the rest, see `split_build_path`."""
         return _split_path(base, self.cache_dir, "cache", self.run_as)
 
 
 def project_folder(project: str) -> str:
-    """Return a project's folder name; a final `.tmp` becomes `@tmp`: `app.tmp` is the temporary folder of `app`."""
+    """Return the path of a project's folder. `.tmp` at the end of a part becomes `@tmp`, because `app.tmp` is the
+    temporary folder of `app`."""
     return _LIKE_TEMPORARY.sub(r"@\1", project)
 
 
@@ -138,7 +139,8 @@ class Environment(Protocol):
         job in the former stay for the checkout; the latter is emptied, unless the job may have begun."""
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
-        """Run the operator's command on the machine, outside the job's isolation, and return its output."""
+        """Run the operator's command `before_job` or `after_job` on the machine, outside of the job's isolation
+        (container, sandbox), and return its output."""
 
     async def connect(self, machine: str) -> AgentClient:
         """Return a new connection to the machine's agent, after it has answered. Starts the agent if none runs."""
@@ -147,14 +149,15 @@ class Environment(Protocol):
         """Return the names of machines that may have jobs of an earlier process that are missing in the journal."""
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """Return the least free disk space of the machines that may get the next job. `folders` are configured folders
-        to which jobs also write; an environment may ignore them."""
+        """Return the free disk space that decides whether jobs are requested. `folders` are configured folders to which
+        jobs also write; an environment may ignore them."""
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         """Release the machine of a job that is over, and remove the job's files except those that later jobs reuse."""
 
     async def close(self) -> None:
-        """Close connections and child processes, because the manager ends. Agents and jobs continue."""
+        """Close connections and child processes, because the manager ends or no runner uses the environment. Agents and
+        jobs continue, except on autoscaled machines that are removed."""
 
 
 def fixed_machine(environment: Environment) -> str:

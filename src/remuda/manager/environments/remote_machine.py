@@ -64,7 +64,7 @@ for name; do [ ! -e "$base/bin/$name.runs" ] || { echo "runs $name"; exit 0; }; 
 set --
 """
 _RUN = "unset SSH_CLIENT SSH_CONNECTION SSH_TTY; exec"
-"""The agent outlives the login, so jobs must not see its variables."""
+"""The agent outlives the login, so jobs must not see the login's variables."""
 # Goes down from a folder that no job can change, part by part, and follows no link of a job; a link or file in place of
 # a folder is replaced. The scripts then work in the current folder, so that renames have no effect.
 _DOWN = r"""
@@ -125,7 +125,7 @@ case $5 in
     *[!0-9]*) uid=$(id -u "$5") && owner=$uid:$(id -g "$5") || exit 8 ;;
     *) uid=$5 owner=$5:$(id -g "$5" 2>/dev/null || echo "$5") ;;
 esac
-[ "$(id -u)" = 0 ] || refuse "run_as: jobs here are $(id -un)'s, who is not root and cannot be $5"
+[ "$(id -u)" = 0 ] || refuse "run_as: the agent runs as $(id -un) here, who is not root and cannot run steps as $5"
 [ "$uid" != 0 ] || refuse "run_as: steps must not run as root; name another user"
 chmod 711 "$6"
 # $1 the folder to begin at, $2 the way from there.
@@ -186,7 +186,7 @@ for folder in "$1"/agent/jobs/*; do [ ! -e "$folder" ] || { echo some; break; };
 
 
 class UsedUpError(Exception):
-    """The machine has reached its use count, so it begins no more jobs."""
+    """The machine has begun as many jobs as it may (`max_use_count`), so it gets no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,27 +252,27 @@ class RemoteMachine:
 
     async def command(self, line: str, *, seconds: float) -> None:
         """Run an operator's command on the machine. Raises SshLastingError if its exit code is not 0."""
-        done = await self._ssh.run(line, seconds=seconds)
-        if done.code:
-            output = (done.err.strip() or done.out.decode(errors="replace").strip())[-OUTPUT_BYTES:]
-            raise SshLastingError(f"{self.name}: {line!r} ended with {done.code} there: {output}")
+        result = await self._ssh.run(line, seconds=seconds)
+        if result.code:
+            output = (result.err.strip() or result.out.decode(errors="replace").strip())[-OUTPUT_BYTES:]
+            raise SshLastingError(f"{self.name}: {line!r} ended with {result.code} there: {output}")
 
     def abort(self) -> None:
         self._ssh.abort()
 
     async def uses_left(self, claiming: str = "") -> int | None:
         """Return how many jobs the machine may still begin (None: any number). The job with the key `claiming` is
-        counted first, but only once. Raises UsedUpError if there is no room for it."""
+        first counted as begun, unless it was counted before. Raises UsedUpError if no more jobs may begin."""
         if not self.use_count:
             return None
         installed = await self._install()
-        done = await self._ssh.run(_script(_USES, f"{installed.base}/uses", str(self.use_count), claiming))
-        if done.code == USED_UP:
+        result = await self._ssh.run(_script(_USES, f"{installed.base}/uses", str(self.use_count), claiming))
+        if result.code == USED_UP:
             raise UsedUpError(self.used_up)
         try:
-            return max(int(done.out), 0)
+            return max(int(result.out), 0)
         except ValueError:
-            raise SshError(f"{self.name}: the machine's uses cannot be counted: {done.err.strip()}") from None
+            raise SshError(f"{self.name}: the machine's uses cannot be counted: {result.err.strip()}") from None
 
     @property
     def used_up(self) -> str:
@@ -315,10 +315,10 @@ class RemoteMachine:
         folders = place.folders(installed.base)
         words = *place.split_build_path(installed.base, place.folder), *place.split_cache_path(installed.base)
         begun = "begun" if place.may_have_begun else ""
-        done = await self._ssh.run(_script(_PREPARE, *words, place.run_as, installed.base, begun))
-        if done.code:
-            cause = f"the working directory {folders.work_dir} cannot be created on {self.name}: {done.err.strip()}"
-            raise EnvironmentLostError(cause) if done.code == UNUSABLE else SshError(cause)
+        result = await self._ssh.run(_script(_PREPARE, *words, place.run_as, installed.base, begun))
+        if result.code:
+            cause = f"the working directory {folders.work_dir} cannot be created on {self.name}: {result.err.strip()}"
+            raise EnvironmentLostError(cause) if result.code == UNUSABLE else SshError(cause)
         return folders
 
     async def remove(self, place: JobPlace) -> None:
@@ -333,23 +333,23 @@ class RemoteMachine:
         variables = hook_variables(place, work_dir=place.folders(installed.base).work_dir)
         words = ["env", *(f"{key}={value}" for key, value in variables.items()), "sh", "-c", f"exec 2>&1\n{command}"]
         try:
-            done = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
+            result = await self._ssh.run(shlex.join(words), seconds=HOOK_SECONDS)
         except SshTimeoutError:
             how = f"took more than {HOOK_SECONDS:.0f} s on {self.name}"
             raise EnvironmentLostError(describe_failure(hook, how, "")) from None
-        output = done.out[-OUTPUT_BYTES:].decode(errors="replace")
-        if done.code:
-            raise EnvironmentLostError(describe_failure(hook, f"ended with {done.code} on {self.name}", output))
+        output = result.out[-OUTPUT_BYTES:].decode(errors="replace")
+        if result.code:
+            raise EnvironmentLostError(describe_failure(hook, f"ended with {result.code} on {self.name}", output))
         return output
 
     async def disk_free_bytes(self) -> int:
         installed = await self._install()
-        done = await self._ssh.run(f"df -Pk {shlex.quote(str(installed.base))}")
-        words = done.out.decode(errors="replace").strip().splitlines()[-1:]
+        result = await self._ssh.run(f"df -Pk {shlex.quote(str(installed.base))}")
+        words = result.out.decode(errors="replace").strip().splitlines()[-1:]
         try:
             return int(words[0].split()[3]) * 1024
         except (IndexError, ValueError):
-            raise SshError(f"{self.name}: cannot read its free disk space: {done.err.strip()}") from None
+            raise SshError(f"{self.name}: cannot read its free disk space: {result.err.strip()}") from None
 
     async def close(self) -> None:
         await self._ssh.close()
@@ -368,11 +368,11 @@ class RemoteMachine:
     async def _find_or_install(self) -> _Installation:
         offered = {_name(offer): offer for offer in await asyncio.to_thread(_offers, self._frozen)}
         line = _script(_FIND + LOOK, self._folder, *(offered if self._trusts_mark else ()))
-        done = await self._ssh.run(line)
-        text = done.out.decode(errors="replace")
-        if done.code or not text.startswith("base "):
-            cause = done.err.strip() or text.strip()
-            raise SshError(f"{self.name}: the machine cannot be examined (exit code {done.code}): {cause}")
+        result = await self._ssh.run(line)
+        text = result.out.decode(errors="replace")
+        if result.code or not text.startswith("base "):
+            cause = result.err.strip() or text.strip()
+            raise SshError(f"{self.name}: the machine cannot be examined (exit code {result.code}): {cause}")
         facts = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
         base = PurePosixPath(facts["base"])
         if "runs" not in facts:
@@ -388,13 +388,13 @@ class RemoteMachine:
         for offer in choose(facts, offered):
             program = f"{folder}/{_name(offer)}"
             content = for_interpreter(offer.content, facts.python) if offer.form is Form.ZIPAPP else offer.content
-            done = await self._ssh.run(command_line(PLACE, program), content)
-            output = done.out.decode(errors="replace").strip()
-            if done.code == 0 and offer.digest in output.split():
+            result = await self._ssh.run(command_line(PLACE, program), content)
+            output = result.out.decode(errors="replace").strip()
+            if result.code == 0 and offer.digest in output.split():
                 await self._ssh.run(f": >{shlex.quote(program)}.runs")
                 self._trusts_mark = True
                 return program
-            failures.append(f"{offer.form}: exit code {done.code} {output} {done.err.strip()}".strip())
+            failures.append(f"{offer.form}: exit code {result.code} {output} {result.err.strip()}".strip())
         raise SshError(f"{self.name}: the agent does not run there: {'; '.join(failures)}")
 
 

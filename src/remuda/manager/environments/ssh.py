@@ -119,7 +119,7 @@ class SshConnection:
         except asyncssh.ChannelOpenError:
             pass
         except TimeoutError:
-            raise SshTimeoutError(f"{self.address.host} opens no sessions") from None
+            raise SshTimeoutError(f"{self.address.host} did not open {most} sessions in time") from None
         except (OSError, asyncssh.Error) as error:
             raise self._lost_error(error) from error
         finally:
@@ -140,7 +140,7 @@ class SshConnection:
                     await process.wait_closed()
                     code = process.returncode
             except TimeoutError:
-                raise SshTimeoutError(f"a command took more than {seconds:.0f} s there") from None
+                raise SshTimeoutError(f"a command took more than {seconds:.0f} s on {self.address.host}") from None
             except (OSError, asyncssh.Error) as error:
                 raise self._lost_error(error) from error
         if code is None:
@@ -221,7 +221,8 @@ class SshConnection:
 
 
 class StreamChannel(LiveChannel):
-    """A gRPC channel over one SSH channel, which `opens` opens; `lost_error` converts errors of `opens` to SshError."""
+    """A gRPC channel over one SSH channel. `opens` opens the SSH channel and is called with a factory of its session;
+    `lost_error` converts errors of `opens` to SshError."""
 
     def __init__(self, opens: Callable[[Any], Awaitable[object]], lost_error: Callable[[Exception], SshError]) -> None:
         super().__init__(path="ssh", config=CHANNEL_CONFIG)

@@ -40,4 +40,4 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     settle: "Callable[[ManagedJob], int]" = lambda job: job.slot
     """Returns the slot number whose folder no other job on the same machine uses. Called before the job is prepared."""
     on_hold_change: "Callable[[ManagedJob], None]" = lambda _: None
-    """Called when a failed job goes on hold, and when the hold ends."""
+    """Called when a failed job goes on hold, and at the end of every job."""

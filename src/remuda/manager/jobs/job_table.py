@@ -63,7 +63,8 @@ class JobTable:
             job.release()
 
     def settle(self, job: ManagedJob) -> int:
-        """Return a slot number whose working directory no other job on the machine uses."""
+        """Return the slot number for a job that is about to begin, so that no other job on the machine uses its folder.
+        The job may swap slots with another one first (see `Folders`)."""
 
         def is_beside(key: str) -> bool:
             other = self._jobs[key]
@@ -124,8 +125,8 @@ class JobTable:
             self._begin(row, record, config, job_client, link.environment)
 
     async def take(self, runner: ServedRunner, offer: JobOffer, slot: Slot) -> bool:
-        """Store and start a received job. Returns True if it uses `slot`, False if it is already here or cannot run.
-        Raises NotStoredError if the journal cannot be written."""
+        """Store and start a received job. Returns True if it uses `slot`, False if the table already has it or it
+        cannot run. Raises NotStoredError if the journal cannot be written."""
         reach("manager.received")
         config, payload = runner.config, offer.payload
         assert payload is not None
@@ -167,15 +168,15 @@ class JobTable:
         slot: Slot | None = None,
     ) -> bool:
         """Start a job in its reserved `slot`; without one, in the slot of its journal row, or another if that is taken.
-        Returns False if the job cannot be run, for example because its payload is invalid; if the journal says that the
-        agent does not have the job yet, it is then failed at the server."""
+        Returns False if the job cannot be run, for example because its payload is invalid. It is then reported to the
+        server as failed, unless its phase in the journal says that the agent has it."""
         is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
         try:
             job = ManagedJob(row, record, runner=runner, client=client, environment=environment, context=self._context)
         except Exception as error:  # noqa: BLE001 - it would fail again at every start, and stop all other jobs
             identity = read_identity(row.payload) if is_waiting else None
             self._log.error(
-                "cannot run a stored job; the next start of the manager tries again",
+                "cannot run a stored job; it stays in the journal for the next start of the manager",
                 job=row.job_id,
                 runner=row.runner,
                 then="reporting it to the server as failed" if identity else "recovering it if its agent has it",

@@ -59,7 +59,7 @@ _SINCE_3 = (
 """SQLite writes the whole row at each change, so the large payload has its own table."""
 _SINCE_4 = ("alter table jobs add column manager text not null default ''",)
 _FIELDS = (*JobRow.__struct_fields__, *Record.__struct_fields__)
-"""Fields are columns: another name or order of fields needs a newer schema."""
+"""Fields are columns: a new or renamed field needs a newer schema."""
 _COLUMNS = ", ".join(_FIELDS)
 _PAYLOAD = _FIELDS.index("payload")
 _ALL = (
@@ -113,14 +113,15 @@ class Journal:
         return jobs
 
     def settings(self) -> dict[str, bytes]:
-        """Return runner configurations (JSON) by `JobRow.settings`. Raises DataFolderError if they are unreadable."""
+        """Return stored runner configurations (JSON) by their digest (`JobRow.settings`). Raises DataFolderError if
+        they are unreadable."""
         try:
             return dict(self._connection.execute("select digest, settings from runners").fetchall())
         except sqlite3.Error as error:
-            raise DataFolderError(f"the journal cannot be read: {error}") from error
+            raise DataFolderError(f"the journal cannot be read: {error}. Check its disk.") from error
 
     def is_there(self) -> bool:
-        """True if the open file still exists at its path: it was not deleted or replaced, and `renew` does not run."""
+        """True if the open file still exists at its path: it was not deleted or replaced, and no `renew` is pending."""
         return self._renewal is None and file_identity(self._path) == self._identity
 
     async def renew(self) -> None:

@@ -253,7 +253,7 @@ class AgentLink:
         except TimeoutError:
             raise EnvironmentTemporaryError(f"the agent did not answer within {CALL_SECONDS:.0f} s") from None
         except AgentRefusedError as error:
-            raise EnvironmentLostError(f"the agent refuses the job: {error}") from error
+            raise EnvironmentLostError(f"the agent refused the request: {error}") from error
 
 
 Inspect = Callable[[AgentLink, AgentClient], Awaitable[None]]

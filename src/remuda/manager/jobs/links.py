@@ -12,7 +12,7 @@ LINGER_SECONDS = 5.0
 """How long an unused link stays open."""
 
 
-class _Open:
+class _OpenLink:
     __slots__ = ("idle_since", "link", "task", "users")
 
     def __init__(self, link: AgentLink, task: asyncio.Task[None]) -> None:
@@ -23,7 +23,7 @@ class _Open:
 
 
 class Links:
-    """The open links to agents. `start` creates a supervised task with a name; `inspect` is for `AgentLink`."""
+    """The open links to agents. `start` creates a supervised task with a name; `inspect` is passed to `AgentLink`."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Links:
         self._clock = clock
         self._start = start
         self._inspect = inspect
-        self._open: dict[tuple[int, str], _Open] = {}
+        self._open: dict[tuple[int, str], _OpenLink] = {}
 
     def __iter__(self) -> Iterator[AgentLink]:
         return iter([entry.link for entry in self._open.values()])
@@ -46,7 +46,7 @@ class Links:
         entry = self._open.get(key)
         if entry is None:
             link = AgentLink(environment, machine, self._clock, inspect=self._inspect)
-            entry = self._open[key] = _Open(link, self._start(f"agent link to {machine}", link.run))
+            entry = self._open[key] = _OpenLink(link, self._start(f"agent link to {machine}", link.run))
         entry.users += 1
         return entry.link
 

@@ -35,12 +35,12 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
         manager=row.manager,
         is_protected=bool(payload.git_info.protected),
     )
-    chosen = ""
+    path = ""
     if not is_custom(runner):
         with suppress(CompileError):
-            chosen = clone_path(payload, runner, row.slot)
+            path = clone_path(payload, runner, row.slot)
     is_apart = runner.has_containers or runner.remuda.sandbox or has_own_folder or bool(place.run_as)
-    return with_clone_path(place, chosen, is_apart=is_apart)
+    return with_clone_path(place, path, is_apart=is_apart)
 
 
 async def store_slot(row: JobRow, number: int, record: Record, journal: Journal) -> JobRow:

@@ -116,7 +116,7 @@ class Searches:
             machines = await environment.recover()
         except (EnvironmentTemporaryError, EnvironmentLostError) as error:
             logger("manager").error(
-                "cannot list machines; their jobs that are missing in the journal are found when they connect",
+                "cannot list machines to search for lost jobs; a machine is searched when the manager connects to it",
                 environment=type(environment).__name__,
                 cause=str(error),
             )

@@ -137,7 +137,7 @@ def _read_config(settings: bytes | None, row: JobRow) -> RunnerConfig | None:
         return None if settings is None else msgspec.json.decode(settings, type=RunnerConfig)
     except (msgspec.MsgspecError, ValueError) as error:
         logger("manager").error(
-            "cannot read a job's stored runner settings; using current ones, without which an unstarted job fails",
+            "cannot read a job's stored runner settings; using the current ones, if the runner is still configured",
             job=row.job_id,
             runner=row.runner,
             cause=str(error),

@@ -47,7 +47,8 @@ class Hindrance:
         self._last = ""
 
     def is_new(self, cause: str) -> bool:
-        """Set why the job waits. Returns True if the last call, even one before a `clear`, had another cause."""
+        """Set why the job waits. Returns True if the cause differs from that of the last call, even one before a
+        `clear`: the caller then logs it."""
         last, self._last, self.cause = self._last, cause, cause
         return cause != last
 

@@ -344,7 +344,7 @@ class ManagerMetrics:
 @asynccontextmanager
 async def serve_metrics(address: str, metrics: ManagerMetrics) -> AsyncIterator[None]:
     """Serve `/metrics` on `host:port`, without authentication, as gitlab-runner does. `/health/live` always answers
-    200; `/health/ready` answers 200 while jobs are requested, else 503."""
+    200; `/health/ready` answers 200 in the state `running`, else 503."""
     from aiohttp import web  # imported here because most managers serve no metrics
 
     async def answer(_: web.Request) -> web.Response:
@@ -369,7 +369,8 @@ async def serve_metrics(address: str, metrics: ManagerMetrics) -> AsyncIterator[
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise ManagerError(
-                f"listen_address: {address} cannot be used: {error.strerror}. Choose another port, or stop its program."
+                f"listen_address: {address} cannot be used: {error.strerror}. Choose another port, or stop the program "
+                "that uses it."
             ) from error
         yield
     finally:

@@ -91,7 +91,8 @@ class ScalingCounts:
             self._machines.set_gauges(gauges)
 
     def _spend(self, last: "Gauges", seconds: float) -> None:
-        """Count `seconds` for each machine in `last`, the gauges of the previous plan, which was `seconds` ago."""
+        """Add to the counter of machine seconds: `seconds`, the time since the previous plan, for each machine that
+        this plan had (`last`)."""
         for name, group in last.groups.items():
             for use, number in group.machines.items():
                 self._count(f"{_OWN}_machine_seconds_total", name, use, count=number * seconds)

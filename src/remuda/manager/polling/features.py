@@ -1,7 +1,7 @@
 """Creates the `info` object that the manager sends to servers: its version, platform and supported features.
 
 A feature is reported as supported only if it is implemented and tested: a server assigns no jobs that need another one.
-Steps of a `run` are not reported yet: only scripts and builtin steps work there.
+Exception: `native_steps_integration` is reported as not supported, although steps of a `run` work.
 """
 
 import platform

@@ -43,7 +43,7 @@ class PollerStatus(msgspec.Struct, frozen=True, kw_only=True):
     is_blocked: bool
     """No jobs are requested, because too little disk space is free, or the free space is unknown."""
     problem: str
-    """Why no jobs are requested, or what was wrong with the last answer; empty: nothing."""
+    """Why no jobs are requested, what was wrong with the last answer, or why calls of jobs fail; empty: nothing."""
     asked_at: float
     answered_at: float
     last_status: int | None
@@ -59,9 +59,9 @@ class PollerEvents(msgspec.Struct, frozen=True, kw_only=True):
     """Callbacks with which a poller reports to the metrics. The first argument is the runner."""
 
     opened: Callable[[RunnerConfig, int], None] = lambda _runner, _change: None
-    """A request was opened (1) or answered (-1)."""
+    """A request was opened (1) or has ended (-1)."""
     limited: Callable[[RunnerConfig, RequestLimit], None] = lambda _runner, _limit: None
-    """The limit of open requests, at the start and after each answer."""
+    """The limit of open requests, at the start and after each request."""
     exceeded: Callable[[RunnerConfig], None] = lambda _runner: None
     """A request that was due had to wait, because `request_concurrency` requests are open."""
     starved: Callable[[RunnerConfig, bool], None] = lambda _runner, _by_environment: None
@@ -111,7 +111,7 @@ class Poller:
             hard=max(runner.request_concurrency, 1), is_adaptive=runner.feature_flags.get(ADAPTIVE_FLAG, True)
         )
         self._pace = Pace(check_interval_seconds=context.check_interval_seconds, strict=runner.strict_check_interval)
-        self._open: dict[asyncio.Task[None], float] = {}  # since when each is open
+        self._open: dict[asyncio.Task[None], float] = {}  # open requests, with their start on the monotonic clock
         self._running = 0
         self._unanswered: list[str] = []
         self._not_before = 0.0
@@ -142,7 +142,7 @@ class Poller:
             next_at=clock.now() + wait if wait > 0 else 0.0,
             open_requests=len(self._open),
             adaptive_limit=int(self._limit.adaptive),
-            used_limit=self._used(),
+            used_limit=self._request_limit(),
             hard_limit=self._limit.hard,
             disk_free_bytes=None if self._disk_free_bytes == UNKNOWN_BYTES else self._disk_free_bytes,
         )
@@ -181,7 +181,8 @@ class Poller:
                 await self._hang_up()
 
     async def _hang_up(self) -> None:
-        """End requests that the server holds open (long polling), and wait a moment for the answers to the others."""
+        """Cancel open requests, and wait a moment for answers. If the server is not a cell, requests younger than
+        YOUNG_SECONDS are not cancelled: a job on its way would be lost."""
         self._end_held()
         self._changed.clear()
         await wait_for_any_event(
@@ -207,7 +208,8 @@ class Poller:
             task.cancel()
 
     async def _watch_disk(self) -> None:
-        """Check the free disk space periodically, and end held requests when it is too low or unknown."""
+        """Check the free disk space periodically while requests are open. If it is too low or unknown, cancel them, as
+        `_hang_up` does."""
         while True:
             await self._context.clock.sleep(_DISK_SECONDS)
             if self._open and not await self._has_disk():
@@ -224,15 +226,15 @@ class Poller:
             self._running += 1
             task = group.create_task(self._request(slot), name=f"request of {self.runner.short_token}")
             # Not in the task itself, which may be cancelled before its first step.
-            task.add_done_callback(lambda task, slot=slot: self._over(task, slot))  # type: ignore[misc]
+            task.add_done_callback(lambda task, slot=slot: self._finish_request(task, slot))  # type: ignore[misc]
 
-    def _over(self, task: asyncio.Task[None], slot: Slot) -> None:
+    def _finish_request(self, task: asyncio.Task[None], slot: Slot) -> None:
         self._running -= 1
         self._open.pop(task, None)
         self._context.room.give_back(slot)
         self._changed.set()
 
-    def _used(self) -> int:
+    def _request_limit(self) -> int:
         """Return how many requests may be open now: only one while the server fails or refuses."""
         return self._limit.used if self._pace.health is Health.WELL else 1
 
@@ -245,7 +247,7 @@ class Poller:
                 await self._ready()
             wait = self._not_before - clock.monotonic()
             self._changed.clear()
-            if self._running >= self._used():
+            if self._running >= self._request_limit():
                 if wait <= 0 and not is_counted and self._running >= self._limit.hard:
                     is_counted = True
                     self._context.events.exceeded(self.runner)

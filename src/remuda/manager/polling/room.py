@@ -2,7 +2,8 @@
 
 A server may hold a request open until it has a job (long polling), and the request keeps its slot meanwhile. Invariant:
 a request is held only while every other runner that could run a job has an open request, too, or a free slot for one.
-`may_hold` checks this when a request begins; if slots become scarce later, a held request is ended (`hold`).
+`may_hold` checks this when a request begins; if slots become scarce later, a held request is ended through
+the callback given to `hold`.
 """
 
 import asyncio
@@ -99,7 +100,8 @@ class Room:
         self.serve()
 
     def may_hold(self, runner: str) -> bool:
-        """True if a held request would not take the last slot that another runner needs for its request."""
+        """True if the server may hold a request of this runner open (long polling): enough slots stay free for every
+        other runner that could run a job and has no open request."""
         requesting = self._runners_requesting() | {runner}
         without = [other for other in self._limits if other not in requesting and self._could_have_more(other)]
         return self._slots.free >= len(without) and all(

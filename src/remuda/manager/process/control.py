@@ -68,7 +68,7 @@ class Control:
         clock: Clock,
         others: Mapping[str, Callable[[Command], Awaitable[msgspec.Struct]]] | None = None,
     ) -> None:
-        """`others` has handlers of further commands by name. The message of their ManagerError is for the client."""
+        """`others` has handlers of further commands by name. If one raises ManagerError, the client gets its text."""
         self._others = others or {}
         self._folder = folder
         self._status = status
@@ -121,8 +121,8 @@ class Control:
                     # In the task group, so that it ends with the manager.
                     task = self._commands.create_task(self._execute(command), name=f"command {other}")
                     await asyncio.wait({task})
-                    ended = Refused(refused="the manager is stopping; try again when it runs")
-                    writer.write(_line(ended if task.cancelled() else task.result()))
+                    refusal = Refused(refused="the manager is stopping; try again when it runs")
+                    writer.write(_line(refusal if task.cancelled() else task.result()))
             await writer.drain()
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             self._log.debug("invalid command on the control socket; closing the connection", cause=str(error))
@@ -196,7 +196,7 @@ async def _ask(
         ) from None
     except msgspec.MsgspecError:
         raise ManagerError(
-            f"the manager of {folder} answered what this version cannot read; use the remuda that it was started with"
+            f"the answer of the manager of {folder} cannot be read; use the version of remuda that it was started with"
         ) from None
 
 
@@ -220,7 +220,7 @@ async def _connect(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, as
             reader, writer = await asyncio.open_unix_connection(address, limit=_MOST_BYTES)
     except PermissionError:
         raise ManagerError(
-            f"{folder / NAME}: you may not use it; run this as the user that the manager runs as"
+            f"{folder / NAME}: permission denied; run this as the user that the manager runs as"
         ) from None
     except OSError:
         raise NoManagerError(

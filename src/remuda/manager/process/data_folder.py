@@ -23,7 +23,7 @@ def jobs_folder(data: Path) -> Path:
 
 
 class DataFolder:
-    """Within its `with` block the folder is locked, and `journal` and `own_id` (the system id) are set."""
+    """The data folder of a manager. In a `with` block it is locked, and `journal` and `own_id` (system id) are set."""
 
     journal: Journal
     own_id: str
@@ -88,9 +88,9 @@ class DataFolder:
         return file_identity(self.path / LOCK_NAME) == self._lock and self.journal.is_there()
 
     async def restore_if_removed(self, *, jobs: int) -> FolderTakenError | None:
-        """If the folder was deleted, create it again with lock, system id and journal. The log names the number of
-        `jobs`. Returns an error if another manager uses the folder now: this one must stop. Other failures are
-        logged."""
+        """If the folder was deleted, create it again with lock, system id and journal. `jobs` is the number of current
+        jobs, for the log. Returns an error if another manager uses the folder now: this one must stop. Other failures
+        are only logged."""
         if self.is_there():
             return None
         try:

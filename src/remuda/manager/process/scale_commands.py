@@ -54,7 +54,7 @@ class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
 
     orphans: tuple[FoundOrphan, ...]
     problems: tuple[str, ...]
-    """Groups that could not be asked."""
+    """Errors, for example of groups that could not be asked."""
     passed_over: tuple[str, ...] = ()
     """Groups whose plugins cannot find machines by their tags."""
     remarks: tuple[str, ...] = ()
@@ -89,19 +89,19 @@ def scale_commands(
         # Machines that are swept by their record are not swept a second time.
         recorded = {fleet.record.owner for fleet in orphaned if not fleet.unknown}
         async with asyncio.TaskGroup() as tasks:
-            looks = [
+            sweeps = [
                 tasks.create_task(
                     scaled.sweep(lambda: scaling.owners | recorded, remove=command.remove),
                     name=f"sweep of {runner.short_token}",
                 )
                 for runner, scaled in fleets
             ]
-            orphan_looks = [
+            orphan_sweeps = [
                 tasks.create_task(orphans.sweep(fleet, remove=command.remove), name=f"sweep of {fleet.name}")
                 for fleet in orphaned
             ]
         names = [*(runner.name or runner.short_token for runner, _ in fleets), *(fleet.title for fleet in orphaned)]
-        swept = [*(look.result() for look in looks), *(look.result()[0] for look in orphan_looks)]
+        swept = [*(task.result() for task in sweeps), *(task.result()[0] for task in orphan_sweeps)]
         if command.remove:
             # Removed machines count against quotas until the scalers look again.
             for scaled in scaling.all:
@@ -110,7 +110,7 @@ def scale_commands(
             f"{runner.name or runner.short_token} is not configured any more: its machines go when their jobs are over"
             for runner in ending
         ]
-        remarks += [text for look in orphan_looks for text in look.result()[1]]
+        remarks += [text for task in orphan_sweeps for text in task.result()[1]]
         return _report(list(zip(names, swept, strict=True)), remarks)
 
     return {"scale": explain, "sweep": sweep}

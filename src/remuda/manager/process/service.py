@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from remuda.lib.clock import Clock, SystemClock, rfc3339
 from remuda.lib.descriptors import raise_limit
 from remuda.lib.waiting import wait_for_any_event
-from remuda.manager.config.checks import LOG_LEVELS
 from remuda.manager.config.load import load
+from remuda.manager.config.value_checks import LOG_LEVELS
 from remuda.manager.config.values import ManagerConfig
 from remuda.manager.environments.kinds import (
     EnvironmentContext,

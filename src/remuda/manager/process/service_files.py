@@ -37,12 +37,12 @@ After=network-online.target docker.service
 [Service]
 Type=exec
 {user}ExecStart={command}
-# New configuration; the manager also looks by itself.
+# Reloads the configuration; the manager also notices a changed file by itself.
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=always
 RestartSec=2
 
-# Stopping drains: no new jobs, running ones are waited for. To stop at once and let jobs go on without a manager:
+# Stopping drains: no new jobs, running ones are waited for. To stop at once, while jobs continue without a manager:
 # systemctl kill --kill-whom=main --signal=TERM remuda-manager
 KillSignal=SIGQUIT
 TimeoutStopSec={STOP_SECONDS}
@@ -50,14 +50,14 @@ TimeoutStopSec={STOP_SECONDS}
 KillMode=process
 # A job that uses too much memory must not take the manager with it.
 OOMPolicy=continue
-# Control groups for jobs, and enough of everything for thousands of them.
+# Control groups for jobs, and limits that are high enough for thousands of jobs.
 Delegate=yes
 TasksMax=infinity
 LimitNOFILE=1048576
 
 StateDirectory=remuda-manager
 StateDirectoryMode=0711
-# What jobs inherit and do not miss. Stronger settings (NoNewPrivileges, ProtectSystem ...) would hold for jobs too.
+# Jobs inherit these restrictions. Stronger ones (NoNewPrivileges, ProtectSystem ...) would apply to jobs, too.
 ProtectKernelLogs=yes
 ProtectHostname=yes
 RestrictRealtime=yes
@@ -109,14 +109,14 @@ def windows(paths: ServicePaths) -> str:
     words = " ".join(f'"{word}"' if " " in word else word for word in rest)
     account = f"& nssm set $service ObjectName '.\\{paths.user}'\n" if paths.user else ""
     return f"""\
-# Makes the service remuda-manager. Needs an administrator and nssm in the path.
+# Creates the service remuda-manager. Needs an administrator and nssm in the path.
 $ErrorActionPreference = 'Stop'
 $service = 'remuda-manager'
 & nssm install $service '{program}' '{words}'
 {account}& nssm set $service Start SERVICE_AUTO_START
 & nssm set $service AppExit Default Restart
 & nssm set $service AppRestartDelay 2000
-# Ctrl-C first, and time to end by itself.
+# Sends Ctrl-C first, and waits up to a minute until the manager has ended.
 & nssm set $service AppStopMethodConsole 60000
 # The agent and its jobs outlive the manager.
 & nssm set $service AppKillProcessTree 0

@@ -31,7 +31,7 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     loaded_at: str = ""
     error: str = ""
-    """Why the newest version is not used; empty: it is."""
+    """Why the newest version of the file is not used; empty: it is used."""
     restart: tuple[str, ...] = ()
     """Changed keys that apply after a restart."""
 
@@ -202,7 +202,7 @@ def _own_machines(fleet: "ScalerStatus") -> set[str]:
 
 
 def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
-    """Return the server's health, or `troubled` if that is well but no group of the `fleet` can provide machines."""
+    """Return the server's health, or `troubled` if that is `well` but no group of the `fleet` can provide machines."""
     groups = fleet.groups if fleet is not None else ()
     has_ready = fleet is not None and any(instance.state == "ready" for instance in fleet.instances)
     is_unusable = bool(groups) and all(

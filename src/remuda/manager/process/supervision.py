@@ -156,10 +156,6 @@ class Manager:
         return list(self._jobs.values())
 
     @property
-    def room(self) -> Room:
-        return self._room
-
-    @property
     def load(self) -> Load:
         return Load(running=len(self._jobs), requesting=self._room.requesting, free=self._room.free)
 
@@ -214,13 +210,13 @@ class Manager:
         config, old = changes.applied, self.config
         self._environments.check(config.runners)
         # Requests contain the manager's capacity and share the check interval; if these change, all pollers restart.
-        is_wide = config.concurrent != old.concurrent or config.check_interval != old.check_interval
-        is_wide = is_wide or len(config.runners) != len(old.runners)
+        restarts_all = config.concurrent != old.concurrent or config.check_interval != old.check_interval
+        restarts_all = restarts_all or len(config.runners) != len(old.runners)
         current = {(served.config.url, served.config.token): served for served in self._runners}
         runners: list[ServedRunner] = []
         for runner in config.runners:
             served = current.get((runner.url, runner.token))
-            if served is None or served.config != runner or is_wide:
+            if served is None or served.config != runner or restarts_all:
                 served = self._make_runner(runner, config.concurrent)
             runners.append(served)
         self.scaling.serve(runners, self._room)
@@ -283,8 +279,8 @@ class Manager:
                 waiter.cancel()
 
     async def _drain(self, waiting: asyncio.TaskGroup, ends: "set[asyncio.Task[Any]]") -> None:
-        """Request no more jobs, and wait for the current ones, up to drain_timeout or the end of a task of `ends`.
-        Helper tasks run in the group `waiting`."""
+        """Request no more jobs, and wait until the current ones are over, at most for drain_timeout, and only until
+        one of the tasks `ends` is done (a stop, or an error). Helper tasks run in the group `waiting`."""
         self._enter("draining", "graceful-shutdown")
         self._log.info(
             "draining: no more jobs are requested; waiting for running ones",
@@ -325,7 +321,8 @@ class Manager:
             self._problem = await self._folder.restore_if_removed(jobs=len(self._jobs))
 
     def _is_still_used(self, runner: ServedRunner) -> bool:
-        """True while a retired runner may still receive a job from an open request. Releases its link otherwise."""
+        """True while a retired runner may still receive a job from an open request. Otherwise its link to the agent is
+        released, and the result is False."""
         if runner.task is not None and not runner.task.done():
             return True
         if runner.link is not None:

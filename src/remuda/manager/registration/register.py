@@ -22,7 +22,7 @@ from remuda.wire.runner_api import RegisterRunner, RunnerCredentials
 from remuda.wire.runner_client import is_created_token
 
 NEVER = datetime(1, 1, 1, tzinfo=UTC)
-"""gitlab-runner's value for a token that does not end."""
+"""gitlab-runner's value for a token that does not expire."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ async def register(config_path: Path, options: Registration, *, clock: Clock | N
     clock = clock or SystemClock()
     if is_created_token(options.token) and options.server_options:
         raise RegisterError(
-            f"{', '.join(options.server_options)}: set on the server, where this runner was created; change it there"
+            f"{', '.join(options.server_options)}: stored on the server, where this runner was created; change it there"
         )
     file = ConfigFile.read(config_path, may_be_new=True)
     name = options.name or os.uname().nodename
@@ -131,7 +131,8 @@ def times_of(credentials: RunnerCredentials, clock: Clock) -> dict[str, datetime
 
 
 def _entry(options: Registration, name: str) -> dict[str, Any]:
-    """Return the section: usual keys first, in gitlab-runner's order; options override the template."""
+    """Return the new `[[runners]]` section: first the keys in gitlab-runner's order, then those of the template file,
+    which given options override."""
     first = {
         "name": name,
         "url": options.url,
@@ -152,7 +153,7 @@ def _template(path: Path | None) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: the template cannot be read: {error}") from None
     if not isinstance(runners, list) or len(runners) != 1 or not isinstance(runners[0], dict):
-        raise ConfigError(f"{path}: a template has exactly one [[runners]] section")
+        raise ConfigError(f"{path}: a template must have exactly one [[runners]] section")
     owned = ("name", "url", "id", "token", "executor")
     return {key: value for key, value in runners[0].items() if key not in owned}
 

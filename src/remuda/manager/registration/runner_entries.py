@@ -28,7 +28,8 @@ GONE = (401, 403, 404)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Selects runners of the file: with `all`, or without name and token, all; else those with all given values."""
+    """Selects runners of the file: all if `all` is set or neither name nor token is given (a `url` alone is ignored),
+    else those that have all given values."""
 
     name: str = ""
     token: str = ""
@@ -125,7 +126,7 @@ async def reset_tokens(
         if problem := unwritable_reason(file, entry):
             raise RegisterError(f"{file.path}: {problem}")
         if personal and not entry.get("id"):
-            raise RegisterError(f"{file.path}: {entry.get('name')}: has no id, which is needed with a person's token")
+            raise RegisterError(f"{file.path}: runner {entry.get('name')} has no id, which is needed with --pat")
         async with _client(entry, path, clock) as client:
             reply = await client.reset_token(runner_id=int(entry.get("id") or 0), personal=personal)
         _write_token(file, entry, _credentials(entry, reply), clock)
@@ -138,8 +139,8 @@ def unwritable_reason(file: ConfigFile, entry: Table) -> str:
     which makes the old one invalid."""
     if "$" in str(entry.get("token", "")):
         return (
-            f"runner {entry.get('name', '')}: its token comes from the environment, where no new one can be put; "
-            "make one on the server and put it there"
+            f"runner {entry.get('name', '')}: its token comes from the environment, which cannot be changed here; "
+            "create a new token on the server, and set the variable to it"
         )
     return "" if file.is_writable else "the file cannot be written, so a new token would be lost"
 

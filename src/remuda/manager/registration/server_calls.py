@@ -15,11 +15,11 @@ from remuda.wire.runner_client import RunnerClient, RunnerReply
 from remuda.wire.runner_server import RunnerApiTemporaryError, Server, new_session, tls_context
 
 _CAUSES = {
-    400: "the server does not take these values",
+    400: "the server does not accept these values",
     401: "the token is not valid there; create a runner on the server and use its glrt- token",
     403: "the token is not valid there; create a runner on the server and use its glrt- token",
     404: "there is no Runner API at this address; give the server's own address, without a project's path",
-    410: "the server does not take registration tokens; create a runner there and use its glrt- token",
+    410: "the server does not accept registration tokens; create a runner there and use its glrt- token",
     422: "the runner has lost its owner; create a new one on the server",
 }
 
@@ -46,16 +46,16 @@ async def open_client(
 
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
     """Return an error that explains the server's answer. `causes` has other explanations than usual, by HTTP status."""
-    said = f" ({reply.message})" if reply.message else ""
+    detail = f" ({reply.message})" if reply.message else ""
     texts = _CAUSES | dict(causes or {})
     cause = texts.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")
-    return RegisterError(f"{url} answered {reply.status}{said}: {cause}")
+    return RegisterError(f"{url} answered {reply.status}{detail}: {cause}")
 
 
 def _context(url: str, keys: Mapping[str, Any], beside: Path) -> ssl.SSLContext | None:
     ca, cert, key = (str(keys.get(f"tls-{name}-file") or "") for name in ("ca", "cert", "key"))
-    named = RunnerConfig(url=url, tls_ca_file=ca, tls_cert_file=cert, tls_key_file=key)
-    runner = with_certificates(named, beside / "certs")
+    config = RunnerConfig(url=url, tls_ca_file=ca, tls_cert_file=cert, tls_key_file=key)
+    runner = with_certificates(config, beside / "certs")
     if not runner.tls_ca_file and not runner.tls_cert_file:
         return None
     try:

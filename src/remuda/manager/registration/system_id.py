@@ -26,7 +26,7 @@ def find_system_id(
     data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS
 ) -> str:
     """Return the id stored in `data`, or that which gitlab-runner stored in `beside_config`, the folder of its
-    configuration, or else a new one from a file of `machine_ids`. Stores nothing."""
+    configuration, or else a new one: derived from a file of `machine_ids`, or random. Stores nothing."""
     for folder in (data, beside_config):
         stored = _read(folder / FILE_NAME) if folder is not None else ""
         if _FORM.fullmatch(stored):

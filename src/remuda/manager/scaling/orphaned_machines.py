@@ -82,7 +82,7 @@ class OrphanedMachines:
         return await asyncio.to_thread(self._find, setups)
 
     async def report(self) -> None:
-        """Log all orphaned machines, and delete the stored settings of removed fleets without machines."""
+        """Log all orphaned machines, and delete settings and state of removed fleets without machines."""
         for file in await asyncio.to_thread(lambda: sorted(self._folder.glob("*.json"))):
             with suppress(ClosingError), self._block(file.stem):
                 if file.stem not in {fleet.setup.name for fleet in self._scaling.all}:
@@ -90,7 +90,8 @@ class OrphanedMachines:
         for fleet in await self.find():
             advice = "list them with: remuda scale sweep; remove them with: remuda scale sweep --remove"
             if fleet.unknown:
-                advice = f"{_unknown(fleet)}; {advice}" if fleet.unknown != sorted(fleet.groups) else _unknown(fleet)
+                problem = _describe_unknown(fleet)
+                advice = f"{problem}; {advice}" if fleet.unknown != sorted(fleet.groups) else problem
             self._log.warning(
                 "machines exist that belong to no configured runner; they stay until a sweep removes them",
                 runner=fleet.record.runner or fleet.name,
@@ -107,15 +108,15 @@ class OrphanedMachines:
             with self._block(fleet.name):
                 # Its runner may have come back a moment ago.
                 if fleet not in await self.find():
-                    return SweepResult(errors=("something has changed meanwhile; try again",)), ()
+                    return SweepResult(errors=("its machines have changed meanwhile; try again",)), ()
                 return await self._sweep(fleet, remove=True)
         except ClosingError as error:
             return SweepResult(errors=(str(error),)), ()
 
     async def _sweep(self, fleet: OrphanedFleet, *, remove: bool) -> tuple[SweepResult, tuple[str, ...]]:
-        problems = [SweepResult(errors=(_unknown(fleet),))] if fleet.unknown else []
+        problems = [SweepResult(errors=(_describe_unknown(fleet),))] if fleet.unknown else []
         async with asyncio.TaskGroup() as tasks:
-            looks = {
+            sweeps = {
                 group: tasks.create_task(
                     sweep_abandoned(
                         _sweep_request(fleet, group),
@@ -129,7 +130,7 @@ class OrphanedMachines:
                 for group, record in fleet.record.groups.items()
                 if group in fleet.groups
             }
-        results = {group: look.result() for group, look in looks.items()}
+        results = {group: task.result() for group, task in sweeps.items()}
         present = {group: ids for group, (_, ids) in results.items() if ids is not None}
         gone = {
             group: [instance_id for instance_id in fleet.groups[group] if instance_id not in ids]
@@ -137,9 +138,9 @@ class OrphanedMachines:
         }
         if remove:
             await self._forget(fleet, gone, {group for group, ids in present.items() if not ids})
-        verb = "is forgotten" if remove else "can be forgotten with --remove"
+        action = "its entry was deleted" if remove else "--remove deletes its entry"
         remarks = tuple(
-            f"{fleet.title}: {instance_name(group, instance_id)} is gone, or somebody else's by now, and {verb}"
+            f"{fleet.title}: {instance_name(group, instance_id)} is gone, or belongs to somebody else now; {action}"
             for group, ids in gone.items()
             for instance_id in ids
             if instance_id not in results[group][0].removed
@@ -231,8 +232,8 @@ def _settings(record: GroupRecord, owner: str) -> Settings:
     return Settings(owner=owner)
 
 
-def _unknown(fleet: OrphanedFleet) -> str:
+def _describe_unknown(fleet: OrphanedFleet) -> str:
     return (
         f"the settings of the plugin of {', '.join(fleet.unknown)} are unknown: put the runner's section "
-        "back, and take it out while the manager runs"
+        "back into the configuration, and remove it while the manager runs"
     )

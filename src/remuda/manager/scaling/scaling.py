@@ -35,19 +35,19 @@ class Scaling:
 
     @property
     def all(self) -> list[Scaled]:
-        """The configured environments, even before their scaler runs, and those in `ending`."""
+        """The autoscaled environments of configured runners, even before their scaler runs, and those in `ending`."""
         return [*(scaled for _, scaled in self.fleets), *self.ending]
 
     @property
     def owners(self) -> set[str]:
-        """The owner tags with which these environments mark their machines at the provider."""
+        """The tags with which the environments in `all` mark their machines at the provider."""
         return {scaled.setup.owner for scaled in self.all}
 
     def follow(self, environments: Iterable[Environment]) -> None:
         """Start the scalers of these environments unless they run, and stop all other scalers. Called every second."""
         if any(scaled.is_closed for scaled in self._discarded):
             self._discarded = [scaled for scaled in self._discarded if not scaled.is_closed]
-            # Its machines counted against the provider's quota until the other scalers see that they are gone.
+            # Machines of a closed environment count against the provider's quota until the other scalers look again.
             for _, other in self.fleets:
                 other.refresh()
         scalers = {id(environment): environment for environment in environments if isinstance(environment, Scaled)}
@@ -74,13 +74,13 @@ class Scaling:
         self._update_draining()
 
     def discard(self, environment: Environment) -> None:
-        """Let closing the environment remove its machines. Without effect if its scaler was not started."""
+        """Make closing the environment remove its machines. Without effect if its scaler was not started."""
         if id(environment) in self._running and isinstance(environment, Scaled):
             environment.discard()
             self._discarded.append(environment)
 
     def drain(self) -> None:
-        """Keep only machines that current jobs need from now on, because no more jobs are requested."""
+        """Tell all scalers that no more jobs are requested, so that they keep only machines that current jobs need."""
         self._is_draining = True
         self._update_draining()
 

@@ -1,4 +1,4 @@
-"""The allow list of web addresses from which files may be included. Compares addresses only; others fetch the files.
+"""The allow list of web addresses from which files may be included.
 
 An address matches an entry if scheme, host and port are equal and its path begins with the entry's path, folder by
 folder. An ambiguous address, or one with `..` in its path, matches nothing.

@@ -15,7 +15,7 @@ import msgspec
 from remuda.pipeline.errors import Placed, Report, printable, quote
 from remuda.pipeline.facts import SourceProblem
 from remuda.pipeline.include.inputs import Interpolation, read_header, take_inputs
-from remuda.pipeline.include.sources import Sources, parse_address
+from remuda.pipeline.include.port import Sources, parse_address
 from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.clauses import Judge, read_clauses
 from remuda.pipeline.rules.globs import is_glob, normal_path
@@ -34,7 +34,7 @@ _INCLUDE = "include"
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The repository from which a file's local includes are read: the pipeline's, another one, or none if remote."""
+    """The repository from which a file's local includes are read: the pipeline's or another; none for remote files."""
 
     project: str = ""
     ref: str | None = None
@@ -85,8 +85,9 @@ class Loader:
     def _interpolate(
         self, header: Table | None, body: Node, inputs: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
     ) -> Node:
-        """Replace `$[[ inputs.name ]]` in the body by the given or default values. Reports inputs that are missing,
-        invalid or not declared by the header. `is_first`: the file is not included by another one.
+        """Replace `$[[ inputs.name ]]` in `body` (the file without its header) by the given or default values. Reports
+        inputs that are missing, invalid, or not declared in `header` (the part before `---`, with `spec`). `at` and
+        `path`: see `load`. `is_first`: the file is not included by another one.
         """
         patterns = self._judge.patterns
         declared = read_header(self._report, header, patterns) if header is not None else {}
@@ -116,7 +117,7 @@ class Loader:
         return trees
 
     def _check_circle(self, source: SourceFile, at: Node, chain: tuple[str, ...]) -> None:
-        """Stop the compilation at a circular include: the file is in `chain`."""
+        """Stop the compilation if the file is in `chain`, the files that include it: a circular include."""
         if source.file in chain:
             names = [name or "this file" for name in (*chain[chain.index(source.file) :], source.file)]
             trail = " -> ".join(map(printable, names[-10:]))

@@ -71,7 +71,7 @@ class Sources(Protocol):
 
 
 class MemorySources(Sources):
-    """Files of the repository by path, of other projects by project and path, remote ones by address."""
+    """Provides files from memory: local ones by path, those of projects by project and path, remote ones by address."""
 
     def __init__(
         self,

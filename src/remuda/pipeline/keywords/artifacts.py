@@ -37,7 +37,7 @@ _DEFAULT_KEY = "default"
 
 
 def read_cache(report: Report, node: Node, path: str, judge: Judge) -> tuple[dict[str, Any], ...]:
-    """Read one cache, or a list of caches, to the form of the runner's payload."""
+    """Read one cache, or a list of them, in the form of the runner's payload. `judge` hashes `cache:key:files`."""
     nodes = items_of(node)
     if len(nodes) > MAX_CACHES:
         report.add(node, path, f"a job has at most {MAX_CACHES} caches", "use fewer")

@@ -31,8 +31,6 @@ MAX_RETRIES = 2
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to retry, and after which failure reasons or exit codes of the script."""
-
     max: int = 0
     when: tuple[str, ...] = ("always",)
     exit_codes: tuple[int, ...] = ()
@@ -55,7 +53,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     id_tokens: dict[str, dict[str, Any]] | None = None
 
     def over(self, other: Shared) -> Shared:
-        """Return these values, absent ones taken from `other`. Lists and maps are replaced as a whole, not merged."""
+        """Return a copy in which keywords absent here are taken from `other`. Lists and maps are not merged."""
         own = {field: getattr(self, field) for field in self.__struct_fields__}
         return msgspec.structs.replace(other, **{k: v for k, v in own.items() if v is not None})
 

@@ -136,7 +136,7 @@ def _applicable(default: Shared, trigger: Trigger | None, run: tuple[dict[str, A
 
 
 def _artifacts(artifacts: Artifacts | None, publish: str | None) -> Artifacts | None:
-    """Add the folder `publish` of GitLab Pages to the artifacts; None if these have neither files nor reports then."""
+    """Add the folder `publish` (GitLab Pages) to the artifacts. None if the result has neither files nor reports."""
     if publish and publish not in (artifacts.paths if artifacts else ()):
         artifacts = artifacts or Artifacts(paths=())
         artifacts = msgspec.structs.replace(artifacts, paths=(*artifacts.paths, publish))
@@ -223,6 +223,6 @@ def _coverage(report: Report, node: Node, path: str, judge: Judge) -> str:
     try:
         judge.patterns.compile(*literal)
     except PatternError as error:
-        message = f"the regular expression does not work: {error} (character {error.offset + 2})"
+        message = f"the regular expression is invalid: {error} (character {error.offset + 2})"
         report.add(node, path, message, "correct it")
     return text

@@ -126,9 +126,11 @@ def _local(report: Report, file: str, at: Node, path: str) -> dict[str, Any]:
 
 def read_run(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
     """Read the steps of a job as JSON-like data. Reports steps of an invalid form."""
-    if not isinstance(node, Items) or not node.items:
+    if not isinstance(node, Items):
         mistyped(report, node, path, "a list of steps")
         return ()
+    if not node.items:
+        report.add(node, path, "must not be empty", "give it at least one step")
     return tuple(step for item in node.items if (step := _step(report, item, path)))
 
 

@@ -76,8 +76,11 @@ def _read_variable(report: Report, node: Node, path: str, raw: set[str], name: s
 
 
 def _check_options(report: Report, node: Node, path: str, value: str | None) -> None:
-    if not isinstance(node, Items) or not node.items:
+    if not isinstance(node, Items):
         mistyped(report, node, path, "a list of values")
+        return
+    if not node.items:
+        report.add(node, path, "must not be empty", "give it at least one value")
         return
     options = [read_value(report, item, path) for item in node.items]
     if value is not None and value not in options:

@@ -65,7 +65,7 @@ class Judge:
         self._last: tuple[Variables, dict[str, str]] | None = None
 
     def variables(self, own: Variables) -> dict[str, str]:
-        """Return the predefined variables, overridden by `own` (the file's and the job's), overridden by the facts'."""
+        """Merge predefined variables, `own` ones (of file and job) and those of the facts; later ones override."""
         if self._last is None or self._last[0] is not own:
             self._last = own, {**self._predefined, **own.values, **self.facts.variables}
         return self._last[1]
@@ -108,7 +108,7 @@ class Judge:
 
     def too_costly(self, at: Placed, path: str) -> NoReturn:
         """Stop the compilation with the mistake that its regular expressions take too long."""
-        self._report.stop(at, path, "the regular expressions take too long to judge", "use simpler or fewer ones")
+        self._report.stop(at, path, "the regular expressions take too long to evaluate", "use simpler or fewer ones")
 
     def applies(self, clauses: Clauses, own: Variables) -> bool:
         """True if all conditions of a rule are true. `own` are the variables of the file and the job."""

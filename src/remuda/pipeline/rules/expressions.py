@@ -2,7 +2,7 @@
 
 `==` and `!=` compare texts; the right side of `=~` and `!~` is `/.../flags` or a variable with such a value (any other
 value matches nothing); `&&` binds tighter than `||`. A variable that does not exist is null; a variable alone is true
-if it has a value. As in GitLab, variables inside values are not expanded. Nesting is limited.
+if its value is not empty. As in GitLab, variables inside values are not expanded. Nesting is limited.
 """
 
 from __future__ import annotations
@@ -140,18 +140,18 @@ class _Parser:
 
     def _combine(self, how: Literal["all", "any"], op: str, parse: Callable[[], Expression]) -> Expression:
         parts = [parse()]
-        while self._took(op):
+        while self._accept(op):
             parts.append(parse())
         return parts[0] if len(parts) == 1 else Combination(how=how, parts=tuple(parts))
 
     def _single(self) -> Expression:
         opened = self._start()
-        if self._took("("):
+        if self._accept("("):
             self._depth += 1
             if self._depth > MAX_NESTING:
                 raise ExpressionError(f"parentheses are nested deeper than {MAX_NESTING} levels", opened)
             inner = self.any_of()
-            if not self._took(")"):
+            if not self._accept(")"):
                 raise ExpressionError(f"expected ) before {self._next_text()}", self._start())
             self._depth -= 1
             return inner
@@ -160,13 +160,13 @@ class _Parser:
         op = self._next["op"] if self._next is not None else None
         if op not in ("==", "!=", "=~", "!~"):
             if isinstance(left, Regex):
-                raise ExpressionError("a regular expression stands to the right of =~ or !~", start)
+                raise ExpressionError("a regular expression can only be to the right of =~ or !~", start)
             return left
         self._advance()
         start = self._start()
         right = self._operand()
         if isinstance(left, Regex) or (isinstance(right, Regex) and op in ("==", "!=")):
-            raise ExpressionError("a regular expression stands to the right of =~ or !~", start)
+            raise ExpressionError("a regular expression can only be to the right of =~ or !~", start)
         if isinstance(right, Value) and op in ("=~", "!~"):
             raise ExpressionError(
                 f"{op} requires a regular expression like /^v[0-9]/ or a variable to its right", start
@@ -189,10 +189,10 @@ class _Parser:
         try:
             self._patterns.compile(regex.text, regex.flags)
         except PatternError as error:
-            raise ExpressionError(f"the regular expression does not work: {error}", start + 1 + error.offset) from None
+            raise ExpressionError(f"the regular expression is invalid: {error}", start + 1 + error.offset) from None
         return regex
 
-    def _took(self, op: str) -> bool:
+    def _accept(self, op: str) -> bool:
         if self._next is not None and self._next["op"] == op:
             self._advance()
             return True
@@ -203,7 +203,7 @@ class _Parser:
         if self._next is not None:
             self._at = self._next.end()
         elif rest := _REST.match(self._text, self._at):
-            hint = "; == compares" if rest[1].startswith("=") else ""
+            hint = "; use == to compare" if rest[1].startswith("=") else ""
             raise ExpressionError(f'cannot read "{rest[1]}"{hint}', rest.start(1))
 
     def _start(self) -> int:
@@ -212,4 +212,4 @@ class _Parser:
         return self._next.end() - len(self._next[0].lstrip())
 
     def _next_text(self) -> str:
-        return "its end" if self._next is None else f'"{self._next[0].strip()[:20]}"'
+        return "the end" if self._next is None else f'"{self._next[0].strip()[:20]}"'

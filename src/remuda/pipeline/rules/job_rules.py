@@ -66,7 +66,7 @@ class AutoCancel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions, and the values that the job gets if they are true. None: the job's own value applies."""
+    """An entry of `rules`: conditions, and the values that the job gets if they are true. None: the job's own value."""
 
     clauses: Clauses
     when: str | None = None
@@ -186,7 +186,7 @@ def _refs(report: Report, node: Node, path: str, judge: Judge) -> tuple[str, ...
             if literal:
                 judge.patterns.compile(*literal)
         except PatternError as error:
-            report.add(node, path, f"the regular expression {quote(ref)} does not work: {error}", "correct it")
+            report.add(node, path, f"the regular expression {quote(ref)} is invalid: {error}", "correct it")
     return refs
 
 
@@ -208,8 +208,8 @@ def judge_job(
 ) -> Verdict | str:
     """Evaluate `rules`, or `only` and `except`. Returns the job's values, or the reason why the job is left out.
 
-    `by_job` has the job's values without rules. `explicit`: the job itself has `allow_failure`, so a rule with `when`
-    does not reset it. `workflow_rules`: the file has `workflow:rules`.
+    `own`: variables of the file and the job. `by_job`: the job's values without rules. `explicit`: the job itself has
+    `allow_failure`, so a rule with `when` does not reset it. `workflow_rules`: the file has `workflow:rules`.
     """
     if conditions.rules is None:
         return _why_not(judge, conditions, own, workflow_rules=workflow_rules) or by_job
@@ -240,7 +240,7 @@ def _place(node: Node) -> str:
 
 
 def _why_not(judge: Judge, conditions: Conditions, own: Variables, *, workflow_rules: bool) -> str:
-    """Return the reason why `only` or `except` leave the job out; empty if the job is in the pipeline."""
+    """Return why `only` or `except` leave the job out; empty if they do not. `own`: variables of file and job."""
     facts = judge.facts
     only, excluded = conditions.only, conditions.excluded
     if only is None:

@@ -32,10 +32,10 @@ _MESSAGES = {
     "no argument for repetition operator": "nothing to repeat",
     "bad repetition operator": "nothing to repeat",
     "invalid repetition size": f"a repetition is written {{low,high}}, with at most {MAX_REPEAT} in all",
-    "invalid perl operator": "groups that look ahead, look behind or are atomic do not work here",
+    "invalid perl operator": "groups that look ahead, look behind or are atomic are not supported",
     "invalid character class range": "{part} is not a range or class of characters",
-    "invalid escape sequence": "{part} does not work here",
-    "trailing \\": "it ends too early",
+    "invalid escape sequence": "{part} is not supported",
+    "trailing \\": "it ends with a single \\",
     "pattern too large - compile failed": "the repetitions in it make it too large",
 }
 """RE2's errors in our words."""
@@ -54,20 +54,24 @@ class TooCostlyError(Exception):
 
 
 class Pattern:
-    """A compiled expression. Before a match it calls `spend` with the cost in steps, which may raise TooCostlyError."""
+    """A compiled expression. Before a match its methods call their argument `spend` with the cost in steps; it counts
+    these, and raises TooCostlyError to prevent a match that would exceed the caller's limit.
+    """
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
         self.size: int = compiled.programsize
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
-        """True if the expression matches anywhere in the text. `spend` may raise TooCostlyError."""
+        """True if the expression matches anywhere in the text. First calls `spend` with the cost of that in steps;
+        an exception of `spend`, such as TooCostlyError, is passed on.
+        """
         spend(self.size * (len(text) + 1))
         return self._compiled.search(_encodable(text)) is not None
 
     def last_match(self, text: str, spend: Callable[[int], None]) -> str | None:
         """Return the last group of the last match, or the whole match if no group took part; None if nothing matches.
-        `spend` may raise TooCostlyError.
+        Before each search it calls `spend` with the cost in steps; an exception of `spend` (TooCostlyError) ends it.
         """
         text = _encodable(text)
         spend(self.size * (len(text) + 1))
@@ -105,7 +109,7 @@ def _options() -> Any:
 
 
 def _translate(text: str, error: str) -> PatternError:
-    """Convert RE2's error for the expression `text`; `offset` is the start of the part that RE2 names, or 0."""
+    """Convert RE2's message `error` on the expression `text`. `offset` is 0 if the mistake's position is unknown."""
     match = _ERROR.fullmatch(error)
     kind, part = (match["kind"], match["part"] or "") if match else (error, "")
     if kind == "unexpected )":
@@ -158,7 +162,7 @@ class Patterns:
         return self._compiled[key]
 
     def is_match(self, text: str, flags: str, subject: str) -> bool:
-        """True if the expression matches anywhere in `subject`. Raises the errors of `compile`."""
+        """True if the expression `text` matches anywhere in `subject` (cached). Raises the errors of `compile`."""
         key = (text, flags, subject)
         if key not in self._answers:
             self._answers[key] = self.compile(text, flags).is_in(subject, self._spend)

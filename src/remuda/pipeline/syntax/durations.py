@@ -19,7 +19,7 @@ _UNITS = {
 }
 _SECONDS = {unit: seconds for units, seconds in _UNITS.items() for unit in units.split()}
 
-# At most 9 digits, so that every database can store the number.
+# Numbers have at most 9 digits; `_LONGEST_SECONDS` limits the result.
 _TERM = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([a-z]+)(?:\s*,\s*|\s+and\s+|\s*)", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d{1,4}):)?(\d{1,4}):(\d{1,2})", re.ASCII)
 _PLAIN = re.compile(r"\d{1,9}", re.ASCII)

@@ -100,7 +100,7 @@ class _Resolved(NamedTuple):
 
 
 class _References:
-    """Replaces the references of a tree. Each node is resolved only once."""
+    """Replaces the references of a tree. Resolved lists and maps are cached."""
 
     def __init__(self, report: Report, root: Table) -> None:
         self._report = report
@@ -116,7 +116,7 @@ class _References:
             size += resolved.values
             entries[name] = entry if resolved.node is entry.value else Entry(key=entry.key, value=resolved.node)
             if size > MAX_VALUES:
-                message = f"the pipeline has more than {MAX_VALUES} values with everything it takes over"
+                message = f"the pipeline has more than {MAX_VALUES} values after templates and references are expanded"
                 self._report.stop(entry.key, name, message, "use fewer references and templates")
         return msgspec.structs.replace(self._root, entries=entries)
 
@@ -161,7 +161,7 @@ class _References:
             self._report.add(node, "!reference", f"{path} refers to itself", "remove it from what it names")
             return opaque
         if len(trail) >= MAX_REFERENCES:
-            message = f"references name references deeper than {MAX_REFERENCES} levels"
+            message = f"references are nested deeper than {MAX_REFERENCES} levels"
             self._report.add(node, "!reference", message, "name the value itself")
             return opaque
         inner = (*trail, node.path)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remuda.pipeline.compile import read_tree
 from remuda.pipeline.errors import Place, Report
 from remuda.pipeline.facts import Facts
-from remuda.pipeline.include.sources import MemorySources, Sources
+from remuda.pipeline.include.port import MemorySources, Sources
 from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.regex import TooCostlyError
 from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table
@@ -41,7 +41,7 @@ def merge_yaml(
     try:
         root = read_tree(report, Judge(report, facts or Facts()), text, sources or MemorySources(), inputs or {})
     except TooCostlyError:
-        report.stop(Place(), "", "the regular expressions take too long to judge", "use simpler or fewer ones")
+        report.stop(Place(), "", "the regular expressions take too long to evaluate", "use simpler or fewer ones")
     report.finish()
     return _Writer(report).text(root)
 

@@ -1,4 +1,4 @@
-"""The tree of a pipeline file: values with their file, line and column; and functions that merge maps.
+"""The tree of a pipeline file: values with their file, line and column. Maps can be merged, nodes converted.
 
 Invariant: nodes are immutable, so that aliases, templates and references may share them.
 """
@@ -36,7 +36,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A map by the text of its keys. Code that reads it checks key types: a job called `1` has a number as its key."""
+    """A YAML map, by the text of its keys. Readers check the type of a key: that of a job called `1` is a number."""
 
     entries: dict[str, Entry]
     line: int
@@ -82,7 +82,7 @@ class Merger:
         for table in tables:
             self._work += len(table.entries)
             if self._work > MAX_MERGED:
-                message = f"files and templates laid over each other have more than {MAX_MERGED} values"
+                message = f"the merged files and templates have more than {MAX_MERGED} values"
                 self._report.stop(table, "", message, "extend smaller templates")
             for name, entry in table.entries.items():
                 below = entries.get(name)

@@ -1,7 +1,7 @@
 """Functions that read a node of the tree as a value of a certain type, or report a mistake and return None.
 
 Invariant: a function that returns None has reported a mistake, or met a value whose mistake is already reported (except
-`read_duration` with `also`). So its caller can continue as if the key were absent.
+`read_duration` with `also`). So its caller can continue as if the key were absent. `path`: the key in messages.
 """
 
 from __future__ import annotations
@@ -150,7 +150,6 @@ def read_flag(report: Report, node: Node, path: str) -> bool | None:
 
 
 def read_integer(report: Report, node: Node, path: str, low: int, high: int) -> int | None:
-    """Read a whole number from `low` to `high`."""
     if not isinstance(node, Scalar) or node.kind != "number" or not _INTEGER.fullmatch(node.text):
         mistyped(report, node, path, f"a whole number from {low} to {high}")
         return None

@@ -1,7 +1,7 @@
 """Expands `$NAME` and `${NAME}` in texts that are needed before jobs run: include paths, names, patterns of rules.
 
-`$$` is a plain `$`. Values may contain further variables; a circular reference is left as it is written. No result is
-longer than `MAX_EXPANDED` or takes more than `MAX_LOOKUPS` lookups.
+`$$` is a plain `$`. Values may contain further variables; a circular reference is left as it is written. An
+expansion takes at most `MAX_LOOKUPS` lookups, and its result has at most `MAX_EXPANDED` characters.
 """
 
 from __future__ import annotations

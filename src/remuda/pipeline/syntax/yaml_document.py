@@ -6,7 +6,7 @@ key. An alias is the anchor's node itself, so that a mistake in it has the posit
 counts as a copy, against YAML bombs.
 
 Invariants: no tree is deeper than `MAX_DEPTH` or larger than `MAX_NODES` with all aliases copied, so that readers may
-recurse; lines and columns start at 1; entries of a table are in GitLab's order.
+recurse; lines and columns start at 1; keys of a map are in the order of the file, those that `<<` adds at its place.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class _Builder:
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         at = self._place(event)
         node: Node
-        if self._readable(event.tag, at):
+        if self._check_tag(event.tag, at):
             plain = (event.implicit[0] and event.tag is None) or event.tag in _KNOWN_TAGS - {_YAML_TAG + "str"}
             kind = kind_of(event.value) if plain else "text"
             node = Scalar(text=event.value, kind=kind, line=at.line, column=at.column, file=self._file)
@@ -156,7 +156,7 @@ class _Builder:
     def _open(self, event: yaml.CollectionStartEvent) -> None:
         at = self._place(event)
         is_table = type(event).__name__ == "MappingStartEvent"
-        tag = event.tag if self._readable(event.tag, at, reference=not is_table) else "?"
+        tag = event.tag if self._check_tag(event.tag, at, reference=not is_table) else "?"
         # An alias inside its own anchor's value refers to an older anchor of that name, or to none.
         self._stack.append(_Open(at=at, anchor=event.anchor, is_table=is_table, tag=tag, children=[]))
         self._check_depth(at, 0)
@@ -189,8 +189,8 @@ class _Builder:
     def _add(
         self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
     ) -> None:
-        """Add a finished node to its parent. `nodes`: its number of values. `own`: how many of them
-        are not yet in `self.nodes`; None: all."""
+        """Add a finished node to its parent, or make it the root. `nodes`: number of values in it, those of aliases
+        included. `own`: how many of them `self.nodes`, the size of the file, does not have yet; None: all."""
         self.nodes += nodes if own is None else own
         if self.nodes > MAX_NODES:
             self._report.stop(
@@ -213,7 +213,7 @@ class _Builder:
         if len(self._stack) + more > MAX_DEPTH:
             self._report.stop(at, "", f"values are nested deeper than {MAX_DEPTH} levels", "nest less")
 
-    def _readable(self, tag: str | None, at: Place, *, reference: bool = False) -> bool:
+    def _check_tag(self, tag: str | None, at: Place, *, reference: bool = False) -> bool:
         if tag is None or tag in ("!", *_KNOWN_TAGS) or (reference and tag == _REFERENCE):
             return True
         if tag == _REFERENCE:
@@ -242,8 +242,8 @@ class _Builder:
         return Place(line=mark.line + 1, column=mark.column + 1, file=self._file) if mark else Place(file=self._file)
 
     def _entries(self, children: list[Node]) -> dict[str, Entry]:
-        """Build a map from keys and values in turn. The merge key `<<` is applied in the order of the file, so that, as
-        in Psych, later keys override it. Reports duplicate keys.
+        """Build a map from `children`: keys and values in turn. The merge key `<<` is applied in the order of the file,
+        so that, as in Psych, later keys override it. Reports duplicate keys.
         """
         entries: dict[str, Entry] = {}
         written: dict[str, Scalar] = {}

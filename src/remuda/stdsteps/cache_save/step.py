@@ -108,8 +108,8 @@ def _save_to_storage(upload: str, present: str, root: Path, names: set[str], lim
 
 
 def _digest_if_new(root: Path, names: set[str], is_stored: Callable[[bytes], bool]) -> bytes | None:
-    """Return the digest of names, sizes and times of the files; None if there are no files or `is_stored(digest)` says
-    that the stored cache has this digest. Raises StepError if the files are larger than a cache may be."""
+    """Return the digest of the files (`digest_listing`); None if there are no files or `is_stored(digest)` says that
+    the stored cache has this digest. Raises StepError if the files are larger than a cache may be."""
     if not names:
         say("WARNING: no files to save; an earlier cache of this key is kept")
         return None

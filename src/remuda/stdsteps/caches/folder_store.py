@@ -25,7 +25,7 @@ def file_name(key: str) -> str:
     """Return the name of a key's archive: unsafe characters percent-encoded, a long key replaced by its SHA-256."""
     safe = _UNSAFE.sub(lambda match: "".join(f"%{byte:02X}" for byte in _encode(match[0])), key or DEFAULT_KEY)
     if len(safe) > LONGEST_NAME:
-        # No other key gives this name: there, two hex digits follow a %.
+        # No other key gives this name: in an encoded key, two hex digits follow each %.
         safe = f"%sha256-{hashlib.sha256(_encode(key)).hexdigest()}"
     return safe + SUFFIX
 

@@ -161,9 +161,9 @@ def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> 
 
 
 def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *, is_new: bool) -> bool:
-    """Fetch the commit, unless it can be borrowed from a local repository or an earlier job has fetched it. In both
-    cases it is checked out (unless `options.checks_out` is false), and fetched if that fails, because objects may be
-    missing. Returns True if it was not fetched. `is_new`: the working directory was empty."""
+    """Fetch the commit, unless its objects can be borrowed from a local repository or an earlier job has fetched it. A
+    commit that was not fetched is checked out at once (unless `options.checks_out` is false); if that fails, because
+    objects are missing, it is fetched after all. Returns True if it was not fetched. `is_new`: `work_dir` was empty."""
     sha, refspecs, depth, fetch_flags = options.sha, options.refspecs, options.depth, options.fetch_flags
     repository = work_dir / ".git"
     is_borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, repository, remote.url, refspecs, depth)
@@ -268,7 +268,7 @@ def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) ->
     if text := git.run_with_retries(*words, is_used=not is_new):
         if not is_new and is_damaged(text):
             raise UnusableFolderError(f"git fetch failed: {find_reason(text)}")
-        raise StepError(f"git fetch failed, the server refused: {find_reason(text)}")
+        raise StepError(f"git fetch failed: {find_reason(text)}")
 
 
 def fetch_from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:

@@ -20,7 +20,8 @@ def write_outputs(**values: Any) -> None:
 
 
 def append_lines(path: str, lines: list[bytes]) -> None:
-    """Append lines to a file that the step runner reads. Raises StepError if it is not a regular file."""
+    """Append lines to a file that the step runner reads. Raises StepError if it cannot be opened or is not a regular
+    file."""
     try:
         file = os.open(path, _APPENDING, 0o600)
     except OSError as error:

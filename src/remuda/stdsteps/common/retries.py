@@ -33,9 +33,9 @@ class TransientError(Exception):
 def next_wait(
     error: TransientError, *, failures: int, waited: float, patience: float, jitter: float = 1.0
 ) -> float | None:
-    """Return the seconds to wait before the next attempt; None if there is to be none. `failures`: number of failed
-    attempts. `waited`: seconds since the first failure. `patience`: the most seconds to wait for an unreachable server.
-    `jitter`: see `Backoff.delay`."""
+    """Return the seconds to wait before the next attempt; None to give up. `failures`: number of failed attempts.
+    `waited`: seconds since the first failure. `patience`: the most seconds to wait for an unreachable server. `jitter`:
+    see `Backoff.delay`."""
     if waited >= patience if error.unreachable else failures >= TRIES:
         return None
     delay = BACKOFF.delay(failures, jitter=jitter)

@@ -1,6 +1,6 @@
-"""The step `container_open`: pulls an image and starts the container in which a step's inner steps run. The
-container runs an idle command under the image's entrypoint. The job's working directory and exchange folder are mounted
-at the same paths as outside, so paths in variables are valid inside, too.
+"""The step `container_open`: pulls an image and starts the container in which a step's inner steps run. The container
+runs an idle command under the image's entrypoint. The job's working directory and exchange folder (scripts, inputs and
+outputs of steps) are mounted at the same paths as outside, so paths in variables are valid inside, too.
 
 The container is ready when its entrypoint has run the idle command, which prints a line; or has read it from stdin,
 where this step writes it as well, because an entrypoint such as `sh -c` drops arguments; or when the container still
@@ -120,7 +120,7 @@ def run(inputs: Inputs) -> None:
 def creation_body(request: Request, owner: Owner, *, network: str, until: float, exchange: str) -> dict[str, Any]:
     """Return the body of the engine's call that creates the container; also uses the current folder and REMUDA_LIMITS.
     `network`: the name of a network; if empty, the engine's `bridge`. `until`: the latest time at which the job ends,
-    for the labels. `exchange`: the job's exchange folder."""
+    for the labels. `exchange`: the folder with scripts, inputs and outputs of the job's steps."""
     work_dir = os.getcwd()
     binds, inner = mounts(request.volumes)
     shared = [f"{folder}:{folder}" for folder in dict.fromkeys([work_dir, exchange]) if folder]

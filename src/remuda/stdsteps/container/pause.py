@@ -11,6 +11,5 @@ from remuda.stdsteps.engine.job_containers import this_owner
 
 
 def run(inputs: Inputs) -> None:
-    """Pause the job's container. Raises StepError if the engine refuses."""
     name = container_name(this_owner(inputs.text("job", "")))
     job_containers.pause(Engine(engine_address(inputs)), name)

@@ -25,7 +25,7 @@ _OUTSIDE_PROJECT = (PREPARE, SOURCES, CLEAR, "cleanup_file_variables")
 
 def main(arguments: list[str]) -> int:
     """Run one stage and return the exit code of its script. Raises PlatformError, also reported through REMUDA_FAILURE,
-    if the driver or its environment failed, and StoppedError if the job is stopped."""
+    if the driver or its environment failed, StoppedError if the job is stopped, StepError for invalid arguments."""
     try:
         if len(arguments) != 2:
             raise StepError("custom_exec needs a folder and a file")

@@ -58,7 +58,8 @@ class Owner:
 
 
 def this_owner(job: str) -> Owner:
-    """Return the job that this process belongs to. `job`: its id; if empty, its exchange folder identifies it."""
+    """Return the job that this process belongs to. `job`: its id; if empty, the job is identified by the folder in
+    REMUDA_EXCHANGE, which no other job has, or else by the current folder."""
     folder = os.environ.get("REMUDA_EXCHANGE", "")
     machine = _digest(_machine_id(), socket.gethostname())
     key = _digest(machine, job or folder or str(Path.cwd()))
@@ -213,7 +214,7 @@ def kill_without_engine(names: list[str]) -> int:
 
 
 def _thaw(pid: int) -> None:
-    """Unfreeze the container of a process: with cgroups v1, a killed process in a paused container exits only then."""
+    """Unfreeze the container of a process. With cgroups v1, a killed process in a paused container exits only then."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, kinds, group = line.split(":", 2)

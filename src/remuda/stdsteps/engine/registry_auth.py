@@ -66,11 +66,11 @@ def read_config(text: str) -> list[Credential]:
     document = json.loads(text)
     auths = document.get("auths", {}) if isinstance(document, dict) else None
     if not isinstance(auths, dict):
-        raise ValueError("it must be a mapping with a mapping auths")
+        raise ValueError("it must be a JSON object with the object auths")
     credentials = []
     for place, entry in auths.items():
         if not isinstance(entry, dict):
-            raise ValueError(f"auths.{place} is not a mapping")
+            raise ValueError(f"auths.{place} is not a JSON object")
         username, password = _read_login(entry, place)
         token = str(entry.get("identitytoken") or "")
         if username or token:

@@ -1,6 +1,6 @@
 """The step `secrets`: exports secrets from Vault, from files or from other variables to the steps that follow. A value
 is registered for masking before it is used, and appears in no output and no line of the log. A secret of type file is
-written to the job's exchange folder, which is deleted with the job, and the variable contains its path. If one secret
+written to a folder in REMUDA_EXCHANGE, which is deleted with the job, and the variable contains its path. If one secret
 cannot be fetched, the step fails."""
 
 import json
@@ -34,7 +34,9 @@ def run(inputs: Inputs) -> None:
     try:
         for name, request in requests.items():
             if not _NAME.fullmatch(name) or not isinstance(request, dict):
-                raise StepError(f"secret {name!r}: must be a mapping, with a name of letters, digits and _")
+                raise StepError(
+                    f"secret {name!r}: its name must consist of letters, digits and _, and its value be a mapping"
+                )
             secret = Inputs(request)
             files[name] = secret.flag("file", True)
             try:

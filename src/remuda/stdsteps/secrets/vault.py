@@ -61,7 +61,7 @@ def read_secret(inputs: Inputs, login: Mapping[str, Any]) -> VaultSecret:
         field=inputs.text("field"),
     )
     if not is_address(url) or "?" in url or "#" in url:
-        raise StepError(f"{url!r} is not an HTTP URL of a server")
+        raise StepError(f"{url!r} is not an http or https URL of a server without ? and #")
     for group in (inputs, server, auth, engine):
         group.done()
     return secret
@@ -150,5 +150,5 @@ def _read_part(answer: Any, name: str, what: str) -> dict[str, Any]:
 def _check_path(text: str, name: str) -> str:
     parts = [part for part in text.split("/") if part]
     if not parts or any(part in (".", "..") for part in parts):
-        raise StepError(f"{name}: {text!r} is not a valid path")
+        raise StepError(f"{name}: {text!r} is not a valid path; it must not be empty or have the parts . and ..")
     return "/".join(parts)

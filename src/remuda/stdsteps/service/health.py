@@ -26,7 +26,7 @@ class Health:
     problem: str
     """Empty: no problem was found."""
     checked: str
-    """What was checked, for the log: `its health check`, `port 5432`, or `nothing`."""
+    """What was checked, for the log, such as `its health check`, `port 5432`, or `nothing`."""
 
 
 def wait_for(engine: Engine, container: str, ports: list[int], *, seconds: float) -> Health:
@@ -48,7 +48,7 @@ def wait_for(engine: Engine, container: str, ports: list[int], *, seconds: float
         if verdict is not None:
             return Health(problem=verdict, checked=checked)
         if time.monotonic() >= until:
-            what = "its health check has not succeeded" if has_check else f"{checked} is not open"
+            what = "its health check has not succeeded" if has_check else _describe_closed(ports)
             return Health(problem=f"{what} after {seconds:.0f} s", checked=checked)
         time.sleep(POLL_SECONDS)
 
@@ -110,3 +110,9 @@ def _describe_ports(ports: list[int]) -> str:
     if len(ports) == 1:
         return f"port {ports[0]}"
     return f"one of the ports {', '.join(map(str, ports))}" if ports else "nothing"
+
+
+def _describe_closed(ports: list[int]) -> str:
+    if len(ports) == 1:
+        return f"port {ports[0]} is not open"
+    return f"none of the ports {', '.join(map(str, ports))} is open"

@@ -29,16 +29,16 @@ def run(inputs: Inputs) -> None:
 
 def _stop(engine: Engine, owner: Owner, lines: int) -> None:
     mine = {"label": [f"remuda.key={owner.key}"]}
-    ended: list[dict[str, Any]] = []
+    services: list[dict[str, Any]] = []
     for container in engine.call("GET", "/containers/json", query={"all": 1, "filters": mine}):
         if container["Labels"].get("remuda.role") == SERVICE_ROLE and (result := _show_log(engine, container, lines)):
-            ended.append(result)
+            services.append(result)
         try:
             job_containers.remove(engine, container["Id"])
         except EngineRefusedError as error:
             say(f"WARNING: cannot remove the container {container['Id'][:12]}: {error}")
     job_containers.remove_network(engine, owner.name())
-    write_outputs(services=ended)
+    write_outputs(services=services)
 
 
 def _show_log(engine: Engine, listed: dict[str, Any], lines: int) -> dict[str, Any] | None:
@@ -52,7 +52,7 @@ def _show_log(engine: Engine, listed: dict[str, Any], lines: int) -> dict[str, A
     how += " (out of memory)" if state.get("OOMKilled") else ""
     text = read_log(engine, listed["Id"], lines=lines) if lines else ""
     if lines:
-        show(f"Last lines of the service {name}{how}:", text)
+        show(f"Last log lines of the service {name}{how}:", text)
     return {
         "name": name,
         "image": listed["Image"],

@@ -47,7 +47,7 @@ def run(inputs: Inputs) -> None:
     _remove(root, own)
     _write(root, name, text)
     _write(root, name + SUFFIX, signature)
-    say(f"Signed {len(digests)} files in {name} with the key {public}")
+    say(f"Signed {len(digests)} files with the key {public}; wrote {name} and {name}{SUFFIX}")
     if not is_apart:
         say("The job's own steps may be able to read the key, so the signature does not prove that the runner made it")
     shown = dict(sorted(digests.items())[:MOST_DIGESTS_SHOWN])

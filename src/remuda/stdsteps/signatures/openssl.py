@@ -15,7 +15,8 @@ from remuda.stdsteps.common.errors import PlatformError, StepError
 
 FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PLACE = "/tmp"
-"""Folder for temporary files. Not taken from a variable of the job, which could name a folder of the job."""
+"""Folder for temporary files without an agent. Not taken from a variable of the job, which could name a folder of the
+job."""
 _HEAD = bytes.fromhex("302a300506032b6570032100")
 """The prefix of a public Ed25519 key in DER; 32 bytes follow."""
 LARGEST_KEY_BYTES = 16 * 1024

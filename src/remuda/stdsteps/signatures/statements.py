@@ -53,7 +53,7 @@ def read_statement(data: bytes) -> Statement:
         document = json.loads(data)
         for key, expected in (("_type", TYPE), ("predicateType", PREDICATE)):
             if document[key] != expected:
-                raise StepError(f"the statement has another type: {document[key]!r}")
+                raise StepError(f"the statement has another type: {document[key]!r}; {key} must be {expected!r}")
         digests = {str(subject["name"]): str(subject["digest"]["sha256"]) for subject in document["subject"]}
         return Statement(digests=digests, predicate=dict(document["predicate"]))
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -107,7 +107,7 @@ def digest_below(root: Path, name: str) -> str | None:
 def digest_in(archive: "ZipFile", name: str) -> str | None:
     """Return an entry's SHA-256; of a link, that of its target path. None if there is no such entry. Raises StepError
     if the entry cannot be read."""
-    from zipfile import BadZipFile  # not at the top: managers import the names above when they start
+    from zipfile import BadZipFile  # not at the top: the steps `sign` and `verify` do not need it
 
     try:
         with archive.open(name) as file:

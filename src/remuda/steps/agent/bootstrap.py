@@ -1,4 +1,6 @@
-"""Installs the agent on a machine: examines it, chooses a form (zip or frozen) that runs there, writes it as one file.
+"""Installs the agent on a machine: examines it, chooses a form that runs there, and writes that as one file.
+
+Forms: a zipapp for an existing Python, or a *frozen* executable with a Python of its own.
 
 `LOOK` and `PLACE` are POSIX sh scripts; they need a shell, uname, cat, chmod, mkdir, mv and rm. The file appears whole
 or not at all. If one form does not start there, the next one is tried. Callers with another way to run commands than
@@ -65,7 +67,7 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A form of the agent (zip or frozen) that can be installed on a machine."""
+    """The agent in one form (zipapp or frozen), to be installed on a machine if it can run there."""
 
     form: Form
     content: bytes
@@ -100,7 +102,7 @@ def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
         fitting += [offer for offer in offers if offer.form is Form.FROZEN and offer.machine == facts.machine]
     if not fitting:
         raise AgentError(
-            f"nothing here runs on that machine ({facts.system} {facts.machine}, "
+            f"no form of the agent runs on that machine ({facts.system} {facts.machine}, "
             f"{facts.python or 'no Python 3.11 or newer'}): install Python there, or give a frozen agent for "
             f"{facts.machine} (make frozen) with --frozen, or frozen_agent in config.toml"
         )
@@ -109,7 +111,7 @@ def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
 
 def for_interpreter(zipapp: bytes, python: str) -> bytes:
     """Return the zipapp with `python` in its `#!` line. A shorter line is padded to the old length, because more bytes
-    before a zip than its offsets say do no harm, but fewer do."""
+    before a zip archive than its offsets say do no harm, but fewer do."""
     head, _, rest = zipapp.partition(b"\n")
     return (b"#!" + python.encode() + b" -I").ljust(len(head)) + b"\n" + rest
 
@@ -130,7 +132,7 @@ def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
     failures = []
     for offer in choose(facts, offers(frozen)):
         if offer.digest in facts.present.split():
-            return f"{file}: {facts.present} (was there)"
+            return f"{file}: {facts.present} (already installed)"
         content = for_interpreter(offer.content, facts.python) if offer.form is Form.ZIPAPP else offer.content
         code, out, err = run(command_line(PLACE, file), content)
         version = _text(out)

@@ -238,7 +238,7 @@ def _status_codes() -> Iterator[None]:
 
 
 def _as_start(request: step_runner_pb2.RunRequest) -> agent_pb2.StartRequest:
-    """Translate GitLab's run request. Sets `mask_prefixes`: GitLab's runner leaves the masking of tokens to us."""
+    """Translate GitLab's run request. Sets `mask_prefixes`: GitLab's runner has the agent mask tokens."""
     return agent_pb2.StartRequest(
         version=VERSION,
         id=request.id,

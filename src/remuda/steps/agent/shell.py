@@ -1,4 +1,4 @@
-"""Interactive shells and other commands in a running job, for a user who debugs it: the gRPC call `Shell`.
+"""Interactive shells and other commands in a job that runs or is on hold, for debugging: the gRPC call `Shell`.
 
 The command runs in the job's environment, as the user of its steps, within the limits of the policy. It is ended, with
 all processes of its session, when its session leader or the call or the job ends, or when a step begins that a policy
@@ -39,8 +39,8 @@ from remuda.steps.policy.values import Subject
 from remuda.steps.process import leftovers, marks, shim
 from remuda.steps.process.environment import fit
 from remuda.steps.process.limits import NO_LIMITS
-from remuda.steps.process.shim_process import StepProcess
 from remuda.steps.process.step_files import EXCHANGE
+from remuda.steps.process.step_process import StepProcess
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 
@@ -76,16 +76,18 @@ class Prepared:
 
 @contextmanager
 def prepare(
-    entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, wish: pb.ShellOpen
+    entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, open_request: pb.ShellOpen
 ) -> Iterator[Prepared]:
     """Write the files for a shell's command and yield how to start it; after the block remove the files and the control
-    groups. `folder`: of the job. `key`: its key, which is in the names of control groups. `wish`: the client's request.
-    Raises AgentError if the policy allows no shell or the command is invalid."""
+    groups. `folder`: of the job. `key`: its key, which is in the names of control groups. Raises AgentError if the
+    policy allows no shell or the command is invalid."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
-    term = wish.term if wish.term and wish.term.isprintable() and len(wish.term) < 100 else DEFAULT_TERM
-    env = dict(entrance.env) | ({"TERM": term} if wish.terminal else {})
-    command = tuple(wish.command) or DEFAULT_COMMAND
+    term = open_request.term
+    if not term or not term.isprintable() or len(term) >= 100:
+        term = DEFAULT_TERM
+    env = dict(entrance.env) | ({"TERM": term} if open_request.terminal else {})
+    command = tuple(open_request.command) or DEFAULT_COMMAND
     if any("\0" in word for word in command):
         raise BadRequestError("a word of the command holds a NUL byte")
     place = Path(entrance.work_dir)
@@ -96,17 +98,17 @@ def prepare(
         if prefix:
             # The program that passes the command on reads this file. If it has the agent's rights, the job must not be
             # able to change the file.
-            request = (folder if is_agents else folder / EXCHANGE) / f"{number}.command"
-            cleanup.callback(request.unlink, missing_ok=True)
-            asked = {"command": list(command), "work_dir": entrance.work_dir, "env": fit(env).exported}
-            write_whole(request, json.dumps(asked | {"terminal": wish.terminal}).encode())
+            command_file = (folder if is_agents else folder / EXCHANGE) / f"{number}.command"
+            cleanup.callback(command_file.unlink, missing_ok=True)
+            content = {"command": list(command), "work_dir": entrance.work_dir, "env": fit(env).exported}
+            write_whole(command_file, json.dumps(content | {"terminal": open_request.terminal}).encode())
             if (person := enclosure.person) is not None:
-                os.chown(request, person.uid, person.gid, follow_symlinks=False)
-            command = (*prefix, str(request))
+                os.chown(command_file, person.uid, person.gid, follow_symlinks=False)
+            command = (*prefix, str(command_file))
             if is_own:
                 program = "container_shell" if prefix[1:2] == ("container_exec",) else prefix[1]
                 command = (*own_command("step"), program, *command[2:])
-            env = dict(entrance.outer_env) | ({"TERM": term} if wish.terminal else {})
+            env = dict(entrance.outer_env) | ({"TERM": term} if open_request.terminal else {})
         if enforcement.sandbox is not None and not is_agents:
             inside = folder / f"{number}.sandbox"
             cleanup.callback(inside.unlink, missing_ok=True)
@@ -145,14 +147,14 @@ def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key
 
 
 class Shell:
-    def __init__(self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext) -> None:
+    def __init__(self, prepared: Prepared, open_request: pb.ShellOpen, context: AgentContext) -> None:
         self._ending = asyncio.Event()
         """Set when the command's session leader has ended, or must end."""
         self.reason = ""
         """Why the shell was ended although the job goes on; empty if the command ended by itself."""
         self._is_killed = False
         self._waiting: set[asyncio.Event] = set()
-        self._input, outputs = self._spawn(prepared, wish, context)
+        self._input, outputs = self._spawn(prepared, open_request, context)
         self._outputs = outputs
         self._start = shim.start_time(self._process.pid) or 0
 
@@ -198,16 +200,16 @@ class Shell:
         await self.end()
 
     def _spawn(
-        self, prepared: Prepared, wish: pb.ShellOpen, context: AgentContext
+        self, prepared: Prepared, open_request: pb.ShellOpen, context: AgentContext
     ) -> tuple[int, tuple[tuple[int, str], ...]]:
         """Start the command. Returns the agent's descriptors for its input and its outputs, each output with its kind:
         "data" (stdout or terminal) or "errors" (stderr)."""
         opened: list[int] = []
         try:
-            if wish.terminal:
+            if open_request.terminal:
                 opened += os.openpty()
                 master, slave = opened
-                resize(master, wish.size)
+                resize(master, open_request.size)
                 name = os.ttyname(slave)
                 if (person := prepared.enclosure.person) is not None:
                     os.chown(name, person.uid, person.gid)
@@ -316,12 +318,12 @@ def resize(terminal: int, size: pb.TerminalSize) -> None:
             fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", size.rows, size.columns, 0, 0))
 
 
-async def pass_on(order: Path, wish: pb.ShellOpen, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
+async def pass_on(order: Path, open_request: pb.ShellOpen, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
     """Forward the shell's input and output to and from the other agent that runs the job's steps. `order`: the file
     that describes the delegated job (`delegation.files`)."""
     parsed = Order.read(order)
     forwarded = pb.ShellOpen()
-    forwarded.CopyFrom(wish)
+    forwarded.CopyFrom(open_request)
     forwarded.id = parsed.id
     async with _other_agent(parsed) as stub, stub.Shell.open() as call, asyncio.TaskGroup() as tasks:
         await call.send_message(pb.ShellInput(open=forwarded))
@@ -367,22 +369,23 @@ async def _run_shell(
     jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]"
 ) -> pb.ShellOutput | None:
     """Run the command of a `Shell` call. Returns the last message to send; None if another agent has sent it."""
-    wish = first.open
+    open_request = first.open
     if first.WhichOneof("input") != "open":
         raise BadRequestError("the first message of a Shell call must be `open`")
-    job = jobs.get(wish.id)
+    job = jobs.get(open_request.id)
     enforcement = await job.footprint.load_enforcement()
     entrance = job.entrance(enforcement)
     if entrance is None:
-        state = "is over, and its environment is gone" if job.end is not None else "has not begun yet"
-        raise AgentError(f"the job {state}")
+        if job.end is None:
+            raise AgentError("the job has not begun yet, or is just ending")
+        raise AgentError("the job is over, and its environment is gone")
     if entrance.way.order:
-        await pass_on(Path(entrance.way.order), wish, stream)
+        await pass_on(Path(entrance.way.order), open_request, stream)
         return None
     if len(job.shells) >= MOST_AT_ONCE:
         raise AgentError(f"the job has {MOST_AT_ONCE} shells already; end one first")
-    with prepare(entrance, enforcement, job.journal.folder, job.journal.key, wish) as prepared:
-        shell = Shell(prepared, wish, jobs.context)
+    with prepare(entrance, enforcement, job.journal.folder, job.journal.key, open_request) as prepared:
+        shell = Shell(prepared, open_request, jobs.context)
         job.shells.add(shell)
         try:
             code = await shell.serve(stream)

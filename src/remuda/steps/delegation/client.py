@@ -1,4 +1,5 @@
-"""The program that has another agent run a part of a job: `remuda-agent delegate FILE`. FILE: the order (`files`).
+"""The program that has another agent run a part of a job: `remuda-agent delegate FILE`. FILE is the order
+(`files.Order`): JSON with the steps to run and the command that connects to the other agent.
 
 It prints the log of the other agent's job and exits with its exit code; SIGTERM cancels that job. The connection is the
 stdin and stdout of a command (ssh, docker exec ...), which is restarted with growing delays. Progress is stored on disk
@@ -199,7 +200,7 @@ class Delegate:
                     case "unknown":
                         raise _FinalError("the agent of the environment has lost the job: was its machine replaced?")
                     case _:
-                        raise _LostError("the agent of the environment sent something out of order")
+                        raise _LostError("the agent of the environment sent log or results out of order")
         raise _LostError("the agent of the environment ended the stream")
 
     def _end_line(self) -> None:

@@ -1,7 +1,8 @@
-"""The files of a delegated job: the order, the results received so far, and the position in the log.
+"""The files of a delegated job: the order (what to run, and how to reach the other agent), the results received so far,
+and the position in the log.
 
 Everything received is stored before it is used, so a killed program resumes where it was, and nothing runs twice.
-Results are JSON lines with the end as the last one; a second file says how far the log was printed.
+Results are JSON lines, of which the last one is the end of the job; a second file says how far the log was printed.
 """
 
 import hashlib
@@ -129,7 +130,8 @@ class Returns:
         self.next_seq = event["seq"] + 1
 
     def finish(self, *, status: str, reason: str, exit_code: int, message: str, is_held: bool = False) -> None:
-        """Store the end of the job. Then it can be removed, unless `is_held`: it failed and is kept for debugging."""
+        """Store the end of the job. `is_held`: the other agent keeps the failed job for debugging; otherwise the job
+        can be removed there."""
         event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code, "message": message}
         event |= {"held": True} if is_held else {}
         self._append(event)
@@ -164,8 +166,8 @@ class PlainLog:
         return self._returns.log_offset + len(self._rest)
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
-        """Add log bytes. Returns the complete lines without the last line feed, the log offset after them, and whether
-        that line feed is still to be printed: what `note_log` stores once the lines are printed."""
+        """Add bytes of the log. Returns the text to print (complete lines without the last line feed), the log offset
+        after it, and True if that line feed is still to be printed: what `note_log` stores once the text is printed."""
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end

@@ -1,7 +1,8 @@
 """The engine's side of delegation: writes the order for another agent, and adds its results to the tree of this job.
 
 If an environment was opened with `agent`, a command that connects to another agent, all its inner steps are sent to
-that agent in one request, with the values that their expressions may use as a third document, which only agents read.
+that agent in one request. A third document of the request, which only agents read, is the *context*: the values that
+expressions of these steps may use.
 """
 
 import asyncio
@@ -30,20 +31,24 @@ _SYSTEM = "runner_system_failure"
 
 
 def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
-    """Write the order for the other agent, of the delegating step `node`, to a file that the job cannot read. Raises
-    DefinitionError if steps cannot be delegated to that agent."""
+    """Write the order for the other agent (`files.Order`) to a file that the job cannot read, and return its path.
+    `node`: the delegating step. Raises DefinitionError if steps cannot be delegated to that agent."""
     host = node.parent
     assert host is not None
     command = (host.environment or {}).get("agent")
     if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
-        raise DefinitionError(f'the environment of {host.path} cannot be reached: its "agent" is no list of words')
+        raise DefinitionError(
+            f'the environment of {host.path} cannot be reached: its "agent" must be a list of strings'
+        )
     if host.host is not None:
-        raise DefinitionError(f"the environment of {host.path} is an agent's, and cannot be opened inside of another")
+        raise DefinitionError(
+            f"the environment of {host.path} has its own agent and cannot be opened inside of another"
+        )
     if facts.is_apart and not has_agents_rights(node):
         # The agent starts that command also after the step: to end the job there, or for a shell in it.
         raise DefinitionError(
-            f"the environment of {host.path} is another agent's: a step of the job cannot open one where the job runs "
-            "as another user or in a sandbox. Give the job to a runner of that machine"
+            f"the environment of {host.path} has its own agent, and a step of the job cannot open such an environment, "
+            "because the job runs as another user or in a sandbox. Give the job to a runner of that machine"
         )
     request = read_request(facts.folder)
     policy = json.dumps(json.loads(request.policy) | {"delegated": True}) if request.policy else ""
@@ -90,7 +95,7 @@ def read_context(text: str) -> Inherited:
         marked = set(value["sensitive"])
     except (ValueError, KeyError, TypeError):
         raise DefinitionError(
-            "steps: the third document is no context; another version of the agent wrote it"
+            "steps: the third document is not a valid context; another version of the agent wrote it"
         ) from None
     return Inherited(
         inputs={
@@ -162,7 +167,7 @@ def read_returned(
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
     """Read from a file the results after the first `count`, the end of the job (else None), and the next `place`.
 
-    `place`: the file offset to read from, and how many results are before it; a new agent begins at (0, 0).
+    `place`: the file offset to read from, and how many results are before it; a restarted agent begins at (0, 0).
     """
     offset, before = place
     try:

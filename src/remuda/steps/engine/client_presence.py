@@ -1,8 +1,8 @@
 """Tracks whether a client (a runner manager) is connected to a job, and when the job stops waiting for it. No I/O.
 
 A job waits for its client as long as its request says (`patience_seconds`; 0: forever), counted from the end of its
-last watch stream or the agent's start. Then it is cancelled if it runs, else removed. This has its own module because
-`agent` and `engine` both use it.
+last watch stream, or from when this agent accepted or resumed the job. Then it is cancelled if it runs, else removed.
+This has its own module because `agent` and `engine` both use it.
 """
 
 
@@ -32,5 +32,5 @@ class ClientPresence:
             self._client, self._left_at = None, now
 
     def is_expired(self, now: float) -> bool:
-        """Return True if no client has been connected for at least the time that the job waits."""
+        """True if no client has been connected for `patience_seconds` or longer; always False if that is 0."""
         return self.has_patience and self._client is None and now - self._left_at >= self._patience_seconds

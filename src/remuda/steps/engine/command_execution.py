@@ -39,7 +39,7 @@ from remuda.steps.process.worker_pool import WorkerPool
 @dataclass(slots=True, kw_only=True)
 class _Run:
     result: Finished | None = None
-    """Set where the exit code says nothing: the command did not run, or the agent failed."""
+    """The result if the exit code does not decide it: the command did not run, or the agent failed."""
     masks: list[str] = field(default_factory=list)
     record: shim.Record | None = None
     is_jobs_doing: bool = False
@@ -56,8 +56,8 @@ class CommandExecution:
         end_shells: Callable[[str], Awaitable[None]],
         is_new: Callable[[Node], bool],
     ) -> None:
-        """`notify`: there is news for clients. `end_shells` ends all open shells of the job and shows their users its
-        argument. `is_new`: this agent began the step, so no earlier agent can have started its command."""
+        """`notify` tells clients that there is news. `end_shells` ends all open shells of the job and shows their users
+        its argument. `is_new` returns True if no earlier agent can have started the command of a step."""
         self._state = state
         self._notify = notify
         self._end_shells = end_shells
@@ -68,11 +68,11 @@ class CommandExecution:
         self._may_start.set()
         self._is_held_back = False
         self._returned: dict[int, tuple[int, int]] = {}
-        """How far the results of each step that another agent runs were read, by the serial of the step."""
+        """How far the results file of each delegating step was read (`read_returned`), by the serial of the step."""
         state.on_stop.append(self.look_again)
 
     def look_again(self) -> None:
-        """Have all running commands check at once whether they must end."""
+        """Wake the tasks that watch running commands: each checks at once for a reason to end and for output."""
         for execution in self._executions.values():
             execution.look_again()
 
@@ -87,9 +87,9 @@ class CommandExecution:
             execution.kill()
 
     def kill_for(self, cause: Cause, text: str) -> Callable[[], None]:
-        """Kill all running commands at once, and stop their steps for `cause`, except those whose command has already
-        ended with exit code 0. Returns a function that stores the reason; the caller calls it later, because the disk
-        may be full now."""
+        """Kill all running commands at once. Their steps then end for `cause`, with the message `text`, except those
+        whose command has already ended with exit code 0. Returns a function that stores the reason in the
+        journal; the caller calls it later, because the disk may be full now."""
         state = self._state
         nodes = [node for serial, node in state.tree.open.items() if serial in self._executions]
         records = {node: shim.read_record(state.journal.step_files(node.serial)) for node in nodes}
@@ -113,7 +113,7 @@ class CommandExecution:
 
     @contextmanager
     def start_nothing(self) -> Iterator[None]:
-        """Delay the start of commands until the end of the block, in which all processes of the job are killed."""
+        """During the block, which kills all processes of the job, no command starts: due starts wait for its end."""
         self._may_start.clear()
         try:
             yield
@@ -178,7 +178,8 @@ class CommandExecution:
     async def _run_within(
         self, node: Node, execution: ProcessExecution, enclosure: Enclosure, files: StepFiles
     ) -> None:
-        """Run the process, and meanwhile measure those limits that the kernel does not enforce."""
+        """Run the process. Meanwhile measure its usage for limits that the kernel does not enforce, and end the step if
+        it exceeds one."""
         work = execution.run(lambda: self._prepare(node, enclosure, files))
         if not enclosure.is_measured:
             await work
@@ -210,7 +211,7 @@ class CommandExecution:
             return run.result
         result = sequence.judge(node, exit_code=exit_code, is_jobs_doing=run.is_jobs_doing)
         if node.phase == DELEGATE:
-            returned = self._fold(node, files)
+            returned = self._store_delegated_results(node, files)
             result = returned if returned is not None and sequence.find_stop(node) is None else result
         if is_report_trusted(node) and (fault := read_failure(files.failure)):
             result = failure(fault, Kind.SYSTEM, fault=Fault.PLATFORM, exit_code=result.exit_code)
@@ -242,13 +243,13 @@ class CommandExecution:
             state.journal.record_leftover(leftover)
         state.finish(node, result, replace(product, ended_at=ended_at))
 
-    def _fold(self, node: Node, files: StepFiles) -> Finished | None:
-        """Store new results of the steps that another agent runs for `node`. Returns their overall result; None until
-        the other agent has reported it."""
+    def _store_delegated_results(self, node: Node, files: StepFiles) -> Finished | None:
+        """Store new results of the steps that `node` has delegated to another agent. Returns their overall result; None
+        until the other agent has reported it."""
         events, end, place = read_returned(files.results, node.folded, self._returned.get(node.serial, (0, 0)))
         for event in events:
             self._state.record(
-                replay.fold_event(node, event), translate_result(node, event) if "path" in event else None
+                replay.delegated_result_event(node, event), translate_result(node, event) if "path" in event else None
             )
         self._returned[node.serial] = place
         if end and end.get("held"):
@@ -260,7 +261,7 @@ class CommandExecution:
 
         def look() -> None:
             if node.phase == DELEGATE:
-                self._fold(node, files)
+                self._store_delegated_results(node, files)
 
         deadline = sequence.next_deadline(node, job_deadline=state.facts.deadline)
 

@@ -5,8 +5,9 @@ environment (if several are outermost, in the one opened last); if the platform 
 steps, the shell runs in that or is refused, never on the machine. The job's container is paused until a user opens a
 shell in it.
 
-Files: `closings` has a JSON line for each postponed step (how to run it, and enter its environment), `held` the
-variables that steps have exported. A postponed step is on disk before it counts as done; running it twice does no harm.
+Files in the job's folder: `closings` has a JSON line for each postponed step (how to run it, and how to enter its
+environment), `held` the variables that steps have exported. A postponed step is stored before it counts as done;
+running it twice does no harm.
 """
 
 import asyncio
@@ -74,14 +75,14 @@ class Closing:
     is_jobs: bool = False
     """True if the cleanup step runs as the user of the job's own steps, else as the agent's."""
     way: Way | None = None
-    """How to enter the environment that the step closes, unless that is part of another environment."""
+    """How to enter the environment that the step closes; None if it closes none, or one inside of another."""
     seconds: float = CLOSING_SECONDS
     """Its time limit."""
 
 
 def is_put_off(tree: Tree, node: Node) -> bool:
-    """True if a step is a cleanup step to postpone: a list of steps that contains it has failed for good (no retry), or
-    the job has timed out; and the job was not cancelled."""
+    """True if a step is a cleanup step to postpone: a list of steps that contains it has failed or the job has timed
+    out, no enclosing step has `retry`, and the job was not cancelled."""
     loaded = node.loaded
     stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
     if tree.cancelled or node.parent is None or node.is_inserted or not (node.phase == CLOSE or stops):
@@ -93,9 +94,10 @@ def is_put_off(tree: Tree, node: Node) -> bool:
 
 
 def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
-    """Store the command of a cleanup step until the hold ends. `is_jobs`: run it as the user of the job's own steps."""
+    """Store in the job's `folder` that the cleanup step `node` is to be run, as `launch` says, when the hold ends.
+    `is_jobs`: run it as the user of the job's own steps, else as the agent's."""
     host = node.parent if node.phase == CLOSE else None
-    way = _way_of(host) if host is not None and host.host is None else None
+    way = _find_way(host) if host is not None and host.host is None else None
     close_seconds = host.entered.inputs.get("close_seconds") if host is not None else None
     seconds = max(CLOSING_SECONDS, float(close_seconds)) if isinstance(close_seconds, int | float) else CLOSING_SECONDS
     closing = Closing(
@@ -105,8 +107,9 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
 
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
-    """Store how to end the environments that another agent keeps: run `command` with the path of a copy of `order`, the
-    file for that agent. Does nothing if that is stored already."""
+    """Store a postponed cleanup step that makes another agent close the environments that it keeps for this job. It is
+    `command` with the path of a copy of `order`, the file that describes the delegated steps (`delegation.files`). Does
+    nothing if it is stored already."""
     copy = order.with_name(f"held-{order.name}")
     if copy.exists():
         return
@@ -122,7 +125,7 @@ def _add(folder: Path, closing: Closing) -> None:
 
 
 def closings(folder: Path) -> list[Closing]:
-    """The postponed cleanup steps in their original order. Skips damaged lines of the file."""
+    """Read the postponed cleanup steps from the job's folder, in their original order. Skips damaged lines."""
     steps = []
     with suppress(FileNotFoundError):
         for line in (folder / _CLOSINGS).read_bytes().splitlines(keepends=True):
@@ -137,7 +140,7 @@ def closings(folder: Path) -> list[Closing]:
 
 def _read_closing(value: dict[str, Any]) -> Closing:
     way = value.pop("way")
-    return Closing(**value | {"argv": tuple(value["argv"]), "way": None if way is None else _way(way)})
+    return Closing(**value | {"argv": tuple(value["argv"]), "way": None if way is None else _parse_way(way)})
 
 
 def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
@@ -145,9 +148,9 @@ def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
 
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
-    """How to enter the environment of a running job's own steps (not that of hooks around the checkout). `is_inside`:
-    these steps never run on the machine itself. Raises AgentError if they need an environment that is not open now, or
-    while a policy-inserted step runs."""
+    """How to enter the environment in which a running job's own steps run (not one with only steps of the manager).
+    `is_inside`: the own steps never run on the machine itself. Raises AgentError if they need an environment that is
+    not open now, or while a policy-inserted step runs."""
     way: Way | None = None
     for node in tree.open.values():
         if node.is_inserted:
@@ -158,7 +161,7 @@ def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
         if node.phase == DELEGATE:
             way = Way(order=str(journal.step_files(node.serial).order))
         elif node.makes_environment:
-            way = _way_of(node) or way
+            way = _find_way(node) or way
     if way is None and is_inside:
         hosts = [environment for environment in tree.root.children if confines_own_steps(environment.call)]
         names = ", ".join(environment.call.name for environment in hosts)
@@ -178,10 +181,12 @@ def no_shell_beside(inserted: Node) -> str:
 
 def way_held(folder: Path, *, is_inside: bool) -> Way:
     """How to enter the environment of a failed job on hold. `is_inside`: the job's own steps never run on the machine
-    itself. Raises AgentError if their environment was never opened."""
+    itself. Raises AgentError if their environment was not opened or not kept."""
     way = next((closing.way for closing in reversed(closings(folder)) if closing.way is not None), None)
     if way is None and is_inside:
-        raise AgentError("there is nothing to look into: the job failed, and its environment was not opened")
+        raise AgentError(
+            "there is nothing to look into: the job failed, and its environment was not opened, or could not be kept"
+        )
     return way or Way()
 
 
@@ -207,13 +212,15 @@ def keeps_container(node: Node) -> bool:
 
 
 async def pause(launch: Launch) -> bool:
-    """Pause the container that the command `launch` would remove. Returns False if that fails."""
+    """Pause the container that the command `launch` would remove. Returns False if that fails, and raises OSError if
+    the program that does it cannot start."""
     argv = (*own_command("step"), "container_pause")
     return await _run(argv, launch.env, launch.work_dir, CLOSING_SECONDS) == 0
 
 
 async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run a postponed cleanup step by `argv`; ignore its exit code. Raises OSError or ValueError if it cannot start."""
+    """Run a postponed cleanup step with the command line `argv`, within its time limit; ignore its exit code. Raises
+    OSError or ValueError if it cannot start."""
     await _run(argv, env, closing.work_dir, closing.seconds)
 
 
@@ -233,7 +240,7 @@ async def _run(argv: Sequence[str], env: Mapping[str, str], work_dir: str, secon
     return process.returncode
 
 
-def _way_of(host: Node) -> Way | None:
+def _find_way(host: Node) -> Way | None:
     prefix = exec_words(host)
     is_ours = host.loaded is not None and host.loaded.kind is ReferenceKind.BUILTIN
     if not prefix or (prefix[0] == OWN and not is_ours):
@@ -241,7 +248,7 @@ def _way_of(host: Node) -> Way | None:
     return Way(prefix=prefix, has_agents_rights=opens_with_agents_rights(host))
 
 
-def _way(value: Mapping[str, Any]) -> Way:
+def _parse_way(value: Mapping[str, Any]) -> Way:
     return Way(
         prefix=tuple(value["prefix"]),
         order=value["order"],

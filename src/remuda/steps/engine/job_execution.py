@@ -55,7 +55,7 @@ class OpenShell(Protocol):
         """Send SIGHUP to the command, without waiting for its end."""
 
     async def end(self, reason: str) -> None:
-        """End the command and wait until none of its processes runs. `reason` is shown to the user."""
+        """End the command, and wait a limited time for its end. `reason` is shown to the user."""
 
 
 class Job:
@@ -147,8 +147,8 @@ class Job:
 
     @property
     def must_be_closed(self) -> bool:
-        """True if the job must not be killed, because its cleanup steps have to run first: it is on hold, or has opened
-        environments outside of this machine."""
+        """True if the job must not be killed, because its cleanup steps have to run first: it is on hold, or the
+        platform has opened an environment for it that takes time to close (`close_seconds`)."""
         if self._executor is None or self.end is not None:
             return self.hold.is_active
         return any(
@@ -167,7 +167,7 @@ class Job:
         self.hold.release()
 
     def kill(self) -> None:
-        """Kill all steps and let none start. `footprint.kill_rest` kills processes that left the steps' sessions."""
+        """Kill all steps and let none start. Processes outside of their sessions are left to `footprint.kill_rest`."""
         self._is_killed = True
         self._end_shells()
         if self._executor is not None:
@@ -206,13 +206,13 @@ class Job:
         self._notify()
 
     async def run(self) -> None:
-        """Run the job to its end. An error of the agent ends the job with a system failure, and never the agent."""
+        """Run the job to its end. An error of the agent ends only this job, with a system failure."""
         try:
             if self.journal.damage and self.end is None:
                 await self._break(f"the agent's files of this job are damaged: {self.journal.damage}")
                 return
             if self.journal.is_foreign:
-                await self._break("another version of the agent began this job, and this one cannot go on with it")
+                await self._break("another version of the agent began this job, and this version cannot continue it")
                 return
             await (self._hold() if self.hold.is_active else self._run())
         except DefinitionError as error:
@@ -260,7 +260,8 @@ class Job:
         await executor.state.write(partial(self._finish, outcome))
 
     def _make_executor(self, request: StartRequest, enforcement: PolicyEnforcement) -> StepExecutor:
-        """Rebuild the tree of steps from request and journal. Frees the memory of the large parts of the request."""
+        """Return an executor whose tree of steps is rebuilt from request and journal. Frees the memory of the large
+        parts of the request."""
         journal = self.journal
         has_begun = any(event["event"] == "enter" for event in journal.past)
         enforcement.prepare(has_begun=has_begun)
@@ -343,7 +344,8 @@ class Job:
         self._notify()
 
     async def _break(self, error: str) -> None:
-        """End the job with a system failure, even if its files are not writable; if on hold, end only the hold."""
+        """End the job with a system failure and the message `error`, even if its files are not writable. If the job is
+        on hold, end only the hold."""
         outcome = system_failure(self.log.secrets.mask(error))
         if self.end is not None:  # it was on hold
             logger.warning("failed job %s is no longer kept for debugging because of an error: %s", self.id, error)

@@ -59,7 +59,7 @@ class JobFootprint:
         return bool(self._request().run_as) and self.uid in (uid, None)
 
     def kill(self) -> None:
-        """Kill all steps and let none start any more. `kill_rest` kills processes that left the steps' sessions."""
+        """Kill all steps and let none start any more. Processes outside of their sessions are left to `kill_rest`."""
         for path in self._journal.folder.glob("step-*.pid"):
             if (serial := path.stem.partition("-")[2]).isdecimal():
                 kill_unattended(self._journal.step_files(int(serial)), self._context)

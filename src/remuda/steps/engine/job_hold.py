@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobHold:
-    """The hold of one job: active if its request asks for one and the job has failed."""
+    """The hold of one job: active from its failure, if its request asks for one, until its environments are closed."""
 
     def __init__(self, journal: Journal, context: AgentContext) -> None:
         self._journal = journal
@@ -48,7 +48,7 @@ class JobHold:
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
         """Where a user's shell would run during the hold; None if the job is not on hold or was released. Raises
-        AgentError if the job's own steps need an environment that was never opened."""
+        AgentError if the job's own steps need an environment that was not opened, or could not be kept."""
         if not self.is_active or self._is_released.is_set():
             return None
         folder, request = self._journal.folder, self._journal.read_request()

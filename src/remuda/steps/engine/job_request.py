@@ -1,4 +1,4 @@
-"""Converts a job's start request into the values that the engine works with: secrets, facts, policy enforcement."""
+"""Converts a job's start request into what the engine works with: secrets, values common to all steps, step policy."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ from remuda.steps.policy.host_abilities import groups_name
 from remuda.steps.policy.job_user import JobUser
 from remuda.steps.policy.rules import parse_policy
 from remuda.steps.policy.sandbox import Sandbox
-from remuda.steps.policy.slots import SlotGroup, limits_of
+from remuda.steps.policy.slot_cgroup import SlotGroup, limits_of
 from remuda.steps.policy.step_limits import Enclosure
 from remuda.steps.policy.values import Policy
 from remuda.steps.process.environment import AUTHORITIES, SERVER_CA, write_files
@@ -38,8 +38,10 @@ def read_facts(
     is_inside: bool,
     has_begun: bool,
 ) -> Facts:
-    """Build the facts that the job's steps are evaluated with, and write its file variables. `is_inside`: the job's own
-    steps never run on the machine itself. `has_begun`: keep the files, because steps may have changed them."""
+    """Return the values that are the same for all steps of the job, such as variables and folders, and write the files
+    of its file variables. `base_env`: the machine's variables that steps may see. `is_inside`: the job's own steps
+    never run on the machine itself. `has_begun`: do not write existing files again, because steps may have changed
+    them."""
     is_apart = bool(request.run_as) or request.sandbox
     variables = write_files(journal.exchange, request.variables, is_written=has_begun)
     files = [variable for variable in request.variables if variable.file]
@@ -118,7 +120,8 @@ def _find_slot(request: StartRequest, journal: Journal) -> SlotGroup | None:
 
 
 def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, ...]:
-    """Folders that the job must not see: those in the request and, if it names any, the agent's temporary folder."""
+    """Folders that the job must not see: those in the request and, if it names any, the temporary folder with the
+    agent's socket, if there is one."""
     place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
     return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
 

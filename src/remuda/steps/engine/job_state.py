@@ -53,7 +53,7 @@ class JobState:
         """Called after a reason to end a step was stored."""
 
     def record(self, event: replay.Event, result: Mapping[str, Any] | None = None) -> None:
-        """Store an event in the journal and apply it to the tree. `result`: the event for clients, if they get it."""
+        """Store an event in the journal and apply it to the tree. `result`: the event for clients, None for none."""
         self.journal.record(event, result)
         replay.apply(self.tree, self.facts, event)
 
@@ -74,7 +74,7 @@ class JobState:
 
     async def write(self, act: Callable[[], T], meanwhile: Callable[[], object] = lambda: None) -> T:
         """Call `act`, which writes to the agent's disk and may be repeated, and return its result. If it raises OSError
-        because the disk is full, wait for space and call it again, up to `MOST_WRITES` times. `meanwhile` is called
+        because the disk is full, wait for space and call it again; `MOST_WRITES` calls at most. `meanwhile` is called
         periodically during the wait."""
         for attempt in range(1, MOST_WRITES):
             try:
@@ -97,13 +97,14 @@ class JobState:
         self.log.open(node.serial, first, stream=node.stream)
 
     def stop(self, node: Node, cause: Cause, text: str = "") -> None:
-        """Store a reason to end a step and all its inner steps, and call `on_stop`, so that running commands end."""
+        """Store a reason to end a step and all its inner steps, and call `on_stop` to end the running commands."""
         self.record(replay.stop_event(node, cause, text))
         for callback in self.on_stop:
             callback()
 
     def settle(self, node: Node, result: Finished) -> None:
-        """Finish a step whose inner steps have all ended: evaluate its outputs and store its result."""
+        """Finish a step without running a command, such as one whose inner steps have all ended: store `result` and, if
+        it has succeeded, its evaluated outputs."""
         outputs: Mapping[str, Any] = {}
         if result.status is Status.SUCCESS and node.state is State.ENTERED:
             try:
@@ -113,8 +114,8 @@ class JobState:
         self.finish(node, result, StepProduct(outputs=outputs))
 
     def finish(self, node: Node, result: Finished, product: StepProduct = NO_PRODUCT, *, is_last: bool = False) -> None:
-        """Store that a step, or an attempt at it, has ended with `result` and `product`. A failed step with retries
-        left is tried again, unless `is_last`. Removes the attempt's files."""
+        """Store that an attempt at a step has ended with `result`. `product`: its outputs, exports and so on. A failed
+        step with retries left is tried again, unless `is_last`. Removes the attempt's files."""
         now = self.context.clock.now()
         product = replace(product, ended_at=product.ended_at or now)
         retry_at = None if is_last else sequence.retry_at(node, result, now=now)

@@ -1,8 +1,9 @@
 """Prepares the process of a step that begins: writes the step's files and determines its command line.
 
 The process is the shell of a script, the command of a definition, or a built-in program (`remuda-step NAME`), which
-runs on the machine itself. In an environment with an `exec` prefix, that prefix is started with the path of a file that
-has the command; nested environments nest prefixes. Secrets are never arguments.
+runs on the machine itself. To run a command in an environment (such as a container), the words in the environment's
+`exec` are started, followed by the path of a file that has the command; nested environments nest these words. Secrets
+are never passed as arguments.
 
 A job that is confined to a container must not influence what runs outside: only a few harmless variables of it reach
 built-in programs, and its own steps may not run these programs.
@@ -44,7 +45,7 @@ from remuda.steps.process.step_files import EXCHANGE, StepFiles, make_empty, mak
 LONG_GRACE_SECONDS = 15.0
 """Grace period of programs that first end processes in an environment or of another agent, then themselves."""
 _READ = frozenset({"CI_JOB_ID", "CI_JOB_STATUS", "REMUDA_PATIENCE_SECONDS", SERVER_CA})
-"""The variables that built-in programs read."""
+"""The job's variables that built-in programs get if the job is confined, besides those for proxies."""
 
 
 def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
@@ -70,24 +71,24 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         if node.phase:
             assert node.parent is not None
             own["REMUDA_ENVIRONMENT"] = f"{facts.key}{node.parent.path}/{node.parent.attempt}"
-        return _own(entered.command[1:], _machine_env(facts, node, env) | own, facts.work_dir)
+        return _launch_program(entered.command[1:], _machine_env(facts, node, env) | own, facts.work_dir)
     env |= _own_variables(facts, files)
-    _make_mentioned(node, files, find_exchange_files(facts.folder, node.frame), entered.inputs)
+    _create_mentioned_files(node, files, find_exchange_files(facts.folder, node.frame), entered.inputs)
     fitting = fit(env)
     if host is not None:
         command, large = list(entered.command), fitting.too_large if loaded.is_script else {}
         if loaded.is_script:
             command, text = script_command(reveal(dict(entered.inputs)), files.script, path=None, variables=large)
-            _put(files.script, text.encode("utf-8", "surrogateescape"))
+            _write_file(files.script, text.encode("utf-8", "surrogateescape"))
         # `step` and `script` are for programs that do not see our files.
         request = {"command": command, "work_dir": entered.work_dir, "env": dict(fitting.exported)}
         request |= {"step": node.call.name} | ({"script": str(files.script)} if loaded.is_script else {})
-        started = _through(facts, host, request, _base_env(facts, node) | {VARIABLE: facts.key}, files)
+        started = _launch_inside(facts, host, request, _base_env(facts, node) | {VARIABLE: facts.key}, files)
         return replace(started, only_for_shells=tuple(sorted(large)))
     if loaded.is_script:
         path = fitting.exported.get("PATH", "")
         argv, text = script_command(reveal(dict(entered.inputs)), files.script, path=path, variables=fitting.too_large)
-        _put(files.script, text.encode("utf-8", "surrogateescape"))
+        _write_file(files.script, text.encode("utf-8", "surrogateescape"))
         names = tuple(sorted(fitting.too_large))
         return Launch(
             argv=tuple(argv),
@@ -96,7 +97,7 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
             only_for_shells=names,
             piped=True,
         )
-    _find(entered.command[0], entered.work_dir, env.get("PATH", ""))
+    _check_program(entered.command[0], entered.work_dir, env.get("PATH", ""))
     return Launch(argv=entered.command, env=fitting.exported, work_dir=entered.work_dir, piped=True)
 
 
@@ -171,11 +172,11 @@ def _names_asked_for(node: Node) -> set[str]:
 
 
 def _base_env(facts: Facts, node: Node) -> dict[str, str]:
-    """The machine's variables for a step. If it has the agent's rights, the job cannot write to its HOME."""
+    """The machine's variables for a step: those of the agent's user if it has the agent's rights, else of the job's."""
     return dict(facts.agent_env if has_agents_rights(node) else facts.base_env)
 
 
-def _through(
+def _launch_inside(
     facts: Facts,
     host: Node,
     request: Mapping[str, Any],
@@ -184,24 +185,27 @@ def _through(
     level: int = 0,
 ) -> Launch:
     """How to start a command in the environment of the step `host`, with `level` environments nested inside. `request`
-    (command, work_dir, env) is written to a file for the program that runs it, which itself gets `own_env`."""
+    (command, work_dir, env) is written to a file for the program that runs the command there. That program itself has
+    the environment variables `own_env`."""
     prefix = exec_words(host)
     if not prefix:
         raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
     file = files.command(level)
-    _put(file, json.dumps(request).encode())
+    _write_file(file, json.dumps(request).encode())
     words = (*prefix, str(file))
     if prefix[0] == OWN:
         if not _is_ours(host):
-            raise DefinitionError(f"the environment of {host.path} does not come with the agent, but uses its programs")
-        return _own(words[1:], dict(own_env) | {"REMUDA_FAILURE": str(files.failure)}, facts.work_dir)
+            raise DefinitionError(
+                f"the environment of {host.path} uses a program of the agent, but does not come with the agent"
+            )
+        return _launch_program(words[1:], dict(own_env) | {"REMUDA_FAILURE": str(files.failure)}, facts.work_dir)
     if host.host is not None:
         outer = {"command": list(words), "work_dir": facts.work_dir, "env": {}}
-        return _through(facts, host.host, outer, own_env, files, level + 1)
+        return _launch_inside(facts, host.host, outer, own_env, files, level + 1)
     return Launch(argv=words, env=own_env, work_dir=facts.work_dir, piped=True)
 
 
-def _own(program: tuple[str, ...], env: Mapping[str, str], work_dir: str) -> Launch:
+def _launch_program(program: tuple[str, ...], env: Mapping[str, str], work_dir: str) -> Launch:
     argv = (*own_command("step"), *program)
     return Launch(argv=argv, env=fit(env).exported, work_dir=work_dir, program=program)
 
@@ -215,9 +219,10 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
     }
 
 
-def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
-    """Create the output, export and input files whose paths occur in command or variables: programs may expect them.
-    `around`: the files of the list that contains the step."""
+def _create_mentioned_files(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
+    """Create the output, export and input files whose paths occur in the step's command or variables, or in the inputs
+    of a script, because programs may expect that they exist. `around`: the files of the step whose list contains this
+    one."""
     definition, folders = node.definition, {owner.shared_path("").rpartition("/")[0] for owner in (files, around)}
     words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:
@@ -233,10 +238,10 @@ def _make_mentioned(node: Node, files: StepFiles, around: StepFiles, inputs: Map
 
 
 def _write_inputs(files: StepFiles, inputs: Mapping[str, Any]) -> None:
-    _put(files.inputs, json.dumps(reveal(dict(inputs))).encode())
+    _write_file(files.inputs, json.dumps(reveal(dict(inputs))).encode())
 
 
-def _put(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes) -> None:
     """Write a file. An existing one is replaced atomically, because it may be in use. Raises DefinitionError if the job
     has put a folder there."""
     try:
@@ -257,7 +262,7 @@ def _put(path: Path, data: bytes) -> None:
         write_all(file, data)
 
 
-def _find(program: str, work_dir: str, path: str) -> None:
+def _check_program(program: str, work_dir: str, path: str) -> None:
     """Raise DefinitionError if program or working directory does not exist, with a better message than the shell's.
     `path`: the PATH in which to search."""
     if not os.path.isdir(work_dir):

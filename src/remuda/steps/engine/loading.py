@@ -1,7 +1,7 @@
 """Finds and reads the step that an entry of a list of steps refers to.
 
 Refuses steps that call themselves, trees of steps that are too deep or too large, and inner steps for a step that opens
-no environment. `job_tree.stored_steps` restores the same value from the journal.
+no environment. After a restart of the agent, `job_tree.stored_steps` restores loaded steps from the journal instead.
 """
 
 import os
@@ -24,8 +24,8 @@ from remuda.steps.resolving.values import Resolved
 
 
 class _Nearby:
-    """Cache entry of a local step. A file that was modified a moment ago counts as changed, because a second change
-    could leave its time stamp the same."""
+    """Cache entry of a step in a local file. A file that was modified a moment ago counts as changed, because a second
+    change could leave its time stamp the same."""
 
     def __init__(self, loaded: Loaded, path: str) -> None:
         self.loaded = loaded
@@ -84,7 +84,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
     if reference.kind is ReferenceKind.DYNAMIC:
         reference = parse_reference(reference_text(tree, facts, node, reference.text), node.call.place)
         if reference.kind is ReferenceKind.DYNAMIC:
-            raise DefinitionError(f"{node.call.place}: the reference still holds an expression when it is evaluated")
+            raise DefinitionError(f"{node.call.place}: the reference still contains an expression after its evaluation")
     elif OPENER in reference.url:
         reference = replace(reference, url=reference_text(tree, facts, node, reference.url))
     folder, root = frame.loaded.folder, frame.loaded.root

@@ -36,7 +36,8 @@ def read_exports(path: Path) -> dict[str, str]:
 
 
 def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
-    """Return a mask file's lines from `offset` on, an unfinished one only with `rest`, and the offset after them."""
+    """Return the lines of a mask file from the byte `offset` on, and the offset after them. An unfinished last line is
+    returned only if `rest` is true, or the file is too large."""
     most = MOST_MASK_BYTES - offset
     try:
         data = _read(path, "mask file", offset, most=most)
@@ -48,8 +49,8 @@ def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[li
 
 
 def read_failure(path: Path) -> str | None:
-    """Return why the built-in program that runs commands in an environment failed; None if it did not. The job cannot
-    write the file `path`."""
+    """Return the error that the built-in program for commands in an environment has written to the file `path`; None if
+    there is no such file. The job cannot write it."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

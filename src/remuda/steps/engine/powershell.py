@@ -1,8 +1,9 @@
 """Builds the script text and the command line for `pwsh` (PowerShell 7) and `powershell` (5.1, only on Windows). No
 I/O.
 
-Only the newer one can stop when a program fails, so a check is added after every command of a list. The shell reads the
-text itself: a script file would need the suffix `.ps1` and a byte order mark, and a machine's policy may forbid it.
+Only `pwsh` can stop when a program fails, so a check is added after every command of a list. PowerShell reads the file
+as text and evaluates it: as a script file it would need the suffix `.ps1` and a byte order mark, and the machine's
+execution policy may forbid it.
 """
 
 from collections.abc import Callable, Mapping, Sequence

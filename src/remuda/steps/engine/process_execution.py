@@ -1,8 +1,8 @@
-"""Runs the process of one step and reads its output, from start or adoption to the end.
+"""Runs the process of one step and reads its output, from its start (or its adoption by a new agent) to its end.
 
 A single loop checks everything: new output, an unfinished line that is due, a reason to end the step, and whether the
-process lives. The kernel or the next deadline wakes it, perhaps needlessly. When the shim reports the end of its
-command, exactly what is in the pipe is read; later output of background processes is dropped.
+process lives. The kernel or the next deadline wakes it, perhaps needlessly. When the shim (`process.shim`, the parent
+of the command) reports its end, exactly what is in the pipe is read; later output of background processes is dropped.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from remuda.steps.process.fork_server import ForkServer, Worker, build_request
 from remuda.steps.process.kernel import POLL_SECONDS, Changes, Pulse, Watch
 from remuda.steps.process.launch import Launch
 from remuda.steps.process.pipes import Drains, Pipe
-from remuda.steps.process.shim_process import StepProcess, Usage
 from remuda.steps.process.step_files import StepFiles
+from remuda.steps.process.step_process import StepProcess, Usage
 from remuda.steps.process.worker_pool import WorkerPool
 
 T = TypeVar("T")
 
 BATCH_SECONDS = 0.01
-"""Pause between two reads of output, so that a step that prints often costs little. None after a full read."""
+"""Pause between two reads of output, so that a step that prints often costs little. No pause after a full read."""
 CLAIM_SECONDS = 2.0
 """How long a shim that has claimed a step may take to write down its process id."""
 MOST_STARTS = 4
@@ -71,7 +71,7 @@ class JobCallbacks:
     has_cause: Callable[[], bool]
     """True if there is a reason to end the step. The first reason is stored before this returns."""
     is_stopped: Callable[[], bool]
-    """True if such a reason is stored."""
+    """True if a reason to end the step is stored."""
     next_deadline: Callable[[], float | None]
     mask: Callable[[list[str]], None]
     look: Callable[[], None]
@@ -85,7 +85,7 @@ class JobCallbacks:
     notify: Callable[[], None]
     """Tells clients that there is more to fetch."""
     wait_for_space: Callable[[Callable[[], object]], Awaitable[None]]
-    """Waits for room on the disk, and calls its argument now and then meanwhile."""
+    """Waits while the disk is full, and calls its argument periodically meanwhile."""
     write: Write
 
 
@@ -100,7 +100,7 @@ class ProcessExecution:
         is_new: bool = False,
         workers: WorkerPool,
     ) -> None:
-        """`is_new`: no earlier agent can have started the step. `workers` can run standard steps."""
+        """`is_new`: no earlier agent can have started the step. `workers`: processes that run standard steps."""
         self._is_new = is_new
         self._workers = workers
         self._again: Callable[[], StepProcess | None] | None = None
@@ -119,7 +119,7 @@ class ProcessExecution:
         self._abandoned = False
         self._pipe: Pipe | None = None
         self._watch: Watch | None = None
-        """Watches a file if no line (`shim_process`) reports the end of the command."""
+        """Watches a file if no line (`step_process`) reports the end of the command."""
         self._has_unread = True
         """True if the raw file may have bytes that were not read."""
         self._goes_by_files = True
@@ -157,7 +157,8 @@ class ProcessExecution:
         kill_unattended(self._files, self._context)
 
     async def run(self, prepare: Callable[[], Awaitable[Launch]]) -> None:
-        """Start (after `prepare`) or adopt the process. Returns when it has ended and its output is in the log."""
+        """Adopt the process that an earlier agent has started for the step or, if there is none, start one as `prepare`
+        returns (not if there is a reason to end the step). Returns when it has ended and its output is in the log."""
         record = None if self._is_new else shim.read_record(self._files)
         if record is not None:
             process = self._adopt(record)
@@ -176,7 +177,7 @@ class ProcessExecution:
                 self._arm()
                 # Checked before reading: what an ended process has written is found by this read or the next.
                 ended = process.exited.is_set() or self._is_out_of_reach()
-                if ended and (successor := await self._winner_over(process)):
+                if ended and (successor := await self._find_successor(process)):
                     process = successor
                     continue
                 if not ended and not self._is_dismissed and self._has_reported(process):
@@ -205,7 +206,7 @@ class ProcessExecution:
 
     def _forbid_if_stopped(self) -> bool:
         """If there is a reason to end the step, make sure that it cannot be started any more. Returns False if there is
-        no reason, or an earlier agent has started the step."""
+        no reason, or if an earlier agent has started the step."""
         return self._job.has_cause() and (shim.forbid(self._files) or self._is_new)
 
     def _spawn(self, launch: Launch) -> StepProcess:
@@ -219,10 +220,10 @@ class ProcessExecution:
     def _start(self, launch: Launch) -> StepProcess:
         self._starts_left -= 1
         self._let_go()
-        if (led := self._led(launch)) is not None:
+        if (process := self._start_in_worker(launch)) is not None:
             reach("agent.step_spawned")
-            return led
-        with self._ends(launch) as (line, ends):
+            return process
+        with self._open_ends(launch) as (line, ends):
             pid = shim.spawn(
                 self._files,
                 launch.argv,
@@ -236,8 +237,8 @@ class ProcessExecution:
             reach("agent.step_spawned")
         return self._watch_process(pid, start=None, line=line)
 
-    def _led(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
-        """Have a worker (`anew`: a new one) run the step; None if it is no built-in program or no fork is possible."""
+    def _start_in_worker(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
+        """Have a worker (`anew`: a new one) run the step; None if it is no built-in program or the fork fails."""
         if not launch.program:
             return None
         request = build_request(
@@ -252,14 +253,15 @@ class ProcessExecution:
         started = self._workers.start(request, anew=anew)
         if started is None:
             return None
-        worker, is_given = started
-        self._again = partial(self._led, launch, anew=True) if is_given else None
+        worker, was_waiting = started
+        self._again = partial(self._start_in_worker, launch, anew=True) if was_waiting else None
         return self._adopt(shim.Record(pid=worker.pid, start=worker.start), worker)
 
     @contextmanager
-    def _ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
-        """Create the output pipe of a shim and the socket to it, while it is started. Yields the agent's end of the
-        socket, and the shim's descriptors of socket and pipe; -1 and None if the step uses no pipe."""
+    def _open_ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
+        """Create an output pipe and a socket for the shim that is started in the block. Yields the agent's end of the
+        socket, and the shim's descriptors of socket and pipe (closed after the block); -1 and None for a step that
+        needs no pipe."""
         if not launch.piped:
             yield -1, None
             return
@@ -303,7 +305,7 @@ class ProcessExecution:
         return self._process
 
     def _arm(self) -> None:
-        if self._pipe is not None and self._takes():
+        if self._pipe is not None and self._must_read_pipe():
             self._pipe.arm(self._wake.set)
         if self._goes_by_files:
             if self._watch is None:
@@ -311,8 +313,9 @@ class ProcessExecution:
                 self._watch = self._context.changes.watch(name, self._wake.set)
             self._watch.arm()
 
-    def _takes(self) -> bool:
-        """True if the pipe is to be read: its data is the step's, not that of leftovers, and the log is not paused."""
+    def _must_read_pipe(self) -> bool:
+        """True if the pipe is to be read: the log is not paused, and the command has not ended or the step is being
+        stopped."""
         return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
 
     def _has_reported(self, process: StepProcess) -> bool:
@@ -329,7 +332,7 @@ class ProcessExecution:
             while size > 0 and (moved := self._pipe.take(self._files.own_path(".raw"), size)):
                 size -= moved
         self._is_dismissed = True
-        if self._pipe is not None and not self._takes():
+        if self._pipe is not None and not self._must_read_pipe():
             self._pipe.disarm()
         process.dismiss()
 
@@ -341,7 +344,7 @@ class ProcessExecution:
             self._pipe.close()
             self._pipe = None
 
-    async def _winner_over(self, process: StepProcess) -> StepProcess | None:
+    async def _find_successor(self, process: StepProcess) -> StepProcess | None:
         """After this agent's shim or worker ended: return the process that runs the step instead, because an earlier
         agent had claimed the step or it has to be started again. None if the step is over."""
         if self._abandoned:
@@ -374,7 +377,7 @@ class ProcessExecution:
             self._has_unread = False
             if self._output.is_full:
                 self._pipe.drop()
-            elif self._takes() and self._pipe.take(self._files.own_path(".raw")):
+            elif self._must_read_pipe() and self._pipe.take(self._files.own_path(".raw")):
                 self._has_unread = True
                 data = self._output.read()
         if data:
@@ -423,13 +426,13 @@ class ProcessExecution:
         return self._killed_at is not None or not process.group_lives()
 
     def _is_out_of_reach(self) -> bool:
-        """True if the killed process does not end (frozen, or blocked in the kernel); do not wait for it."""
+        """True if the process has not ended `END_SECONDS` after SIGKILL: it is frozen, or blocked in the kernel."""
         if self._killed_at is None:
             return False
         return self._context.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
 
     async def _pause(self, process: StepProcess, size: int) -> None:
-        """Wait until there is something to do. `size`: bytes of the last read. Always yields to other jobs."""
+        """Wait until there may be something to do. After a full read (`size`: its bytes) only let other tasks run."""
         if size == READ_BYTES:
             await asyncio.sleep(0)
             return
@@ -450,8 +453,8 @@ class ProcessExecution:
 
 
 def kill_unattended(files: StepFiles, context: AgentContext) -> None:
-    """Kill the process that has claimed a step, whichever agent started it. If there is none, make sure that the step
-    cannot start any more."""
+    """Kill the process group of a step, found by its pid file, whichever agent started it. If there is no pid file,
+    create one, so that the step cannot start any more."""
     if not shim.forbid(files) and (claim := shim.read_claim(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=context.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Builds the text of a script for its shell, and chooses the shell: bash if there is one, else sh.
+"""Builds the text of a script for its shell. Unless the step names a shell, bash runs it if there is one, else sh.
 
 A script stops at the first command that fails. The text is passed as a file, so its length is not limited.
 """
@@ -48,7 +48,7 @@ def script_command(
         choose = _CHOOSE if shell_name == "auto" else f'exec {shell_name} "$1"'
         text = script_text(commands, bash=None, variables=variables)
         return ["sh", "-c", choose, "script", str(file), *([_NAMED] if shell_name == "auto" else [])], text
-    shell = "/bin/sh" if shell_name == "sh" else _bash(path) or "/bin/sh"
+    shell = "/bin/sh" if shell_name == "sh" else _find_bash(path) or "/bin/sh"
     if shell_name == "bash" and not shell.endswith("bash"):
         raise DefinitionError('input "shell": there is no bash here; use sh, or auto')
     is_bash = shell.endswith("bash")
@@ -58,8 +58,8 @@ def script_command(
     return [shell, *named, str(file)], text
 
 
-def _bash(path: str) -> str | None:
-    """Search bash in `path`, then in the usual places, for a job whose PATH lacks them."""
+def _find_bash(path: str) -> str | None:
+    """Search for bash in `path`, then in the usual folders, which a job's PATH may lack."""
     return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
 
 

@@ -24,8 +24,8 @@ class StepExecutor:
         end_shells: Callable[[str], Awaitable[None]],
         end_processes: Callable[[], Awaitable[None]],
     ) -> None:
-        """`notify`: there is news for clients. `end_shells` ends all open shells of the job, shows their users its
-        argument, and waits for their end. `end_processes` ends what earlier steps left running."""
+        """`notify` tells clients that there is news. `end_shells` ends all open shells of the job, shows their users
+        its argument, and waits for their end. `end_processes` ends what earlier steps left running."""
         self.state = state
         self._end_shells = end_shells
         self._end_processes = end_processes

@@ -14,7 +14,8 @@ from remuda.steps.process.step_files import StepFiles
 
 
 def read_step_outputs(node: Node, files: StepFiles, suffixes: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Return outputs and exports of a step. `suffixes`: which of its files exist. Raises DefinitionError if invalid."""
+    """Return outputs and exports of a step. `suffixes`: those of its existing files, such as `.outputs`. Raises
+    DefinitionError if a file or value is invalid."""
     exports = read_exports(files.exports) if ".exports" in suffixes else {}
     return _outputs(node, files, suffixes), exports
 

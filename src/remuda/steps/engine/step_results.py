@@ -209,7 +209,7 @@ def _event(node: Node, secrets: Secrets, event: str, now: float) -> dict[str, An
 
 
 def _signal_in(exit_code: int | None) -> int | None:
-    """Signal of an exit code, if any: shells report a death by signal N as 128 + N."""
+    """Return N for an exit code 128 + N, with which shells report a command killed by signal N; None for others."""
     if exit_code is None or exit_code - 128 not in _SIGNALS:
         return None
     return exit_code - 128

@@ -59,7 +59,7 @@ def socket_in(data: Path) -> Path | None:
 
 
 def temporary_folder(data: Path) -> Path | None:
-    """Return the temporary folder of the agent's socket if the data folder's path is too long for one, else None."""
+    """Return the temporary folder with the agent's socket; None if the socket is in the data folder or elsewhere."""
     socket = socket_in(data)
     return socket.parent if socket is not None and socket.parent.name.startswith(_TEMPORARY) else None
 
@@ -96,7 +96,8 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
-    """Yield the socket's path: `requested` or in `data`, or if too long a temporary one. Then removes the socket."""
+    """Yield the path for the socket: `requested` or in `data`; if too long, in a temporary folder. Removes the socket
+    after the block."""
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(requested or data / "agent.sock"))
     temporary: str | None = None

@@ -2,7 +2,7 @@
 
 If one job has filled the disk, its running steps are ended (`disk_usage`), and the agent releases its reserve, so that
 other jobs and the remaining steps, which may free space, continue. Else writes of jobs wait for space for a while; then
-the write fails, and the job ends with that error.
+the write fails, and with it the step or the job.
 """
 
 import errno
@@ -99,10 +99,11 @@ class DiskSpace:
         self._full_since: float | None = None
         self._is_relieving = False
         self.relieve: Callable[[], Awaitable[None]] | None = None
-        """Frees space on a full disk; called once each time it becomes full or a write has failed."""
+        """Frees space; called once when the disk becomes full (by its free space, or by a write that failed)."""
 
     async def look(self, folder: Path, clock: Clock) -> None:
-        """Call `relieve` if the disk of `folder` became full. Called regularly: a job may fill it without printing."""
+        """Have space freed, by the callback `relieve`, if the disk of `folder` became full. Called regularly: a job may
+        fill it without printing."""
         if self._is_relieving:
             return
         if self.has_room(folder):
@@ -130,7 +131,7 @@ class DiskSpace:
         has_failed: bool = False,
     ) -> float:
         """Wait until the disk has space, or has been full for `ROOM_SECONDS`. Returns the seconds waited in both cases.
-        Space that appears while `relieve` runs does not count: the job that filled the disk may fill it again.
+        Space that appears while the callback `relieve` stops the job that filled the disk does not count yet.
         `meanwhile`: called about once a second. `has_failed`: a write has just failed because the disk was full, so
         call `relieve` or wait for a second, even if there is space now."""
         began = now = clock.monotonic()
@@ -169,8 +170,8 @@ def describe_error(error: OSError, folder: Path) -> str:
 
 
 def judge_start_error(error: OSError, folder: Path) -> Finished:
-    """Return the result of a step that did not start: the user's fault if the command is too long or the job has
-    replaced one of the step's files, else the runner's."""
+    """Return the result of a step that the agent cannot start or continue to run: the user's fault if the command is
+    too long or the job has replaced one of the step's files, else the runner's."""
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     if is_jobs_doing(error, folder):

@@ -1,8 +1,8 @@
 """Finds the job that has filled a disk, by measuring how much each job has put there.
 
 Three things certainly belong to a job: files in its own folders, files of its own user in shared folders such as /tmp,
-and deleted files that its processes still hold open or mapped. If these identify no job, the bytes that its processes
-have written are compared, although some may have been removed since, or be on another disk.
+and deleted files that its processes still hold open or mapped. If these identify no job, the bytes that the jobs'
+processes have written are compared, although some may have been removed since, or be on another disk.
 """
 
 import os
@@ -21,7 +21,7 @@ from remuda.steps.process.usage import format_bytes
 LEAST_SHARE = 10
 """A job with less than one part in this many of a disk has not filled it: 10 means a tenth."""
 MEASURE_SECONDS = 30.0
-"""Time limit for measuring all jobs together, because the others wait meanwhile."""
+"""Time limit for measuring all jobs together, because jobs that write wait meanwhile."""
 _TURN = 100
 """Number of files of one job that are counted before the next job's files are."""
 _UNNAMED = " (deleted)"
@@ -49,10 +49,8 @@ class DiskSearch:
 
 
 def choose_filler(uses: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
-    """Return the job with the most bytes (`needs_files`: files) on the disk, else the one that has written the most.
-
-    Only a job with at least a tenth of the disk is chosen; None if there is none.
-    """
+    """Return the id of the job with the most bytes on the disk (if `needs_files`, the most files), at least a tenth of
+    the disk. If no job has that many bytes, the one that has written the most counts, if that is a tenth. Else None."""
     if needs_files:
         return _largest({job: use.files for job, use in uses.items()}, disk_files)
     filler = _largest({job: use.bytes for job, use in uses.items()}, disk_bytes)
@@ -80,7 +78,8 @@ def lacks_files(folder: Path) -> bool:
 
 
 def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:
-    """Count what each job has put on the disk that holds `disk`. Stops after `seconds` with the count until then."""
+    """Count what each job (by id: where to search) has put on the disk that holds the path `disk`. Stops after
+    `seconds` with the count until then."""
     until = time.monotonic() + seconds
     device = os.stat(disk).st_dev
     tallies = {name: _Tally(device, job.since) for name, job in jobs.items()}

@@ -95,7 +95,7 @@ class Journal:
         self._path = folder / "events"
         self._events = OpenFile(str(self._path), flags=os.O_APPEND)
         if not self._path.exists() and any((folder / name).exists() for name in ("control", "results")):
-            self._read_former()
+            self._read_first_format()
         else:
             self._read()
 
@@ -244,7 +244,7 @@ class Journal:
             self._path.rename(aside)
         elif self._path.exists() and not aside.exists():
             os.link(self._path, aside)
-        self.damage = f"events cannot be read behind its first {len(whole)} bytes"
+        self.damage = f"events cannot be read after its first {len(whole)} bytes"
         write_whole(self._path, whole + _line({"event": "damaged", "text": self.damage}) + b"\n")
 
     def _learn(self, event: dict[str, Any]) -> None:
@@ -275,7 +275,7 @@ class Journal:
             case _:
                 self.past.append(event)
 
-    def _read_former(self) -> None:
+    def _read_first_format(self) -> None:
         """Read a folder in the first format. Its job cannot continue, but its results and end can be fetched."""
         self.is_foreign = True
         self.results = read_whole_lines(self.folder / "results")

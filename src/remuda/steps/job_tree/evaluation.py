@@ -1,10 +1,10 @@
 """Evaluates the expressions of a step when it begins: inputs, environment, command, condition, outputs. Pure: no I/O.
 
-Inputs and the `env` of an entry are evaluated in the context of the step in whose file the entry is written (its
-*frame*), the `env` and the command of a definition in the context of the step itself. Environment, from the lowest
-precedence to the highest: the agent's base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env`
-of the enclosing steps (inner ones override outer ones), of the entry, of the definition. A variable's expression sees
-the layers of lower precedence.
+Inputs and the `env` of an entry (of a list of steps) are evaluated in the context of the step in whose file the entry
+is written (its *frame*), the `env` and the command of a definition in the context of the step itself. Environment, from
+the lowest precedence to the highest: the agent's base, the request, job variables, CI_JOB_STATUS, exports of earlier
+steps, `env` of the enclosing steps (inner ones override outer ones), of the entry, of the definition. A variable's
+expression sees the layers of lower precedence.
 
 The environment of a step that a policy inserted has nothing of the request, the job variables and the job's exports,
 because a deny list of names that could change what a program does is never complete. Its expressions can read job
@@ -131,7 +131,8 @@ def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | No
 
 
 def environment_above(tree: Tree, host: Node) -> dict[str, str]:
-    """Return the variables inside `host` that override job variables: earlier exports, `env` of enclosing steps."""
+    """Return the variables that override job variables in the environment that the step `host` opens: exports of
+    earlier steps, and `env` of `host` and the steps that enclose it."""
     layers: dict[str, Any] = dict(tree.exports)
     for outer in reversed(list(host.up())):
         layers.update(outer.entered.invocation_env)
@@ -154,7 +155,7 @@ def secrets_in(*values: Any) -> list[str]:
 
 
 def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
-    """Return the texts to mask in a step's log, without a script's inputs, because the log masks these already."""
+    """Return the texts to mask in a step's log, without a script's inputs: secrets in its text are masked already."""
     inputs = {} if loaded.is_script else entered.inputs
     return secrets_in(inputs, entered.invocation_env, entered.definition_env)
 

@@ -64,7 +64,7 @@ class Outcome:
     exit_code: int = 0
     """Exit code of the step that determined the outcome; -1 if it has none."""
     message: str = ""
-    """Ends in `exit status N` if there is an exit code N, and contains the words `exit status` nowhere else."""
+    """Ends in `exit status N` if a command failed by its exit code N; clients parse that."""
     log_line: str = "Job succeeded"
 
 

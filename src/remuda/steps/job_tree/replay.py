@@ -27,8 +27,9 @@ def enter_event(
     log_start: int,
     timeout_seconds: float | None,
 ) -> Event:
-    """Return the event "a step begins" at the time `at` (`text`: the same, formatted). `timeout_seconds`: of a policy;
-    replaces the step's own if it is shorter."""
+    """Return the event that an attempt at a step begins at the time `at` (`text`: the same, formatted). `serial`:
+    number of the attempt. `stream`, `log_start`: stream number and first byte offset of its log lines.
+    `timeout_seconds`: limit of a policy, which replaces the step's own if it is shorter."""
     event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
     event["log_start"] = log_start
     own = node.call.timeout_seconds
@@ -66,8 +67,10 @@ def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
     return {"event": "stop", "node": node.key, "cause": str(cause)} | ({"text": text} if text else {})
 
 
-def fold_event(node: Node, result: Mapping[str, Any]) -> Event:
-    """Return the event "another agent reports the result of a step that it runs for `node`"."""
+def delegated_result_event(node: Node, result: Mapping[str, Any]) -> Event:
+    """Return the event that another agent has reported `result` of a step. `node`: the step of this job that has
+    delegated a list of steps to that agent. Outputs and exports are included if the step has ended without a
+    retry and is itself in that list."""
     event: Event = {"event": "folded", "node": node.key}
     if result["event"] == "finished" and result["path"].count("/") == 1 and not result.get("retried"):
         event |= {"name": result["name"], "outputs": result.get("outputs", {}), "exports": result.get("exports", {})}
@@ -80,7 +83,8 @@ def surround_event(node: Node, around: Inserted) -> Event:
 
 
 def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
-    """Apply an event to the tree. `entering`: step and values of an `enter` event; None: restore from the event."""
+    """Apply an event to the tree. `entering`: the loaded step of an `enter` event and its evaluated values; None:
+    restore them from the event."""
     match event["event"]:
         case "cancel":
             tree.stop(tree.root, Cause.CANCEL)
@@ -108,7 +112,7 @@ def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Ent
         case "stop":
             tree.stop(tree.find(event["node"]), Cause(event["cause"]), event.get("text", ""))
         case "folded":
-            tree.fold(tree.find(event["node"]), event)
+            tree.apply_delegated_result(tree.find(event["node"]), event)
         case "surround":
             tree.surround(tree.find(event["node"]), event["before"], event["after"])
 

@@ -34,8 +34,8 @@ def opens_with_agents_rights(host: Node) -> bool:
 
 
 def opener_of(node: Node) -> Node | None:
-    """Return the enclosing step whose `exec` words start the node's commands: the innermost with a built-in program,
-    else the outermost."""
+    """Return the enclosing step whose environment starts the node's commands on the machine: the innermost one that
+    does it by a built-in program, else the outermost. None if the node runs in no environment."""
     host = node.host
     while host is not None and host.host is not None and exec_words(host)[:1] != (OWN,):
         host = host.host
@@ -43,7 +43,8 @@ def opener_of(node: Node) -> Node | None:
 
 
 def exec_words(host: Node) -> tuple[str, ...]:
-    """Return the words before a command that runs in the environment of `host`; empty if that cannot run commands."""
+    """Return the words to put before a command so that it runs in the environment that the step `host` has opened
+    (`exec` in its outputs); empty if that environment cannot run commands."""
     words = (host.environment or {}).get("exec")
     if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
         return ()
@@ -82,7 +83,7 @@ def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
 
 
 def exchange_of(node: Node) -> str:
-    """Return the name of the exchange folder with a step's input, output and export files, if they are not private.
+    """Return the name of the folder with a step's input, output and export files, unless `has_private_files`.
 
     An inserted step on the machine has another folder, which the job's steps cannot reach, because it may have more
     rights than they do. In a container it uses theirs, because the container has no other.

@@ -108,10 +108,12 @@ def next_actions(tree: Tree, holds: Condition, *, now: float, job_deadline: floa
     """Return all actions to do now; those already in progress are returned again. `holds` evaluates `if` conditions."""
     if tree.root.cursor == len(tree.root.children):
         return [End(outcome(tree))]
-    return list(_of_list(tree, tree.root, holds, now, job_deadline))
+    return list(_next_in_list(tree, tree.root, holds, now, job_deadline))
 
 
-def _of_list(tree: Tree, parent: Node, holds: Condition, now: float, job_deadline: float | None) -> Iterator[Action]:
+def _next_in_list(
+    tree: Tree, parent: Node, holds: Condition, now: float, job_deadline: float | None
+) -> Iterator[Action]:
     turn = parent.children if parent.is_group else parent.children[parent.cursor : parent.cursor + 1]
     begun = 0
     for child in turn:
@@ -119,22 +121,22 @@ def _of_list(tree: Tree, parent: Node, holds: Condition, now: float, job_deadlin
             case State.FINISHED:
                 continue
             case State.WAITING if child.attempt > 1:
-                yield _for_delayed(child, child.retry_at)
+                yield _next_for_delayed(child, child.retry_at)
             case State.WAITING:
                 if not parent.is_group or len(tree.open) + begun < MOST_AT_ONCE:
                     begun += 1
-                    yield _for_waiting(tree, child, holds, now, job_deadline)
+                    yield _next_for_waiting(tree, child, holds, now, job_deadline)
             case State.DELAYED:
-                yield _for_delayed(child, now)
+                yield _next_for_delayed(child, now)
             case State.ENTERED if child.has_command:
                 yield Run(child)
             case State.ENTERED if child.cursor == len(child.children):
                 yield Settle(child, conclude(child))
             case State.ENTERED:
-                yield from _of_list(tree, child, holds, now, job_deadline)
+                yield from _next_in_list(tree, child, holds, now, job_deadline)
 
 
-def _for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadline: float | None) -> Action:
+def _next_for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_deadline: float | None) -> Action:
     assert node.parent is not None
     if not node.is_after:
         # Time may be used up between two steps.
@@ -162,7 +164,7 @@ def _has_no_environment(node: Node) -> bool:
     )
 
 
-def _for_delayed(node: Node, now: float) -> Action:
+def _next_for_delayed(node: Node, now: float) -> Action:
     assert node.parent is not None
     assert node.result is not None
     cause = None if node.is_after else find_stop(node.parent)

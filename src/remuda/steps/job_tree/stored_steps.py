@@ -21,8 +21,8 @@ _SCRIPT = Loaded(
 
 
 def load_known(node: Node) -> Loaded | None:
-    """Return a step that needs no lookup (`phase_step`, group, script); None for others. Raises DefinitionError
-    for an unknown script version."""
+    """Return a step that needs no lookup: a group, a script, or the opening, closing or delegating part of an
+    environment; None for others. Raises DefinitionError for an unknown script version."""
     if node.phase:
         assert node.parent is not None
         assert node.parent.loaded is not None

@@ -47,7 +47,7 @@ class Loaded:
     reference: str
     """Canonical, without credentials."""
     kind: ReferenceKind | None = None
-    """None: nothing was looked up (a group, the phases of an environment, the job itself)."""
+    """None: a group or the job itself, for which nothing is looked up."""
     folder: str = ""
     root: str | None = None
     text: str = ""
@@ -106,8 +106,6 @@ NOTHING_INSERTED = Inserted()
 
 
 class Node:
-    """One step with its state."""
-
     __slots__ = (
         "attempt",
         "call",
@@ -220,7 +218,7 @@ class Node:
     def host(self) -> "Node | None":
         """The step that made the environment in which this one runs; None if it runs on the machine itself.
 
-        An inserted step never runs in an environment of the job, because that could change what its commands do.
+        An inserted step never runs in an environment that a user's step made, which could change what its commands do.
         """
         node = self
         while node.parent is not None:
@@ -273,10 +271,8 @@ class Tree:
         insertable: Mapping[str, Call] | None = None,
         context: Inherited | None = None,
     ) -> None:
-        """`around`, `insertable`: steps that a policy inserts around the job, and by name those around single steps.
-
-        `context`: of the original job, if another agent delegated these steps.
-        """
+        """`around`: steps that a policy inserts before and after the job. `insertable`: by name, those that it inserts
+        around single steps. `context`: of the original job, if another agent delegated these steps."""
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
         self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
@@ -317,7 +313,8 @@ class Tree:
         return next(number for number in range(1, 256) if number not in used)
 
     def enter(self, node: Node, loaded: Loaded, entered: Entered, *, serial: int, stream: int, at: float) -> None:
-        """Begin a step and create the nodes of its inner steps. `serial`: number of the attempt in the job."""
+        """Begin a step at the time `at`, and create the nodes of its inner steps. `serial`: number of the attempt in
+        the job. `stream`: number of its log lines (`free_stream`)."""
         node.loaded, node.entered = loaded, entered
         node.serial, node.stream, node.started_at = serial, stream, at
         node.state = State.ENTERED
@@ -335,7 +332,8 @@ class Tree:
         node.children = [Node(call, node, index, phase) for index, (call, phase) in enumerate(calls)]
 
     def surround(self, node: Node, before: Sequence[str], after: Sequence[str]) -> None:
-        """Insert steps (by name) around one that is about to begin, in a list whose steps run one after the other."""
+        """Insert steps before and after one that is about to begin, by their names in `insertable`. Only for a list
+        whose steps run one after the other."""
         assert node.parent is not None
         siblings = node.parent.children
         first, last = ([Node(self._insertable[name], node.parent, 0) for name in names] for names in (before, after))
@@ -375,8 +373,8 @@ class Tree:
         for index, child in enumerate(host.children):
             child.index = index
 
-    def fold(self, node: Node, event: Mapping[str, Any]) -> None:
-        """Add the outputs and exports of a step that another agent runs for `node`, for use by later steps."""
+    def apply_delegated_result(self, node: Node, event: Mapping[str, Any]) -> None:
+        """Give later steps the outputs and exports of a step that `node` has delegated to another agent."""
         node.folded += 1
         assert node.parent is not None
         if "name" in event:
@@ -439,7 +437,7 @@ def phase_step(node: Node) -> Step:
 
 
 def is_confined(step: Step) -> bool:
-    """True if steps of the job run in an environment that the manager or a policy put around them."""
+    """True if steps of the job run in an environment that the manager put around them."""
     return any(call.inner and call.origin != "user" for call in step.definition.run)
 
 

@@ -21,7 +21,7 @@ from remuda.steps.language.values import Call, Place, Reference, ReferenceKind, 
 
 EXTENSIONS = ("if", "retry", "timeout", "continue_on_error", "run", "parallel")
 ORIGINS = ("user", "compiled")
-"""Origins that the request of a job may give its entries. Packages are always the user's, and only a policy inserts."""
+"""Values of the key `origin` in the request of a job. Entries of packages always have `user`."""
 MAX_TRIES = 100
 MAX_LISTS = 20
 """How deep lists may be nested."""
@@ -36,12 +36,13 @@ _LONGEST_SECONDS = 366 * 86_400
 
 
 def read_calls(fields: Fields, node: Node, place: str, *, depth: int = 0) -> tuple[Call, ...]:
-    """Parse a non-empty list of steps; invalid entries are reported. Names may repeat: expressions see the latest."""
+    """Parse a non-empty list of steps and report mistakes to `fields`. `depth`: the number of lists of steps around
+    this one. Several steps may have the same name; expressions then refer to the latest one."""
     if not isinstance(node.value, list) or not node.value:
         fields.refuse(node.line, f"{place}: a list of at least one step is needed")
         return ()
     if depth > MAX_LISTS:
-        fields.refuse(node.line, f"{place}: more than {MAX_LISTS} lists of steps in one another")
+        fields.refuse(node.line, f"{place}: more than {MAX_LISTS} levels of nested lists of steps")
         return ()
     calls = [_read_call(fields, entry, f"{place}[{index}]", depth) for index, entry in enumerate(node.value)]
     return tuple(call for call in calls if call is not None)
@@ -90,7 +91,8 @@ def _read_name(fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 def _read_work(
     fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 ) -> tuple[Reference | None, Mapping[str, Any]]:
-    """Parse which step (`step`, `func` or `script`; None if invalid) the entry runs, and the inputs for it."""
+    """Return the step that an entry runs (by its key `step`, `func` or `script`; None if invalid), and the inputs of
+    that step."""
     keys = [key for key in ("step", "func", "script") if key in entry]
     if len(keys) != 1:
         problem = f", not {' and '.join(keys)}" if keys else ""
@@ -102,7 +104,7 @@ def _read_work(
             if key in entry:
                 fields.refuse(entry[key].line, f'{place}: "{key}" belongs to "step", not to "script"')
         if not isinstance(work.value, str) or not work.value:
-            fields.refuse(work.line, f"{place}.script: a text is needed, and not an empty one")
+            fields.refuse(work.line, f"{place}.script: a string is needed, and not an empty one")
         fields.check_expressions(work, f"{place}.script")
         return _SCRIPT, {"script": work.value}
     inputs = fields.read_named(entry.get("inputs"), f"{place}.inputs", expressions=True)
@@ -123,10 +125,10 @@ def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
             written = {kind: {key: value.written for key, value in entries.items() if value.value is not None}}
             for key, value in entries.items():
                 if isinstance(value.value, dict | list):
-                    fields.refuse(value.line, f"{place}.{kind}.{key}: a text is needed")
+                    fields.refuse(value.line, f"{place}.{kind}.{key}: a string is needed")
                     return None
     elif not isinstance(written, str):
-        fields.refuse(node.line, f'{place}: a text like ./folder, or a mapping with "git" or "oci" is needed')
+        fields.refuse(node.line, f'{place}: a string like ./folder, or a mapping with "git" or "oci" is needed')
         return None
     fields.check_expressions(node, place)
     try:
@@ -167,7 +169,7 @@ def read_seconds(fields: Fields, node: Node, place: str) -> float | None:
         seconds = float(node.value)
     if 0 < seconds <= _LONGEST_SECONDS:
         return seconds
-    fields.refuse(node.line, f"{place}: seconds above 0, or a text like 90s, 5m or 1h30m is needed")
+    fields.refuse(node.line, f"{place}: a number of seconds above 0, or a string like 90s, 5m or 1h30m is needed")
     return None
 
 

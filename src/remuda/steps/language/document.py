@@ -38,7 +38,7 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value and its line number: that of its key in a mapping, else its own."""
+    """A value with its line number in the file. A value of a mapping has the line of its key."""
 
     line: int
     value: "Scalar | list[Node] | dict[str, Node]"
@@ -65,12 +65,13 @@ class DocumentError(DefinitionError):
 
 
 def read_documents(text: str) -> list[Node]:
-    """Parse the first two documents of a text; an empty one has the value None. Raises DocumentError if invalid."""
+    """Parse the first two documents of a text (spec and definition) and ignore the others; an empty document has the
+    value None. Raises DocumentError if the text is invalid."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(1, f"the text has more than {MAX_CHARACTERS} characters")
     if "\0" in text:
-        raise DocumentError(text.count("\n", 0, text.index("\0")) + 1, "the text holds a NUL byte; remove it")
+        raise DocumentError(text.count("\n", 0, text.index("\0")) + 1, "the text contains a NUL byte; remove it")
     return _read_json(text) or _read_yaml(text)
 
 
@@ -106,7 +107,7 @@ def _read_json(text: str) -> list[Node]:
 
 
 class _Written(float):
-    """A number in a JSON text that also keeps its spelling."""
+    """A number in a JSON text, with the text as it is written in the file."""
 
     __slots__ = ("written",)
     written: str
@@ -170,12 +171,12 @@ def _wrap(value: Any, lines: Iterator[int]) -> Node:
 
 def _clean(text: str, line: int) -> str:
     if "\0" in text or (not text.isascii() and _HALF_CHARACTER.search(text)):
-        raise DocumentError(line, "a text holds NUL or half a character, which no program could be given; remove it")
+        raise DocumentError(line, "a string contains NUL or half a surrogate pair, which no program can get; remove it")
     return text
 
 
 def _too_large(line: int) -> DocumentError:
-    return DocumentError(line, f"more than {MAX_NODES} values, or {MAX_DEPTH} of them in one another")
+    return DocumentError(line, f"more than {MAX_NODES} values, or more than {MAX_DEPTH} levels of nesting")
 
 
 def _read_yaml(text: str) -> list[Node]:
@@ -190,12 +191,14 @@ def _read_yaml(text: str) -> list[Node]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = min(mark.line, text.count("\n")) + 1 if mark else 1
-        raise DocumentError(line, f"no YAML: {error.problem or error.context}") from None
+        raise DocumentError(line, f"invalid YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position if isinstance(error.position, int) else 0) + 1
-        raise DocumentError(line, f"no YAML: the character U+{_code(error.character):04X} is not allowed") from None
+        raise DocumentError(
+            line, f"invalid YAML: the character U+{_code(error.character):04X} is not allowed"
+        ) from None
     except (yaml.YAMLError, UnicodeError, RecursionError) as error:
-        raise DocumentError(1, f"no YAML: {type(error).__name__}") from None
+        raise DocumentError(1, f"invalid YAML: {type(error).__name__}") from None
     documents = builder.documents
     if len(documents) == 1 and builder.begins_marked and not _names_spec(documents[0]):
         documents.insert(0, Node(line=1, value=None))  # the text begins with the separator
@@ -247,7 +250,7 @@ class _Builder:
             case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                 is_mapping = isinstance(event, yaml.MappingStartEvent)
                 if event.tag not in (None, "!", _TAG + ("map" if is_mapping else "seq")):
-                    raise DocumentError(line, f'the tag "{event.tag}" is not known here')
+                    raise DocumentError(line, f'the tag "{event.tag}" is not supported')
                 if len(self._stack) > MAX_DEPTH:
                     raise _too_large(line)
                 self._stack.append(_Open(line=line, anchor=event.anchor, is_mapping=is_mapping, children=[]))
@@ -261,7 +264,8 @@ class _Builder:
                 pass
 
     def _add(self, node: Node, anchor: str | None, nodes: int, height: int) -> None:
-        """Add a finished node, whose tree has this size and depth. Raises DocumentError if a limit is exceeded."""
+        """Add a complete node to its parent or to `documents`. `nodes` and `height`: the size and depth of the node's
+        tree, with aliases expanded. Raises DocumentError if a limit is exceeded."""
         if anchor is not None:
             self._anchors[anchor] = (node, nodes, height)
         if not self._stack:
@@ -280,13 +284,13 @@ def _entries(children: list[Node]) -> dict[str, Node]:
     merged: list[dict[str, Node]] = []
     for key, value in zip(children[::2], children[1::2], strict=True):
         if isinstance(key.value, dict | list):
-            raise DocumentError(key.line, "a key has to be a text")
+            raise DocumentError(key.line, "a key must be a string")
         name = key.written
         if name == "<<" and isinstance(value.value, dict | list):
             merged.extend(_read_merge(value))
             continue
         if name in entries:
-            raise DocumentError(key.line, f'the key "{name}" stands twice in one mapping')
+            raise DocumentError(key.line, f'the key "{name}" appears twice in one mapping')
         entries[name] = replace(value, line=key.line)
     for more in merged:
         entries = {**more, **entries}
@@ -312,7 +316,7 @@ def _scalar(event: "yaml.ScalarEvent", line: int) -> Node:
     kinds: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
     expected = kinds.get(tag.removeprefix(_TAG))
     if expected is None or not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-        raise DocumentError(line, f'the tag "{tag}" is not known here, or does not fit "{text[:40]}"')
+        raise DocumentError(line, f'the tag "{tag}" is not supported, or does not fit "{text[:40]}"')
     return Node(line=line, value=value, written=text)
 
 
@@ -329,9 +333,11 @@ def _resolve_scalar(text: str, line: int) -> Scalar:
         if _FLOAT.fullmatch(text):
             return number(float(text.replace("_", "")))
     except (ExpressionError, ValueError):
-        raise DocumentError(line, f'the number "{text[:40]}" is out of range; put it in quotes if it is text') from None
+        raise DocumentError(
+            line, f'the number "{text[:40]}" is out of range; put it in quotes if it is a string'
+        ) from None
     if _INFINITE.fullmatch(text):
-        raise DocumentError(line, f'"{text}" is no number that a step could be given; put it in quotes if it is text')
+        raise DocumentError(line, f'"{text}" is not a number that a step can get; put it in quotes if it is a string')
     return text
 
 

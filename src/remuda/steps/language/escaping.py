@@ -6,7 +6,7 @@ OPENER, CLOSER = "${{", "}}"
 
 
 def escape(value: Any) -> Any:
-    """Return the value with `${{` escaped in all its strings, so that a definition contains it as data."""
+    """Return the value with `${{` escaped in all its strings, so that a definition with it does not evaluate it."""
     match value:
         case str():
             return value.replace(OPENER, "\\" + OPENER)

@@ -36,12 +36,12 @@ FUNCTIONS = ("str", "num", "bool")
 STATUS_FUNCTIONS = ("success", "failure", "cancelled", "always")
 """Functions that are only allowed in `if`."""
 _MAX_WORK = 2_000_000
-"""Parts of values that one call may look at."""
+"""How many nodes of expressions and parts of values one call may visit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The plain values that a step's expressions can refer to, any of which may be marked sensitive."""
+    """The values that a step's expressions can refer to. Any of them may be marked sensitive."""
 
     env: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Any] = field(default_factory=dict)
@@ -78,8 +78,8 @@ class Context:
 
 
 def expand(value: Any, context: Context) -> Any:
-    """Evaluate all expressions in a value, also in the keys of mappings. A string that is exactly one expression
-    becomes a value of any type. Raises ExpressionError if an expression is invalid or fails."""
+    """Evaluate all expressions in a value, also in the keys of mappings. A string that consists of one expression is
+    replaced by the expression's value, of any type. Raises ExpressionError if an expression is invalid or fails."""
     return operations.check_bounds(_expand(value, _Evaluation(context)))
 
 
@@ -96,10 +96,12 @@ def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sens
     for written, text in env.items():
         name = evaluation.key(written, expanded)
         if not NAME.fullmatch(name):
-            raise ExpressionError(f'env: "{syntax.excerpt(name)}" is no name of a variable (letters, digits, _)')
+            raise ExpressionError(
+                f'env: "{syntax.excerpt(name)}" is not a variable name (letters, digits and _, no digit first)'
+            )
         expanded[name] = evaluation.text(text)
         if "\0" in reveal(expanded[name]):  # no program can get it, and in a sandbox it would end the variable
-            raise ExpressionError(f"env: {name} holds a NUL character, which no variable can have")
+            raise ExpressionError(f"env: {name} contains a NUL character, which no variable can have")
     return expanded
 
 
@@ -178,15 +180,19 @@ class _Evaluation:
         else:
             key = self.text(written)
         if isinstance(key, Sensitive):
-            raise ExpressionError(f'the key "{syntax.excerpt(written)}" holds a sensitive value; only values may')
+            raise ExpressionError(
+                f'the key "{syntax.excerpt(written)}" contains a sensitive value, which is allowed only in values'
+            )
         if key in others and key == written:
-            raise ExpressionError(f'the key "{key}" is there twice: an expression before it stands for it too')
+            raise ExpressionError(f'the key "{key}" appears twice: an expression in another key gives it, too')
         if key in others:
-            raise ExpressionError(f'the key "{syntax.excerpt(written)}" stands for "{key}", which is there already')
+            raise ExpressionError(
+                f'the key "{syntax.excerpt(written)}" evaluates to "{key}", which another key has already'
+            )
         return str(key)
 
     def plain(self, value: Any) -> tuple[Any, bool]:
-        """Return the value without sensitive marks, and True if it had one. Its size counts as work."""
+        """Return the value without sensitive marks, and True if it had one. Its size counts towards the work limit."""
         if isinstance(value, str):
             self._spend(1 + len(value) // 64)
             return value, False
@@ -198,7 +204,7 @@ class _Evaluation:
     def _spend(self, work: int) -> None:
         self._work -= work
         if self._work <= 0:
-            raise ExpressionError(f"{self._source} has too much to do; use smaller values")
+            raise ExpressionError(f"{self._source} takes too much work; use smaller values")
 
     def _value(self, node: Node) -> Any:
         self._spend(1)
@@ -248,9 +254,9 @@ class _Evaluation:
             key, secret = self.plain(self._value(key_node))
             marked = marked or secret
             if not isinstance(key, str):
-                self._fail("{...}", f"a key has to be a string, not {_a(key)}")
+                self._fail("{...}", f"a key must be a string, not {_a(key)}")
             if key in entries_by_key:
-                self._fail("{...}", "a key stands twice")
+                self._fail("{...}", "a key appears twice")
             entries_by_key[key] = self._value(value_node)
         return self._mark(entries_by_key, marked)
 
@@ -296,7 +302,7 @@ class _Evaluation:
         if name not in value:
             hint = did_you_mean(name, value) if hints else ""
             if "-" in name and not hint:
-                hint = '; "-" is part of a name, put blanks around it to subtract'
+                hint = '; "-" is part of a name; put spaces around it to subtract'
             self._fail(shown, "attribute not found" + hint, missing=True)
         return value[name]
 
@@ -362,8 +368,8 @@ class _Evaluation:
         return Sensitive(result) if marked else result
 
     def _logical(self, node: syntax.Binary, *, or_missing: bool = False) -> Any:
-        """Evaluate `&&` or `||`, which return one of the operands. Which one reveals something about the left operand,
-        so the result is sensitive if that is. `or_missing`: a missing property on the right counts as null, too."""
+        """Evaluate `&&` or `||`, whose result is one of the operands. If the left one is sensitive, the result is too,
+        because the choice reveals something about it. `or_missing`: a missing property on the right counts as null."""
         either = node.operator == "||"
         left = self._or_missing(node.left) if either else self._value(node.left)
         marked = isinstance(left, Sensitive)

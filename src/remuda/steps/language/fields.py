@@ -38,7 +38,7 @@ class Fields:
         self._report.add(line, message)
 
     def read_mapping(self, node: Node, place: str) -> dict[str, Node] | None:
-        """Entries of a mapping; None, with a mistake reported, if the node is not one."""
+        """Return the entries of a mapping. If the node is not a mapping, report a mistake and return None."""
         if isinstance(node.value, dict):
             return node.value
         self.refuse(node.line, f"{place}: a mapping of names to values is needed")
@@ -71,7 +71,8 @@ class Fields:
         return ""
 
     def read_named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
-        """Parse a mapping whose keys are names, or with `expressions` also contain expressions; empty if missing."""
+        """Return the entries of a mapping, and report keys that are not names; empty if the node is missing.
+        `expressions`: a key may also be a text with expressions."""
         if node is None or node.value is None:
             return {}
         entries = self.read_mapping(node, place) or {}
@@ -79,7 +80,7 @@ class Fields:
             if expressions and OPENER in key:
                 self._check_text(key, value.line, place)
             elif not NAME.fullmatch(key):
-                self.refuse(value.line, f'{place}: "{key[:100]}" is no name (letters, digits and _, no digit first)')
+                self.refuse(value.line, f'{place}: "{key[:100]}" is not a name (letters, digits and _, no digit first)')
         return entries
 
     def env(self, node: Node | None, place: str) -> dict[str, str]:
@@ -92,7 +93,7 @@ class Fields:
     def scalar(self, node: Node, place: str) -> str:
         """Return a scalar as it is written in the file, null as empty. Reports lists and invalid expressions."""
         if isinstance(node.value, dict | list):
-            self.refuse(node.line, f"{place}: a text is needed; put the value in quotes")
+            self.refuse(node.line, f"{place}: a string is needed; put the value in quotes")
             return ""
         if node.value is None:
             return ""
@@ -103,7 +104,7 @@ class Fields:
         if node is None or node.value is None:
             return ""
         if not isinstance(node.value, str):
-            self.refuse(node.line, f"{place}: a text is needed; put the value in quotes")
+            self.refuse(node.line, f"{place}: a string is needed; put the value in quotes")
             return ""
         return node.value
 

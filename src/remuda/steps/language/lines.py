@@ -1,7 +1,7 @@
 """Parses a step's output and export files: lines of `{"name": ..., "value": ...}`. No I/O.
 
-The last line of a name counts; other keys are ignored; "name" and "value" may be in any case. Anything else is a
-mistake of the step, reported with its line number. Messages contain no values, which may be secrets.
+If lines have the same name, the last one counts; other keys are ignored; "name" and "value" may be in any case.
+Anything else is a mistake of the step, reported with its line number. Messages contain no values, which may be secrets.
 """
 
 import json
@@ -13,8 +13,9 @@ from remuda.steps.language.operations import check_bounds, number, plain_number
 from remuda.steps.language.values import NAME
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Limit of one file, and of a single line."""
+"""Size limit of an output or export file."""
 
+_LINE, _RESULT = 'one JSON object with "name" and "value"', "the result of a step as one JSON object"
 _RESULT_KEYS = frozenset(
     {"step", "specDefinition", "status", "outputs", "exports", "env", "execResult", "subStepResults"}
 )
@@ -34,13 +35,13 @@ def read_lines(data: bytes, *, what: str = "output file", limit_bytes: int = MAX
 
 
 def _read_line(line: bytes, place: str) -> tuple[str, Any]:
-    entry = _load(line, place)
+    entry = _load(line, place, _LINE)
     if not isinstance(entry, dict):
-        raise CheckError(f'{place}: one JSON object with "name" and "value" is needed')
+        raise CheckError(f"{place}: {_LINE} is needed")
     fields = {key.lower(): value for key, value in entry.items()}
     name, value = fields.get("name"), fields.get("value")
     if not isinstance(name, str) or not name:
-        raise CheckError(f'{place}: "name" has to be a text, and not an empty one')
+        raise CheckError(f'{place}: "name" must be a string, and not an empty one')
     if value is None:
         raise CheckError(f'{place}: "value" of "{name[:100]}" is missing or null')
     return name, value
@@ -51,7 +52,7 @@ def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name, value in values.items():
         if not NAME.fullmatch(name):
-            raise CheckError(f'export "{name[:100]}" is no name of a variable (letters, digits, _)')
+            raise CheckError(f'export "{name[:100]}" is not a variable name (letters, digits and _, no digit first)')
         match value:
             case bool():
                 texts[name] = "true" if value else "false"
@@ -60,7 +61,7 @@ def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
             case str() if "\0" not in value:
                 texts[name] = value
             case str():
-                raise CheckError(f'export "{name}": a variable cannot hold a NUL character')
+                raise CheckError(f'export "{name}": a variable cannot contain a NUL character')
             case _:
                 kind = "array" if isinstance(value, list) else "struct"
                 raise CheckError(f'export "{name}": a string, number or boolean is needed, not {kind}')
@@ -68,21 +69,22 @@ def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_delegated(data: bytes, *, what: str = "output file") -> dict[str, Any]:
-    """Outputs from the step result of another step runner (`outputs: delegate`). Raises CheckError if it is invalid."""
+    """Return the outputs of a step with `outputs: delegate`, whose output file is a JSON step result of another step
+    runner. Raises CheckError if the file is invalid."""
     if len(data) > MAX_BYTES:
         raise CheckError(f"{what}: has {len(data)} bytes, and {MAX_BYTES} are allowed")
-    result = _load(data, what)
+    result = _load(data, what, _RESULT)
     if not isinstance(result, dict):
-        raise CheckError(f"{what}: the result of a step as one JSON object is needed")
+        raise CheckError(f"{what}: {_RESULT} is needed")
     if unknown := result.keys() - _RESULT_KEYS:
         raise CheckError(f'{what}: a step result has no field "{min(unknown)[:100]}"')
     outputs = result.get("outputs", {})
     if not isinstance(outputs, dict):
-        raise CheckError(f'{what}: "outputs" has to be an object')
+        raise CheckError(f'{what}: "outputs" must be an object')
     return outputs
 
 
-def _load(data: bytes, place: str) -> Any:
+def _load(data: bytes, place: str, expected: str) -> Any:
     try:
         value = check_bounds(
             json.loads(data.decode(), parse_float=_number, parse_int=_number, parse_constant=_refuse_constant)
@@ -93,10 +95,10 @@ def _load(data: bytes, place: str) -> Any:
     except ExpressionError as error:
         raise CheckError(f"{place}: {error}") from None
     except UnicodeError:
-        raise CheckError(f"{place}: not UTF-8, or half a character") from None
+        raise CheckError(f"{place}: not UTF-8, or half a surrogate pair") from None
     except (ValueError, RecursionError) as error:
         detail = error.msg if isinstance(error, json.JSONDecodeError) else "nested too deep"
-        raise CheckError(f'{place}: one JSON object with "name" and "value" is needed ({detail})') from None
+        raise CheckError(f"{place}: {expected} is needed ({detail})") from None
 
 
 def _number(digits: str) -> int | float:
@@ -104,4 +106,4 @@ def _number(digits: str) -> int | float:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ExpressionError(f"{name} is no JSON")
+    raise ExpressionError(f"{name} is not valid JSON")

@@ -168,22 +168,22 @@ def compare(operator: str, left: Any, right: Any) -> bool:
 
 def _compare(left: Any, right: Any) -> int:
     """Return a number below, equal to or above 0. Values of different types are ordered by type, never equal."""
-    of = kind(left)
-    if of != kind(right):
-        return _ORDER.index(of) - _ORDER.index(kind(right))
-    if of == "array":
+    left_kind = kind(left)
+    if left_kind != kind(right):
+        return _ORDER.index(left_kind) - _ORDER.index(kind(right))
+    if left_kind == "array":
         for first, other in zip(left, right, strict=False):
             if order := _compare(first, other):
                 return order
         return len(left) - len(right)
-    if of == "object":
+    if left_kind == "object":
         if len(left) != len(right):
             return len(left) - len(right)
         if order := _compare(sorted(left), sorted(right)):
             return order
         return next((order for key in sorted(left) if (order := _compare(left[key], right[key]))), 0)
     # Code points sort like their UTF-8 bytes.
-    return 0 if of == "null" else int(left > right) - int(left < right)
+    return 0 if left_kind == "null" else int(left > right) - int(left < right)
 
 
 def _json(value: Any) -> str:

@@ -41,7 +41,8 @@ def read_step(
 ) -> Step:
     """Parse the text of a definition file. Raises DefinitionError with all mistakes; `file` is its name for messages.
     `lenient` ignores unknown keys. `bare` also accepts only the definition, or only its list of steps, as in a job's
-    payload. `job`: entries may have the key `origin`. Results are cached, because a step is often called many times."""
+    payload. `job`: the text is a job's request, whose entries may have the key `origin`, which says who added the step.
+    Results are cached, because a step is often called many times."""
     read = _read_cached if len(text) <= _LARGEST_CACHED else _read
     return read(text, file, lenient, bare, job)
 
@@ -174,7 +175,7 @@ def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
     calls = read_calls(fields, entries["run"], "run")
     delegate = _read_delegate(fields, entries, calls, spec)
     if "finally" in entries:
-        calls += tuple(_last(call) for call in read_calls(fields, entries["finally"], "finally"))
+        calls += tuple(_add_always(call) for call in read_calls(fields, entries["finally"], "finally"))
     outputs = fields.read_named(entries.get("outputs"), "outputs")
     for name, value in outputs.items():
         fields.check_expressions(value, f"outputs.{name}")
@@ -185,7 +186,8 @@ def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
 
 
 def _read_old_type(fields: Fields, node: Node | None, kind: str) -> None:
-    """Check the key `type`, which definitions before version 0.2 had, against `kind`."""
+    """Report the key `type`, which definitions before version 0.2 had, if it contradicts `kind`: the key (such as
+    `exec` or `run`) that the definition has."""
     if node is not None and (kind, node.value) not in (("exec", "exec"), ("run", "steps"), ("run", "run")):
         fields.refuse(node.line, f'definition.type: "{node.written[:40]}" does not fit "{kind}"; leave it out')
 
@@ -209,7 +211,9 @@ def _read_environment(fields: Fields, node: Node) -> EnvironmentDefinition:
     entries = fields.filter_keys(fields.read_mapping(node, "environment") or {}, ("open", "close"), (), "environment")
     if "open" not in entries:
         if isinstance(node.value, dict):
-            fields.refuse(node.line, 'environment: "open" is missing: {command: [...]} that makes the environment')
+            fields.refuse(
+                node.line, 'environment: "open" is missing; write {command: [...]}, which creates the environment'
+            )
         return EnvironmentDefinition(open=Exec(command=("",)))
     return EnvironmentDefinition(
         open=_read_exec(fields, entries["open"], "environment.open"),
@@ -224,7 +228,7 @@ def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, 
     if node is None or node.value is None:
         if spec.delegates_outputs:
             line = entries["run"].line
-            fields.refuse(line, 'definition: the spec says "outputs: delegate"; "delegate" has to name a step of "run"')
+            fields.refuse(line, 'definition: the spec says "outputs: delegate"; "delegate" must name a step of "run"')
         return None
     name = fields.text(node, "delegate")
     if name and calls and all(call.name != name for call in calls):
@@ -232,7 +236,7 @@ def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, 
     return name
 
 
-def _last(call: Call) -> Call:
-    """A step of a `finally` list, with `always()` added to its condition, so that it also runs after a failure."""
+def _add_always(call: Call) -> Call:
+    """Return a step of `finally` with `always()` added to its condition, so that it also runs after a failure."""
     condition = f"always() && ({call.condition})" if call.condition else "always()"
     return replace(call, condition=condition)

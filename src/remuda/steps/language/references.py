@@ -32,7 +32,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Reference:
-    """Parse a reference. Raises DefinitionError, with `place`, if it is invalid."""
+    """Parse a reference. Raises DefinitionError if it is invalid; `place`, where it is written, is in the message."""
     try:
         return _short(written) if isinstance(written, str) else _long(written)
     except _BadReferenceError as error:
@@ -74,9 +74,9 @@ def _short(text: str) -> Reference:
 def _builtin(text: str, rest: str) -> Reference:
     name, at, version = rest.partition("@")
     if not _BUILTIN.fullmatch(name):
-        raise _BadReferenceError(f'"{name}" is no name of a builtin step; write for example builtin://checkout')
+        raise _BadReferenceError(f'"{name}" is not the name of a builtin step; write for example builtin://checkout')
     if at and not _VERSION.fullmatch(version):
-        raise _BadReferenceError(f'"{version}" is no version; write for example @1, @1.2 or @1.2.3')
+        raise _BadReferenceError(f'"{version}" is not a version; write for example @1, @1.2 or @1.2.3')
     return Reference(kind=ReferenceKind.BUILTIN, text=text, path=name, version=version)
 
 
@@ -90,9 +90,9 @@ def _git(text: str) -> Reference:
 
 def _git_reference(text: str, url: str, revision: str, folder: str, file: str) -> Reference:
     if not revision or revision.startswith("-") or any(character.isspace() for character in revision):
-        raise _BadReferenceError(f'"{revision}" is no revision; name a tag, a branch or a commit')
+        raise _BadReferenceError(f'"{revision}" is not a revision; name a tag, a branch or a commit')
     if any(character.isspace() for character in url) and OPENER not in url:
-        raise _BadReferenceError("the URL holds blanks")
+        raise _BadReferenceError("the URL contains spaces; remove them")
     scheme = _SCHEME.match(url)
     if scheme is None:
         url = f"https://{url}"
@@ -110,7 +110,7 @@ def _oci(text: str, image: str, inside: str) -> Reference:
     name, tag = _split_tag(name)
     registry, _, repository = name.partition("/")
     if "@" in registry:
-        raise _BadReferenceError("credentials do not belong into an OCI reference; use DOCKER_AUTH_CONFIG")
+        raise _BadReferenceError("an OCI reference must not contain credentials; use DOCKER_AUTH_CONFIG")
     folder, file = _split_file(_inside(inside)) if inside else ("", "")
     return _oci_reference(text, registry, repository, digest or tag, folder, file)
 
@@ -124,7 +124,7 @@ def _split_tag(name: str) -> tuple[str, str]:
 
 def _oci_reference(text: str, registry: str, repository: str, tag: str, folder: str, file: str) -> Reference:
     if not _fits(_REGISTRY, registry) or not _fits(_REPOSITORY, repository):
-        raise _BadReferenceError("an OCI reference is registry/repository:tag, with a blank and a path behind it")
+        raise _BadReferenceError("an OCI reference is registry/repository:tag, and optionally a space and a path")
     if not _fits(_TAG, tag) and not _DIGEST.fullmatch(tag):
         raise _BadReferenceError(f'"{tag}" is neither a tag nor a digest (sha256:...) of an OCI reference')
     return Reference(
@@ -146,11 +146,11 @@ def _fits(pattern: re.Pattern[str], text: str) -> bool:
 def _long(written: Mapping[str, Any]) -> Reference:
     kind = next(iter(written), "")
     if len(written) != 1 or kind not in LONG_FORMS:
-        raise _BadReferenceError('a text, or a mapping with exactly one of "git" and "oci" is needed')
+        raise _BadReferenceError('a string, or a mapping with exactly one of "git" and "oci" is needed')
     fields = written[kind]
     needed, allowed = LONG_FORMS[kind]
     if not isinstance(fields, Mapping) or not all(isinstance(value, str) for value in fields.values()):
-        raise _BadReferenceError(f'"{kind}" needs a mapping of texts')
+        raise _BadReferenceError(f'"{kind}" needs a mapping of strings')
     for name in sorted(needed):
         if not fields.get(name):
             raise _BadReferenceError(f'"{kind}" needs "{name}"')
@@ -161,7 +161,7 @@ def _long(written: Mapping[str, Any]) -> Reference:
         text = f"{fields['registry']}/{fields['repository']}:{fields['tag']}"
         return _oci_reference(text, fields["registry"], fields["repository"], fields["tag"], folder, file)
     if OPENER in fields["rev"]:
-        raise _BadReferenceError('"rev" cannot hold an expression; "url" can')
+        raise _BadReferenceError('"rev" cannot contain an expression; "url" can')
     return _git_reference(f"{fields['url']}@{fields['rev']}", fields["url"], fields["rev"], folder, file)
 
 

@@ -21,7 +21,7 @@ class Report:
             self.finish()
 
     def finish(self) -> None:
-        """Raise an error with all mistakes, in the order of the file, if there are any."""
+        """Raise DefinitionError with all mistakes, in the order of the file, if there are any."""
         if self._mistakes:
             lines = [f"{self.file}:{line}: {message}" for line, message in sorted(self._mistakes, key=lambda m: m[0])]
             raise DefinitionError("\n".join(dict.fromkeys(lines)))

@@ -146,7 +146,7 @@ def _check_depth(tree: Node, text: str) -> Node:
     for node, depth in walk(tree):
         if depth > MAX_DEPTH:
             raise ExpressionError(
-                f"the expression at {where(text, node.at)} has more than {MAX_DEPTH} operations in one another; "
+                f"the expression at {where(text, node.at)} has more than {MAX_DEPTH} levels of operations; "
                 "split it over several steps"
             )
     return tree
@@ -198,7 +198,9 @@ class _Parser:
     def unexpected_token(self) -> ExpressionError:
         if self.position >= len(self._text):
             if self._closes:
-                return ExpressionError(f'the "{excerpt(self._text[self._start :])}" is not closed: ${{{{ ... }}}}')
+                return ExpressionError(
+                    f'the expression "{excerpt(self._text[self._start :])}" is not closed: ${{{{ ... }}}}'
+                )
             return self._problem("the expression is not complete", self.position)
         word = _WORD.match(self._text, self.position)
         return self._problem(f'unexpected "{word[0] if word else self._text[self.position]}"', self.position)
@@ -264,7 +266,7 @@ class _Parser:
         if number := _NUMBER.match(self._text, at):
             self.position = number.end()
             if _WORD.match(self._text, self.position):
-                raise self._problem("a number cannot go on like this", self.position)
+                raise self._problem("a letter follows a number", self.position)
             value = float(number[0])
             if value == float("inf"):
                 raise self._problem("the number is out of range", at)
@@ -285,7 +287,7 @@ class _Parser:
             self.position = raw.end()
             return Literal(value=re.sub(r"\\([\\'])", r"\1", raw[1]), at=at)
         if self._text.startswith("'", at):
-            raise self._problem("the text is not closed", at)
+            raise self._problem("the string is not closed", at)
         raise self.unexpected_token()
 
     def _word(self, word: re.Match[str]) -> Node:
@@ -293,7 +295,7 @@ class _Parser:
         if word[0] in _CONSTANTS:
             return Literal(value=_CONSTANTS[word[0]], at=word.start())
         if RESERVED.fullmatch(word[0]):
-            raise self._problem(f'"{word[0]}" is a reserved word; it can only stand after a dot', word.start())
+            raise self._problem(f'"{word[0]}" is a reserved word; it is allowed only after a dot', word.start())
         return Name(name=word[0], at=word.start())
 
     def _parse_list(self, end: str) -> tuple[Node, ...]:
@@ -356,7 +358,7 @@ class _Parser:
                 self.position += 1
                 break
             else:
-                raise self._problem("the text is not closed", at)
+                raise self._problem("the string is not closed", at)
         if not parts:
             return Literal(value="".join(plain), at=at)
         if plain:
@@ -377,7 +379,7 @@ class _Parser:
                     self.position = code.end()
                     return chr(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00))
             if 0xD800 <= first < 0xE000:
-                raise self._problem("half a character", at)
+                raise self._problem("half a surrogate pair", at)
             return chr(first)
         escaped = self._text[at + 1 : at + 2]
         if escaped not in _ESCAPES:

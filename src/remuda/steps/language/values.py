@@ -89,7 +89,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often and with which delay a failed step is tried again (an extension)."""
+    """How often a failed step is tried again, and the delay before that (an extension of Remuda)."""
 
     times: int
     delay_seconds: float = 0.0
@@ -129,8 +129,9 @@ class Exec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentDefinition:
-    """The commands of a step that creates an environment, such as a container (an extension): `open` runs before the
-    inner steps and outputs `environment`, which says how to run commands there; `close` always runs after them."""
+    """The commands of a step that creates an environment such as a container (an extension of Remuda): `open` runs
+    before the inner steps and outputs `environment`, which says how to run commands there; `close` always runs at the
+    end."""
 
     open: Exec
     close: Exec | None = None

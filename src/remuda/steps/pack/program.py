@@ -56,8 +56,8 @@ def leave_loader() -> None:
 
 
 def certificates(root: Path = Path("/")) -> dict[str, str]:
-    """Return {"SSL_CERT_FILE": path} for a frozen program, which else looks for certificates where its build had them.
-    Empty if it is set already, no certificates are found, or the program is not frozen."""
+    """Return {"SSL_CERT_FILE": path} for a frozen program, which otherwise looks for certificates where its build had
+    them. Empty if it is set already, no certificates are found, or the program is not frozen."""
     if form() is not Form.FROZEN or "SSL_CERT_FILE" in os.environ:
         return {}
     bundle = next((name for name in _AUTHORITIES if (root / name).is_file()), None)

@@ -21,7 +21,7 @@ VERSION = 1
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE | re.ASCII)
 _LARGEST = 2.0**53
-"""Of a limit: greater numbers do not fit into what the limits are used for."""
+"""Largest value of a limit; a float cannot represent every integer above it."""
 _TIME = re.compile(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _HOST = re.compile(r"(?:\*\.)?[A-Za-z0-9_.-]+(?::\d{1,5})?|\*|\[[0-9A-Fa-f:.]+\](?::\d{1,5})?")
 _ENGINE = re.compile(r"(?:unix|tcp|http)://\S+|\*\*")
@@ -43,7 +43,7 @@ def parse_policy(text: str) -> Policy:
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PolicyError(f"policy: no JSON: {error}") from None
+        raise PolicyError(f"policy: invalid JSON: {error}") from None
     fields = _Mapping(whole, "policy", {"version", "layers", "delegated", "variables", "server_ca"})
     if fields.take("version") != VERSION:
         raise PolicyError(
@@ -105,7 +105,7 @@ def _rule(item: Any, where: str, index: int) -> Rule:
     if version and (wrong := check_range(version)):
         raise PolicyError(f"{fields.path('version')}: {wrong}")
     if key == "deny" and "limits" in fields:
-        raise PolicyError(f"{fields.path('limits')}: what is denied has no limits; remove them, or write allow")
+        raise PolicyError(f"{fields.path('limits')}: a rule that denies has no limits; remove them, or write allow")
     limits, lifted = _limits(fields)
     return Rule(
         name=fields.text("name", f"rule {index + 1}"),
@@ -135,7 +135,7 @@ def _insertion(item: Any, where: str) -> Insertion:
         raise PolicyError(f"{where}: write either step or script")
     if "script" in fields:
         if inputs:
-            raise PolicyError(f"{fields.path('inputs')}: a script has none; write step")
+            raise PolicyError(f"{fields.path('inputs')}: a script has no inputs; remove them, or write step")
         reference = Reference(kind=ReferenceKind.BUILTIN, text="builtin://script", path="script")
         inputs = {"script": fields.text("script")}
     else:
@@ -164,9 +164,11 @@ def _reference(fields: "_Mapping") -> Reference:
     except DefinitionError as error:
         raise PolicyError(f"{where}: {error}") from None
     if reference.kind is ReferenceKind.DYNAMIC:
-        raise PolicyError(f"{where}: an inserted step cannot depend on an expression; write where it is")
+        raise PolicyError(f"{where}: the reference of an inserted step must not contain an expression")
     if reference.kind is ReferenceKind.LOCAL and not reference.path.startswith("/"):
-        raise PolicyError(f"{where}: a path in the job's own folder could be changed by the job; write a whole path")
+        raise PolicyError(
+            f"{where}: a path in the job's own folder could be changed by the job; write an absolute path"
+        )
     return reference
 
 
@@ -178,7 +180,7 @@ def _sources(fields: "_Mapping", key: str) -> tuple[Source, ...]:
             sources.append(Source(kind=None))
         elif kind not in _KINDS or (colon and not glob):
             near = nearest(kind, _KINDS)
-            kinds = "builtin, local, git, oci or *, each with : and a pattern behind it if wanted"
+            kinds = "builtin, local, git, oci or *, optionally followed by : and a pattern"
             raise PolicyError(f"{fields.path(key)}: {text!r}: a source begins with {kinds}{near}")
         else:
             sources.append(Source(kind=ReferenceKind(kind), glob=glob))
@@ -217,7 +219,7 @@ def _size(value: Any, where: str) -> int:
     match = _SIZE.fullmatch(str(value).strip()) if isinstance(value, (int, str)) and value is not True else None
     size = float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " ") if match else 0
     if not 1 <= size <= _LARGEST:
-        raise PolicyError(f'{where}: {value!r} is no size; write bytes, or for example "512m" or "2g"')
+        raise PolicyError(f'{where}: {value!r} is not a size; write bytes, or for example "512m" or "2g"')
     return int(size)
 
 
@@ -225,19 +227,19 @@ def _seconds(value: Any, where: str) -> float:
     if isinstance(value, str) and value.strip() and (match := _TIME.fullmatch(value.strip())):
         value = float(match[1] or 0) * 3600 + float(match[2] or 0) * 60 + float(match[3] or 0)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
-        raise PolicyError(f'{where}: {value!r} is no time; write seconds, or for example "30m" or "1h 30m"')
+        raise PolicyError(f'{where}: {value!r} is not a duration; write seconds, or for example "30m" or "1h 30m"')
     return float(value)
 
 
 def _positive(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
-        raise PolicyError(f"{where}: {value!r} is no number of processors; write for example 1.5")
+        raise PolicyError(f"{where}: {value!r} is not a number of processors; write for example 1.5")
     return float(value)
 
 
 def _whole(value: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _LARGEST:
-        raise PolicyError(f"{where}: {value!r} is no whole number above 0")
+        raise PolicyError(f"{where}: {value!r} is not a whole number above 0")
     return value
 
 
@@ -249,7 +251,7 @@ def _check_names(layers: Collection[Layer]) -> None:
             if name in seen:
                 raise PolicyError(
                     f'policy of {layer.author}: insert: the name "{name}" is taken by the policy of {seen[name]}; '
-                    "give one of the two steps another"
+                    "give one of the two steps another name"
                 )
             seen[name] = layer.author
 
@@ -270,7 +272,7 @@ class _Mapping:
             raise PolicyError(f"{where}: an object is needed, not {_kind(value)}")
         for key in value:
             if allowed is not None and key not in allowed:
-                near = nearest(str(key), allowed) or f"; known are {', '.join(sorted(allowed))}"
+                near = nearest(str(key), allowed) or f"; known: {', '.join(sorted(allowed))}"
                 raise PolicyError(f"{where}{separator}{key}: unknown key{near}")
         self._value: Mapping[str, Any] = value
         self._where = where
@@ -293,14 +295,14 @@ class _Mapping:
             return default
         value = self._value.get(key)
         if not isinstance(value, str) or (not value and default is None):
-            raise PolicyError(f"{self.path(key)}: a text is needed, not {_kind(value)}")
+            raise PolicyError(f"{self.path(key)}: a string is needed, not {_kind(value)}")
         return value
 
     def texts(self, key: str, pattern: re.Pattern[str] | None = None, what: str = "") -> tuple[str, ...]:
         value = self._value.get(key, [])
         for item in value if isinstance(value, list) else (value := [value]):
             if not isinstance(item, str) or not item:
-                raise PolicyError(f"{self.path(key)}: a text or a list of texts is needed, not {_kind(item)}")
+                raise PolicyError(f"{self.path(key)}: a string or a list of strings is needed, not {_kind(item)}")
             if pattern is not None and not pattern.fullmatch(item):
                 raise PolicyError(f"{self.path(key)}: {item!r} is not {what}")
         return tuple(value)
@@ -322,7 +324,7 @@ class _Mapping:
         value = self._value.get(key, words[0])
         if value not in words:
             options = ", ".join(dict.fromkeys(words))
-            raise PolicyError(f"{self.path(key)}: {value!r} is none of {options}{nearest(str(value), words)}")
+            raise PolicyError(f"{self.path(key)}: {value!r} is not one of {options}{nearest(str(value), words)}")
         return str(value)
 
 
@@ -335,7 +337,7 @@ def _kind(value: Any) -> str:
         case int() | float():
             return "a number"
         case str():
-            return "an empty text" if not value else "a text"
+            return "an empty string" if not value else "a string"
         case list():
             return "a list"
     return "an object"

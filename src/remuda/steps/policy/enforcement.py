@@ -37,7 +37,7 @@ from remuda.steps.policy.host_abilities import Host, host_of
 from remuda.steps.policy.job_user import JobUser, hand_over
 from remuda.steps.policy.rules import decide, decide_engine, find_insertions
 from remuda.steps.policy.sandbox import Sandbox, problem, variable_options
-from remuda.steps.policy.slots import SlotGroup
+from remuda.steps.policy.slot_cgroup import SlotGroup
 from remuda.steps.policy.step_limits import Enclosure, enclose, sweep
 from remuda.steps.policy.values import Decision, Policy, Subject
 from remuda.steps.process.environment import DEFAULT_PATH, PROXIES
@@ -97,13 +97,14 @@ class PolicyEnforcement:
         return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
     def prepare(self, *, has_begun: bool = False) -> None:
-        """Create the job's control group, check its sandbox, and give the user of the steps access to the job's folders
-        only. Raises AgentError if a restriction cannot be applied. `has_begun`: keep the ownership of files."""
+        """Create the job's control group, check that its sandbox can be created, and give the working directory to the
+        user of the steps. Raises AgentError if a restriction cannot be applied. `has_begun`: steps of the job have run
+        already, before a restart of the agent, so owners of files are not changed."""
         if self.slot is not None:
             self.slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
             raise AgentError(
-                f"the job is to run in a sandbox, which cannot be made on this machine: {why}. Install or allow it "
+                f"the job must run in a sandbox, but this machine cannot create one: {why}. Install or allow it "
                 "there, or set sandbox = false for the runner"
             )
         if self.person is None or has_begun:
@@ -133,9 +134,9 @@ class PolicyEnforcement:
         return decide(self.policy, _subject(node, loaded), within=within)
 
     def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
-        """Decide whether the policy allows a step with these inputs: a container step of a user must not name a
-        container engine that is not allowed. `env`: the step's variables, in which DOCKER_HOST can name an engine;
-        empty if built-in programs do not get them."""
+        """Decide whether a step of the job's author may use the container engine that its input `engine` names, or
+        DOCKER_HOST in `env`; all other steps are allowed. `env`: the step's variables; empty if built-in programs do
+        not get them."""
         if not node.is_users or not is_own_name(loaded, ENGINE_CLIENTS):
             return FREE
         address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
@@ -169,7 +170,8 @@ class PolicyEnforcement:
         )
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
-        """Return the launch changed so that the step's limits, user and sandbox apply to it."""
+        """Return `launch`, the description of the step's process, changed so that the step's limits (`enclosure`), user
+        and sandbox apply to the process."""
         env = dict(launch.env)
         if enclosure is not self._free and is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
             env["REMUDA_LIMITS"] = enclosure.limits.to_json()
@@ -235,7 +237,8 @@ class PolicyEnforcement:
         return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
-        """Why an allowed step must not start: the policy refuses advisory (not enforced) limits. None if it may."""
+        """Return why a step that the policy allows must not start: its limits are only advisory (not enforced), and the
+        policy refuses that. None if it may start."""
         author = self.policy.refuses_advisory
         if author is None or not enclosure.advisory:
             return None
@@ -243,7 +246,7 @@ class PolicyEnforcement:
         return f"the policy of {author} refuses steps whose limits are advisory ({weak})"
 
     def report(self, decision: Decision, enclosure: Enclosure | None) -> dict[str, Any]:
-        """The key `policy` of a step result: decision and limits. Empty if the job is not restricted."""
+        """Return `{"policy": ...}` for a step's result: decision and limits. Empty if the job is not restricted."""
         if not self.is_restricted or not (decision.rule or enclosure):
             return {}
         details: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
@@ -262,9 +265,9 @@ class PolicyEnforcement:
                 yield entry and entry.path
 
     async def sweep(self, clock: Clock) -> tuple[str, ...]:
-        """Kill all processes of a finished job, remove its user's files in shared folders and its control group, and
-        return descriptions of processes that do not end. When cancelled it still waits for the thread: the next job may
-        have the same user, and a late thread would remove its files."""
+        """Kill all processes of a finished job, and remove its user's files in shared folders and its control group.
+        Returns descriptions of processes that do not end. If cancelled, still waits until the files are removed: a
+        removal that goes on later could delete files of the next job, which may have the same user."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             clearing = asyncio.to_thread(_clear_user, self._own_uid)
@@ -300,10 +303,9 @@ class PolicyEnforcement:
         return self._job / EXCHANGE
 
     def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
-        """Create the files that a step writes (`has_raw`: also the raw output), and give the job's user access to them,
-        to those of the enclosing list of steps, and to file variables. Raises DefinitionError, or an OSError that
-        `is_jobs_doing` recognizes, if a container of the job has replaced a file by a link; the job's user cannot do
-        that in the agent's folder."""
+        """Create the files that a step writes (`has_raw`: also the one for its raw output), and give the job's user
+        access to them, to the files of the list of steps that contains the step, and to the files of file variables.
+        Raises DefinitionError, or an OSError for which `is_jobs_doing` is true, if the job has replaced a file."""
         assert self.person is not None
         raw = [files.own_path(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
@@ -350,8 +352,8 @@ class PolicyEnforcement:
 
 
 def _end_processes(uid: int) -> None:
-    """Kill all processes of a user, repeatedly, because one may start another before it is killed; does nothing for a
-    user in the machine's user list. Run it in a thread: that list may be on another machine."""
+    """Kill all processes of a user, repeatedly, because one may start another before it is killed. Does nothing for a
+    user in the machine's user list. Run it in a thread: that list may be on another machine, which may be slow."""
     if user_cleanup.is_listed(uid):
         return
     for _ in range(_LOOKS):
@@ -389,6 +391,6 @@ def _is_read(file: str) -> bool:
 
 
 def _is_for(file: str, steps: Collection[str]) -> bool:
-    """True for files of these steps, and for those of no step, such as file variables."""
+    """True if a file of an exchange folder belongs to one of these steps, or to none, such as a file variable."""
     name, _, suffix = file.partition(".")
     return name in steps or not (suffix and is_step_name(name))

@@ -5,7 +5,7 @@ and the database. So bubblewrap mounts an empty folder over each hidden one. A p
 through whose /proc entry it could reach the folders, and has no privileges to unmount them. Background processes end
 with the command. The platform's own code is read-only, so that jobs cannot change modules that are imported later.
 
-`remuda run` runs its whole agent this way, and waits for it, so no slow modules are imported.
+`remuda run` runs its whole agent this way. Its user waits for the start, so this module imports no slow modules.
 """
 
 import os
@@ -71,7 +71,8 @@ def hide(
 
 
 def own_code() -> tuple[str, ...]:
-    """Folders that this program is loaded from, except shared ones such as /usr, where root's jobs may install."""
+    """Return the folders that this program is loaded from, except shared ones such as /usr, where jobs of root may
+    install packages."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     home = os.path.realpath(os.path.expanduser("~"))
     shared = (*_SHARED_PREFIXES, home, f"{home}/.local")
@@ -173,5 +174,5 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
 
 
 def bind(option: str, paths: Iterable[str]) -> list[str]:
-    """Bubblewrap words that mount each path at the same path inside."""
+    """Return the bubblewrap options that mount each path at the same path inside."""
     return [word for path in paths for word in (option, path, path)]

@@ -11,7 +11,7 @@ from remuda.lib.dataclass import dataclass
 from remuda.steps.process.cgroups import Groups, find_groups
 from remuda.steps.process.enclosure_entry import can_leave_network
 
-OWN_USER = "steps run as the agent's own user, who can undo it"
+OWN_USER = "steps run as the agent's own user, who can remove the limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +52,29 @@ def host_of(data: Path, cgroup: str = "") -> Host:
 
 def describe(host: Host) -> tuple[Ability, ...]:
     by_groups: Mapping[str, str] = {
-        "memory": "more is killed",
-        "cpu": "more is slowed down",
-        "pids": "more cannot start",
+        "memory": "a step that uses more is killed",
+        "cpu": "a step that uses more is slowed down",
+        "pids": "more processes cannot start",
     }
     abilities = [
         Ability(
             name="steps",
             enforced=host.is_root,
-            detail="where run_as names another user" if host.is_root else f"the agent is not root: {OWN_USER}",
+            detail="for jobs that run as another user (run_as)"
+            if host.is_root
+            else f"the agent is not root: {OWN_USER}",
         )
     ]
     for name, effect in by_groups.items():
         can = host.groups.limits(name)
         detail = f"control group; {effect}" if can else host.groups.lacking.get(name, "")
         abilities.append(Ability(name=name, enforced=can and host.is_root, detail=detail))
-    networks = "a network of its own" if host.has_networks else "the kernel lets the agent make no network"
+    networks = "a network namespace for each step" if host.has_networks else NO_NETWORK
     abilities.append(Ability(name="network", enforced=host.has_networks and host.is_root, detail=networks))
     abilities.append(Ability(name="timeout", enforced=host.is_root, detail="ended by the agent"))
     abilities.append(Ability(name="disk", enforced=False, detail=DISK))
     return tuple(abilities)
 
 
-DISK = "the work folder is measured now and then, other places are not"
+DISK = "only the work folder is measured, at intervals"
+NO_NETWORK = "the kernel does not let the agent create a network namespace"

@@ -71,13 +71,13 @@ def _open(folder: Path) -> int:
     try:
         return open_folder(str(folder))
     except NotADirectoryError:
-        raise AgentError(f"{folder} is to be a folder of the job's, but is a link or a file; remove it") from None
+        raise AgentError(f"{folder} must be a folder of the job, but is a link or a file; remove it") from None
 
 
 def _numeric(text: str) -> JobUser:
     uid, colon, gid = text.partition(":")
     if not uid or (colon and not gid) or max(int(uid), int(gid or 0)) > LARGEST_ID:
-        raise BadRequestError(f"run_as: {text!r} is no user; write a name, UID or UID:GID")
+        raise BadRequestError(f"run_as: {text!r} is not a user; write a name, UID or UID:GID")
     try:
         entry = pwd.getpwuid(int(uid))
     except KeyError:

@@ -34,8 +34,8 @@ async def until_exceeded(
     pids: int | None,
     clock: Clock,
 ) -> str:
-    """Measure a step's `session` and `folder` until a limit is exceeded; return a message. `disk_before`: size of the
-    folder before the step."""
+    """Measure until a limit is exceeded, then return a message: the growth of `folder` since its size was
+    `disk_before`, and memory and processes of the process session `session`. Never returns if all limits are None."""
     if disk_bytes is None and memory_bytes is None and pids is None:
         await asyncio.Event().wait()
     while True:
@@ -59,4 +59,4 @@ def disk_error(size: int, limit: int, *, before: int = 0) -> str | None:
     if size - before <= limit:
         return None
     grown = format_bytes(size - before)
-    return f"the step put {grown} on the disk, in the work folder; its limit is {format_bytes(limit)}"
+    return f"the work folder grew by {grown} during the step; the disk limit of the step is {format_bytes(limit)}"

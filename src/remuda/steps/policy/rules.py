@@ -44,7 +44,8 @@ def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> D
 
 
 def decide_engine(policy: Policy, address: str) -> Decision:
-    """Decide on the container engine at `address`: allowed only by a policy whose every layer allows it."""
+    """Decide whether a job may use the container engine at `address`: every layer must allow it, and a policy without
+    layers allows none."""
     for layer in policy.layers:
         if not any(_glob(pattern).fullmatch(address) for pattern in layer.engines):
             reason = _engine_refusal(address, layer.author)
@@ -63,7 +64,7 @@ def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
     before: list[Call] = []
     after: list[Call] = []
     for layer in policy.layers:
-        behind: list[Call] = []
+        after_in_layer: list[Call] = []
         for insertion in layer.insertions:
             if subject is None and insertion.around:
                 continue
@@ -71,13 +72,14 @@ def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
                 _matches_either(pattern, subject, source) for pattern in insertion.around
             ):
                 continue
-            (before if insertion.is_before else behind).append(insertion.call)
-        after = [*behind, *after]
+            (before if insertion.is_before else after_in_layer).append(insertion.call)
+        after = [*after_in_layer, *after]
     return Inserted(before=tuple(before), after=tuple(after))
 
 
 def source_of(subject: Subject) -> str:
-    """What rules are matched against: a step's reference without scheme, version, and folder within the package."""
+    """Return the text that the globs of rules are matched against: a step's reference without scheme, version, and
+    folder within the package."""
     text = subject.reference
     match subject.kind:
         case ReferenceKind.BUILTIN:
@@ -93,8 +95,8 @@ def source_of(subject: Subject) -> str:
 def _engine_refusal(address: str, author: str) -> str:
     reason = f"the policy of {author} does not allow it" if author else "there is no policy that allows it"
     return (
-        f"the container engine {address} is the job's own choice, and {reason}; leave out `engine`, or have the "
-        "address put into `engines` of the policy"
+        f"the container engine {address} is the job's own choice, and {reason}; leave out `engine` and "
+        "DOCKER_HOST, or have the address added to `engines` of the policy"
     )
 
 

@@ -1,8 +1,9 @@
 """The sandbox of a job, made by bubblewrap: the system is read-only, and only the job's own folders are writable.
 
-A step sees the system's programs and configuration, the job's working directory, its exchange folder, the folders that
-the request names (caches), an empty /tmp and home, and its own processes. Background processes end with the step. With
-`hidden`, only the platform's folders are hidden (`hidden_folders`). If no sandbox can be made, the job is refused.
+A step sees the system's programs and configuration, the job's working directory, its exchange folder (scripts, inputs
+and outputs of steps), the folders that the request names (caches), an empty /tmp and home, and its own processes.
+Background processes end with the step. With `hidden`, only the platform's folders are hidden (`hidden_folders`). If no
+sandbox can be made, the job is refused.
 """
 
 import os
@@ -48,8 +49,9 @@ class Sandbox:
     def wrap(
         self, command: Sequence[str], *, env_file: str, is_own: bool, is_inserted: bool = False
     ) -> tuple[str, ...]:
-        """Command line that runs a command in the sandbox. `env_file` contains `variable_options`. `is_own`: a built-in
-        program, whose code has to be visible. `is_inserted`: files of policy-inserted steps have to be visible."""
+        """Return the command line that runs a command in the sandbox. `env_file`: a file with the result of
+        `variable_options`. `is_own`: a built-in program, whose code has to be visible. `is_inserted`: files of
+        policy-inserted steps have to be visible."""
         shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
         writable = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
@@ -72,7 +74,7 @@ def variable_options(env: Mapping[str, str]) -> bytes:
         raise DefinitionError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
     for name, value in env.items():
         if "\0" in name or "\0" in value:
-            raise DefinitionError(f"variable {name!a} holds a NUL character, which no variable can have")
+            raise DefinitionError(f"variable {name!a} contains a NUL character, which no variable can have")
     return b"".join(b"--setenv\0%s\0%s\0" % (os.fsencode(name), os.fsencode(value)) for name, value in env.items())
 
 
@@ -90,10 +92,10 @@ def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str,
 def _try_sandbox(uid: int | None, gid: int | None, shown: tuple[str, ...]) -> str | None:
     if hidden_folders.find_program("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
-    tried = _wrap(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, writable=())
+    command = _wrap(["/bin/sh", "-c", '[ $# = 0 ] || ls "$@" >/dev/null', "sh", *shown], shown=shown, writable=())
     try:
-        done = subprocess.run(
-            tried,
+        result = subprocess.run(
+            command,
             capture_output=True,
             text=True,
             timeout=_TRY_SECONDS,
@@ -105,7 +107,9 @@ def _try_sandbox(uid: int | None, gid: int | None, shown: tuple[str, ...]) -> st
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"bubblewrap cannot be used: {error}"
-    return None if done.returncode == 0 else f"bubblewrap cannot be used: {done.stderr.strip() or done.returncode}"
+    return (
+        None if result.returncode == 0 else f"bubblewrap cannot be used: {result.stderr.strip() or result.returncode}"
+    )
 
 
 def _wrap(

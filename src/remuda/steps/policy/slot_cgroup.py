@@ -25,8 +25,8 @@ _KEYS = {"memory": "slot_memory", "cpu": "slot_cpus", "pids": "slot_pids"}
 
 class SlotGroup:
     def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
-        """`path`: of the group in each cgroup hierarchy. `name`: of the folder in it for the agent's groups of steps.
-        `job`: the job's folder."""
+        """`path`: the path of the job's group in each cgroup hierarchy. `name`: the name of the group inside it that
+        contains the groups of the steps. `job`: the job's folder."""
         self.limits = limits
         self.path = path
         self._name = name
@@ -48,12 +48,12 @@ class SlotGroup:
         if lacking:
             why = "; ".join(dict.fromkeys(lacking.values()))
             raise AgentError(
-                f"this runner limits jobs by {', '.join(lacking)}, which cannot be done on this machine: {why}. Let "
-                "the agent make control groups there (it has to be root), or remove the limit from [runners.remuda]"
+                f"this runner limits jobs by {', '.join(lacking)}, which this machine cannot enforce: {why}. Let the "
+                "agent create control groups there (it must be root), or remove the limit from [runners.remuda]"
             )
 
     def usage(self) -> dict[str, float]:
-        """What the whole job has used so far, with the keys of a result; empty if unknown."""
+        """Return the resource usage of the whole job so far, with the keys of a step's result; empty if unknown."""
         used, note = self._group.usage(), self._note_content
         if used is None or note is None:
             return {}
@@ -65,7 +65,8 @@ class SlotGroup:
         return usage
 
     def count_refused_forks(self) -> int:
-        """How often this group's pids limit refused a process. Some kernels count it in the step's group instead."""
+        """Return how often the pids limit of this group prevented the start of a process. Some kernels count that in
+        the group of the step instead."""
         return self._group.count_refused_forks()
 
     def remove(self) -> None:

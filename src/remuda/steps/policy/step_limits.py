@@ -1,4 +1,5 @@
-"""Sets up the limits of one step as far as this machine can: control groups, and the spec for `enclosure_entry`.
+"""Sets up the limits of one step as far as this machine can: creates control groups, and the spec for
+`process.enclosure_entry`, the program that applies the other limits and then executes the step's command.
 
 A limit is enforced if it holds against a hostile step: the kernel applies it, and the step runs as another user than
 the agent, or in a container. All others are advisory: a step that exceeds one is ended, but it could evade them.
@@ -18,9 +19,9 @@ from remuda.lib.dataclass import dataclass
 from remuda.lib.files import write_whole
 from remuda.steps.pack.program import own_command
 from remuda.steps.policy import measurement
-from remuda.steps.policy.host_abilities import DISK, OWN_USER, Host
+from remuda.steps.policy.host_abilities import DISK, NO_NETWORK, OWN_USER, Host
 from remuda.steps.policy.job_user import JobUser
-from remuda.steps.policy.slots import SlotGroup
+from remuda.steps.policy.slot_cgroup import SlotGroup
 from remuda.steps.process.cgroups import StepGroup
 from remuda.steps.process.environment import DEFAULT_PATH
 from remuda.steps.process.job_processes import describe
@@ -61,8 +62,8 @@ class Enclosure:
         return bool(network) and all(network)
 
     def since(self, file: Path) -> "Enclosure":
-        """Copy with the size of the work folder before the step, against which the disk limit is measured. The size is
-        stored in `file`, so that an agent that adopts the step uses the same."""
+        """Return a copy that knows the size of the work folder before the step, which the disk limit does not count.
+        The size is stored in `file`, so that the agent uses the same one after a restart."""
         try:
             before = int(file.read_bytes())
         except (OSError, ValueError):
@@ -71,8 +72,8 @@ class Enclosure:
         return replace(self, disk_before=before)
 
     def wrap(self, command: Sequence[str], env: Mapping[str, str], env_file: Path) -> tuple[list[str], dict[str, str]]:
-        """Command line and environment that apply the limits and then run `command`. If the step switches user,
-        `env_file` passes its environment: a variable such as LD_PRELOAD must not affect programs that run as root."""
+        """Return command line and environment that apply the limits and then run `command`. If the step runs as another
+        user, its variables are passed in `env_file`, so that none (LD_PRELOAD) affects programs that run as root."""
         if not self.spec:
             return list(command), dict(env)
         spec = dict(self.spec)
@@ -88,7 +89,7 @@ class Enclosure:
         return {"enforced": list(self.enforced), "advisory": list(self.advisory), "why": dict(self.advisory)}
 
     def usage(self) -> dict[str, float]:
-        """Usage from the step's control groups, with the keys of a result; empty if it has none."""
+        """Return the usage from the step's control groups, with the keys of a step's result; empty if it has none."""
         used = self.group.usage() if self.group else None
         return {} if used is None else {name: value for name, value in asdict(used).items() if value is not None}
 
@@ -122,7 +123,8 @@ class Enclosure:
         return None
 
     async def until_exceeded(self, session: int, clock: Clock) -> str:
-        """Measure limits that the kernel does not enforce until the step's `session` exceeds one; return a message."""
+        """Measure the limits that the kernel does not enforce until the step exceeds one, then return a message.
+        `session`: the id of the step's process session."""
         limits = NO_LIMITS if self.is_inside else self.limits
         return await measurement.until_exceeded(
             folder=self.work_dir,
@@ -165,8 +167,8 @@ def enclose(
     slot: SlotGroup | None = None,
 ) -> Enclosure:
     """Set up the limits of a step. `key`: name of its control groups. `person`: its user, if not the agent's. `inside`:
-    the step runs in a container with its own limits, and on the machine only a client of the container. `apart`:
-    something other than a separate user isolates the step from the agent. `slot`: the control group of the job, which
+    the step's work is done in a container with its own limits, so none are set for the client that runs on the machine.
+    `apart`: the step is isolated from the agent even if `person` is None. `slot`: the control group of the job, which
     contains those of the step."""
     if slot is not None and slot.limits.cpus and limits.cpus:
         # In version 1 a group may not have more than its parent.
@@ -248,14 +250,15 @@ def _split_by_enforcement(
 
 
 def _weakness(host: Host, name: str, *, inside: bool) -> str:
-    """Why this machine does not enforce a limit, whatever the step's user; else empty. `inside`: see `enclose`."""
+    """Return why this machine does not enforce a limit, not even for a step that is isolated from the agent; empty if
+    it does. `inside`: see `enclose`."""
     match name:
         case "steps" | "timeout":
             return ""
         case _ if inside:
             return INSIDE
         case "network":
-            return "" if host.has_networks else "the kernel lets the agent make no network for steps"
+            return "" if host.has_networks else NO_NETWORK
         case "disk":
             return DISK
     return (

@@ -35,14 +35,15 @@ def kill_processes(uid: int) -> bool:
     for pid in all_processes():
         with suppress(OSError):
             namespace = Path(f"/proc/{pid}/ns/pid")
-            if _lives_as(uid, pid) and (os.readlink(namespace) == own or _maker(namespace) == uid):
+            if _lives_as(uid, pid) and (os.readlink(namespace) == own or _namespace_creator(namespace) == uid):
                 has_killed = True
                 os.kill(pid, signal.SIGKILL)
     return has_killed
 
 
 def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str] | None]:
-    """Yield what the user has directly in these folders, and None per other entry, so that callers can interrupt."""
+    """Yield the entries directly in these folders that the user owns, and None for each other entry, so that the caller
+    can stop a long search."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
@@ -67,8 +68,9 @@ def _lives_as(uid: int, pid: int) -> bool:
     return uid in read_uids(pid) and (stat := read_stat(pid)) is not None and not has_ended(pid, stat)
 
 
-def _maker(namespace: Path) -> int:
-    """Id of the user who made the user namespace that owns `namespace` (/proc/PID/ns/...): 0 for a root engine's."""
+def _namespace_creator(namespace: Path) -> int:
+    """Return the id of the user who created the user namespace to which `namespace` (a file /proc/PID/ns/...) belongs:
+    0 for a container of an engine that runs as root."""
     with (
         close_after(os.open(namespace, os.O_RDONLY)) as opened,
         close_after(ioctl(opened, _NS_GET_USERNS)) as users,

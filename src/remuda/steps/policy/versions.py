@@ -1,6 +1,6 @@
 """Versions and version ranges in policies: `>=1.2,<2`, `1.2` (every 1.2.x), `!=1.4.0`. No I/O.
 
-Ordered like semantic versions; a leading v is ignored, missing parts count as 0. Other names match no range.
+Ordered like semantic versions; a leading v is ignored, missing parts count as 0. Names like `latest` are in no range.
 """
 
 import re
@@ -27,7 +27,7 @@ def check_range(text: str) -> str | None:
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None or sort_key(match[2]) is None:
-            return f"{term.strip()!r} is no version; write for example >=1.2,<2"
+            return f"{term.strip()!r} is not a version; write for example >=1.2,<2"
     return None
 
 

@@ -190,7 +190,7 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
         if names:
             v1 |= dict.fromkeys(set(names.split(",")) & set(V1), base / name)
         else:
-            v2, controllers = base / name, _divide(base, place if parent else base, lacking)
+            v2, controllers = base / name, _enable_controllers(base, place if parent else base, lacking)
     ordered = {controller: v1[controller] for controller in V1 if controller in v1}
     for limit in ("memory", "cpu", "pids"):
         if limit not in v1 and limit not in controllers:
@@ -206,7 +206,8 @@ def list_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, 
 
 
 def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
-    """Yield controllers (empty for v2), mount point and path of the group `parent` for each cgroup hierarchy."""
+    """Yield for each cgroup hierarchy its controllers (empty for v2), its mount point, and the path of the group
+    `parent` in it (None: the group of this process)."""
     mounts = list(_mounts(proc / "mountinfo"))
     for line in (_text(proc / "cgroup") or "").splitlines():
         _, names, own = line.split(":", 2)
@@ -215,10 +216,10 @@ def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
         mount = next((m for m in mounts if (set(names.split(",")) <= m[2] if names else m[3] == "cgroup2")), None)
         if mount is not None:
             root, place, _, _ = mount
-            yield names, place, place / _below(root, parent or own).lstrip("/")
+            yield names, place, place / _relative_to_mount(root, parent or own).lstrip("/")
 
 
-def _divide(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
+def _enable_controllers(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
     """Enable controllers from `top` down to `base`. Returns those of `base`; adds reasons of failures to `lacking`."""
     for level in (*reversed([parent for parent in base.parents if parent.is_relative_to(top)]), base):
         controllers = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
@@ -275,7 +276,7 @@ def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
             yield root, Path(place.replace("\\040", " ")), set(options.split(",")), kind
 
 
-def _below(root: str, path: str) -> str:
+def _relative_to_mount(root: str, path: str) -> str:
     """Convert a path within a cgroup hierarchy to a path below the mount point, for a mount whose root is `root`."""
     return path.removeprefix(root) if root != "/" and f"{path}/".startswith(f"{root}/") else path
 

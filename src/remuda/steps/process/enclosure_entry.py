@@ -49,7 +49,7 @@ def enter(spec: Mapping[str, Any]) -> dict[str, str]:
         connection = _fork_proxy(network) if proxied else None
         leave_network()
         if connection is not None:
-            env = _proxy_env(_offer(connection))
+            env = _proxy_env(_send_listener(connection))
     for path in spec.get("joins", ()):
         with open(path, "w") as file:
             file.write("0")
@@ -101,7 +101,8 @@ def can_leave_network() -> bool:
 
 
 def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The command's environment: that of `env_file`, which is then deleted, or this process's own."""
+    """The command's environment: read from the file that `spec` names as `env_file`, which is then deleted; without
+    one, that of this process."""
     if "env_file" not in spec:
         return dict(os.environ)
     with open(spec["env_file"]) as file:
@@ -137,7 +138,7 @@ def _fork_proxy(lists: list[list[str]]) -> socket.socket:
         os._exit(0)
 
 
-def _offer(connection: socket.socket) -> int:
+def _send_listener(connection: socket.socket) -> int:
     """Open a listening socket in the new network namespace and send it to the proxy. Returns its port."""
     with connection, socket.create_server(("127.0.0.1", 0)) as listener:
         socket.send_fds(connection, [b"!"], [listener.fileno()])

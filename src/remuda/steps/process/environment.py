@@ -70,7 +70,7 @@ def write_files(folder: Path, variables: Sequence[Variable], *, is_written: bool
 
 
 def fit(env: Mapping[str, str]) -> Environment:
-    """Split variables into those that a process's environment can hold, smallest first, and those that do not fit."""
+    """Export variables, smallest first, while they fit into a process's environment; the others are `too_large`."""
     # Fast path, because this runs for every step: no character takes more than four bytes.
     if sum(len(key) + len(value) + 2 for key, value in env.items()) * 4 <= LARGEST_ENTRY_BYTES:
         return Environment(exported=env, too_large={})

@@ -96,7 +96,7 @@ def build_request(
     key: str = "",
 ) -> dict[str, Any]:
     """Build the request with which a worker runs a standard step. `program`: name and arguments of the step.
-    `enclosure`: limits and user to apply first (`enclosure_entry.enter`). `key`: of the job."""
+    `enclosure`: limits and user to apply first (`enclosure_entry.enter`). `key`: of the job, to mark its processes."""
     return {
         "base": str(files.base),
         "program": list(program),
@@ -241,10 +241,10 @@ def _serve_steps(request: dict[str, Any], line: socket.socket, standard_steps: A
             code = _run(request, standard_steps.main, before)
             if code or request["enclosure"] or request["program"][0] not in standard_steps.USUAL:
                 break
-            _rest()
+            _reset_worker()
             line.sendall(WAITS)
             request = _read(line)
-            before = _used()[:2]
+            before = _measure_usage()[:2]
             with contextlib.suppress(OSError):
                 # Reset the peak memory for the next step.
                 Path("/proc/self/clear_refs").write_text("5")
@@ -254,7 +254,7 @@ def _serve_steps(request: dict[str, Any], line: socket.socket, standard_steps: A
         os._exit(code)
 
 
-def _rest() -> None:
+def _reset_worker() -> None:
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
@@ -263,7 +263,7 @@ def _rest() -> None:
     os.environ.clear()
 
 
-def _used() -> tuple[float, float, int]:
+def _measure_usage() -> tuple[float, float, int]:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return (
         sum(usage.ru_utime for usage in used),
@@ -273,8 +273,9 @@ def _used() -> tuple[float, float, int]:
 
 
 def _run(request: dict[str, Any], main: Any, before: tuple[float, float]) -> int:
-    """Claim a step, run it (by `main`), write exit code and usage to its pid file, and return the exit code. `before`:
-    CPU seconds (user, system) that the worker had used before. Exits if another process has claimed the step."""
+    """Claim a step by creating its pid file, run it by calling `main`, write exit code and usage to that file, and
+    return the exit code. `before`: CPU seconds (user, system) that the worker had used before. Exits if another process
+    has claimed the step."""
     for number in _ENDING:
         signal.signal(number, _end)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -288,7 +289,7 @@ def _run(request: dict[str, Any], main: Any, before: tuple[float, float]) -> int
     os.write(claim, f"{os.getpid()} {shim.start_time(os.getpid()) or 0}\n".encode())
     os.close(claim)
     code = _run_enclosed(request, main) if request["enclosure"] else _run_program(request, main)
-    user, system, most = _used()
+    user, system, most = _measure_usage()
     # The shim's format, with the usage that a shell cannot measure.
     with open(f"{base}.pid", "a") as file:
         file.write(f"{code} {user - before[0]:.6f} {system - before[1]:.6f} {most}\n")
@@ -296,7 +297,8 @@ def _run(request: dict[str, Any], main: Any, before: tuple[float, float]) -> int
 
 
 def _run_enclosed(request: dict[str, Any], main: Any) -> int:
-    """Run the step (by `main`) in a child with its limits and user; only this process may write the exit code."""
+    """Run the step, by `main`, in a child with its limits and user. The caller, with the agent's rights, writes the
+    exit code."""
     # Signals reach the whole group: the child handles them, this process waits for its end.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = os.fork()
@@ -312,7 +314,8 @@ def _run_enclosed(request: dict[str, Any], main: Any) -> int:
 
 
 def _run_program(request: dict[str, Any], main: Any) -> int:
-    """Run the step (by `main`) in this process, as if newly started, and print an exception to the step's output."""
+    """Run the step in this process by calling `main`, with the step's own environment variables, working directory and
+    output. An exception is printed to that output."""
     code = 1
     try:
         for place, descriptor in (

@@ -1,10 +1,10 @@
 """Finds the processes of a job in /proc, and kills them until none is left. Keeps no state of jobs.
 
 A process belongs to the job if it has the job's mark (`marks`), is in a session that one of its steps led, or descends
-from such a process. Orphans become children of the agent (the *subreaper*), so only its descendants are searched, or
-the whole machine for a job that an earlier agent began. A hostile program can change its mark but not its user: if no
-other job of the agent has the job's user, all descendants of the agent with that user count, and marks on
-processes of other users (except the agent's) do not.
+from such a process. Orphans become children of the agent (the *subreaper*), so its descendants are searched; the whole
+machine only with `everywhere` (such as for a job that an earlier agent began), or if the kernel does not list children.
+A hostile program can change its mark but not its user: if no other job of the agent has the job's user, all descendants
+of the agent with that user count, and marks on processes of other users (except the agent's) do not.
 
 A program may start processes as fast as they are killed. So all are first stopped (SIGSTOP), because a stopped process
 cannot fork, and killed when no new one appears. If zombies show that processes live for a shorter time than a search
@@ -61,10 +61,10 @@ class JobProcesses:
         uid: int | None = None,
         is_only_user: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`key`: of the job, for its mark. `sessions`: ids of sessions that the job's steps left running, each with
-        process id and start time of the processes seen in it; when all have ended, the session id may be reused.
-        `everywhere`: search the whole machine, not only the agent's descendants. `uid`: the user of the steps, if not
-        the agent's. `is_only_user`, called in a thread: no other job has this user."""
+        """`key`: the job's key, for its mark (`marks`). `sessions`: ids of sessions that the job's steps left running,
+        each with process id and start time of the processes seen in it; when all have ended, the session id may be
+        reused. `everywhere`: search the whole machine, not only the agent's descendants. `uid`: the user of the steps,
+        if not the agent's. `is_only_user` returns True if no other job has this user; called in a thread."""
         self._key = key
         self._sessions = sessions
         self._uid = uid
@@ -75,7 +75,7 @@ class JobProcesses:
         self._dead: set[int] = set()
 
     def is_quiet(self) -> bool:
-        """Return True if the agent certainly has no process of this job. Cheap check, to avoid a search."""
+        """Return True if no descendant of the agent can be a process that the job left running. Cheap check."""
         return not self.everywhere and not self._sessions and not self._roots()
 
     async def look(self) -> dict[int, int]:
@@ -115,12 +115,12 @@ class JobProcesses:
         return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
 
     def _must_look_everywhere(self) -> bool:
-        """True if processes of the job may not be found among the agent's descendants."""
-        return self.everywhere or not _tells_children()
+        """True if a search among the agent's descendants may miss processes of the job."""
+        return self.everywhere or not _can_list_children()
 
     def _look_below(self) -> dict[int, int]:
         """Return process ids and start times of the job's processes among the agent's descendants."""
-        return self._select(_walk(self._roots())) if _tells_children() else {}
+        return self._select(_walk(self._roots())) if _can_list_children() else {}
 
     def _look_everywhere(self) -> dict[int, int]:
         return self._select(_table(all_processes()))
@@ -253,7 +253,7 @@ def children_of(parent: int) -> list[int]:
                 pids += map(int, file.read().split())
     except OSError:
         return []
-    return pids if pids or _tells_children() else all_processes()
+    return pids if pids or _can_list_children() else all_processes()
 
 
 def all_processes() -> list[int]:
@@ -294,7 +294,7 @@ def start_time(pid: int) -> int | None:
 
 
 @cache
-def _tells_children() -> bool:
+def _can_list_children() -> bool:
     return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 

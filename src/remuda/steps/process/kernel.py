@@ -60,7 +60,7 @@ class Changes:
             self._fd = -1
 
     def watch(self, path: Path | str, callback: Callable[[], None]) -> "Watch":
-        """Create a watch that calls `callback` when the file changes. It must be armed first."""
+        """Create a watch that calls `callback` when the file changes, once after each call of its `arm`."""
         return Watch(self, path, callback)
 
     def add(self, path: Path | str, callback: Callable[[], None]) -> int:

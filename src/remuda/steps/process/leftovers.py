@@ -37,7 +37,7 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
     the start time is unknown (0), only processes with the mark of the job `key` count, because the id may have been
     reused. `worker_waits`: the step ran in a worker, which now waits for another step."""
     if worker_waits:
-        return _beside(claim[0])
+        return _find_beside_worker(claim[0])
     reap_all(-claim[0])
     if not group_exists(claim[0]) or (claim[1] and shim.start_time(claim[0]) not in (None, claim[1])):
         return None
@@ -47,7 +47,7 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
     return Leftover(session=claim[0], processes=processes) if processes else None
 
 
-def _beside(leader: int) -> Leftover | None:
+def _find_beside_worker(leader: int) -> Leftover | None:
     """Return the processes in a worker's session except the worker itself, searched among its children and the agent's
     (orphans become children of the agent)."""
     others = _in_session(leader, [*children(), *children_of(leader)])
@@ -86,7 +86,8 @@ def kill(leftovers: Sequence[Leftover]) -> None:
 
 
 def end_session(session: int, *, since: int) -> None:
-    """Kill a session without waiting. Spares processes started before `since`: an older session of the same id."""
+    """Send SIGKILL to a session, without waiting. `since`: start time of its leader; processes with an earlier one
+    are spared, because they belong to an older session with the same id."""
     pids = [pid for pid, start in _in_session(session) if start >= since]
     _signal_each(pids, signal.SIGKILL)
     reap_soon(pids)
@@ -141,7 +142,7 @@ def _signal_each(pids: Sequence[int], number: int) -> None:
 
 
 def _list_living(leftover: Leftover) -> list[int]:
-    """Process ids of the session; empty if none of the known processes lives (the id may have been reused)."""
+    """Process ids of the session; empty if no recorded process lives, because the session id may have been reused."""
     if not any(shim.start_time(pid) == start for pid, start in leftover.processes):
         return []
     return [pid for pid, _ in _in_session(leftover.session)]

@@ -48,7 +48,7 @@ NO_LIMITS = Limits()
 
 
 def stricter(first: Limits, second: Limits) -> Limits:
-    """Combine two sets of limits: the lower value of each limit, and the network allow lists of both."""
+    """Combine two sets of limits: the lower value of each limit; hosts must be on the network allow lists of both."""
     lists = dict.fromkeys((*(first.network or ()), *(second.network or ())))
     values: dict[str, Any] = {}
     for name in (name for name in NAMES if name != "network"):

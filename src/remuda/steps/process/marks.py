@@ -2,7 +2,7 @@
 
 The variable gets lost with `env -i`. The limit is RLIMIT_LOCKS, which Linux keeps but does not use: its soft value is a
 number of the job. Fork and exec inherit it, whatever happens to session, environment or namespaces, and every process
-may read it in /proc. Only a hostile program changes it; the job's control groups, if any, still contain it.
+may read it in /proc. Only a hostile program changes it; such a program is still in the job's control groups, if any.
 """
 
 import os

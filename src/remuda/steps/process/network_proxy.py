@@ -29,7 +29,7 @@ for _late in ("concurrent.futures.thread", "encodings.idna"):
 
 def allows(lists: Sequence[Sequence[str]], host: str, port: int) -> bool:
     """Return True if the host and port match a pattern of every allow list."""
-    return all(any(_fits(pattern, host, port) for pattern in patterns) for patterns in lists)
+    return all(any(_matches(pattern, host, port) for pattern in patterns) for patterns in lists)
 
 
 def run(listener: socket.socket, lists: Sequence[Sequence[str]], *, until: int) -> NoReturn:
@@ -132,7 +132,7 @@ async def _answer(writer: asyncio.StreamWriter, status: str, text: str) -> None:
     await writer.drain()
 
 
-def _fits(pattern: str, host: str, port: int) -> bool:
+def _matches(pattern: str, host: str, port: int) -> bool:
     name, colon, port_text = pattern.rpartition(":")
     if not colon or "]" in port_text or not port_text.isdecimal():
         name, port_text = pattern, ""

@@ -1,4 +1,4 @@
-"""The pipe through which a step's output gets from its processes to its raw output file.
+"""The pipe through which a step's output gets from its processes to the raw file, from which the log is written.
 
 Writers have the pipe open for reading, too, so while no agent runs they block instead of being killed by SIGPIPE. The
 kernel moves the bytes into the raw file (splice), so that each is either in the pipe or in the file if an agent is

@@ -74,7 +74,7 @@ def spawn(
     ends: tuple[int, int] | None = None,
 ) -> int:
     """Start a shim for a step whose files exist, and return its process id. `open_files`: limit of open files. `joins`:
-    the cgroup.procs files that the command joins. `key`: the job with whose mark all processes are started. `ends`:
+    the cgroup.procs files of the groups that the command joins. `key`: of the job, to mark all its processes. `ends`:
     descriptors of the socket to the agent and of the pipe for output; without them output goes into the raw file."""
     out = "" if ends else files.own_path(".raw")
     arguments = [
@@ -115,7 +115,7 @@ class Record:
 
 
 def read_record(files: StepFiles) -> Record | None:
-    """Read the pid file; None if missing or malformed, as a job that runs as the agent's user can change it."""
+    """Read the pid file; None if it is missing or malformed: a job that runs as the agent's user can change it."""
     try:
         file = os.open(files.claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -2,7 +2,8 @@
 
 A step has no folder of its own, because creating one costs more than its files. Files that it reads and writes are in
 the job's *exchange folder*, which every environment of the job has at the same path; those of policy-inserted steps in
-a second folder, invisible to the job's own steps; those of some built-in programs in the agent's (`job_tree.rights`).
+a second folder, invisible to the job's own steps; those of some built-in programs (`rights.has_private_files`) in the
+job's folder itself, which only the agent uses.
 """
 
 import errno
@@ -29,7 +30,7 @@ _RARE = (".disk", ".env", ".sandbox", ".failure", ".order", ".results", ".result
 
 
 def is_step_name(name: str) -> bool:
-    """Return True if `name` is the common prefix of the files of a step."""
+    """Return True if `name` can be the common prefix of a step's files, such as `step-7`."""
     return _STEP.fullmatch(name) is not None
 
 
@@ -54,7 +55,8 @@ def make_empty_folder(path: Path) -> None:
 
 
 def is_jobs_doing(error: OSError, job: Path) -> bool:
-    """True if the error shows that the job has replaced a file: a path of the wrong type in an exchange folder."""
+    """True if the error shows that the job has replaced a file of a step: something of the wrong type is at its path,
+    in a folder that steps can write to. `job`: the job's folder."""
     folders = {str(job / EXCHANGE), str(job / INSERTED_EXCHANGE)}
     names = [name for name in (error.filename, error.filename2) if isinstance(name, str)]
     return error.errno in _REPLACED and any(os.path.dirname(name) in folders for name in names)
@@ -96,7 +98,7 @@ class StepFiles:
         return Path(f"{self._shared}.script")
 
     def command(self, level: int = 0) -> Path:
-        """File with the command to run inside an environment, in which `level` further ones are nested."""
+        """File with the command to run inside an environment, in which `level` further environments are nested."""
         return Path(f"{self._shared}.command{level or ''}")
 
     @property
@@ -145,7 +147,7 @@ class StepFiles:
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
     def shared_path(self, suffix: str) -> str:
-        """Path of the step's file with this suffix in the exchange folder, where the step can access it."""
+        """Path of the step's file with this suffix where the step can access it, usually in an exchange folder."""
         return self._shared + suffix
 
     def own_path(self, suffix: str) -> str:
@@ -161,8 +163,8 @@ class StepFiles:
         return {file.removeprefix(name) for file in names if file.startswith(name + ".")}
 
     def remove(self, suffixes: set[str] | None = None) -> None:
-        """Remove the step's files that every step has, and those in the exchange folder with these suffixes (default:
-        all)."""
+        """Remove the pid file and the raw output of the attempt, and its files that the step reads and writes: those
+        with `suffixes`, such as `.script` (None: all). `remove_rare` removes the agent's other files."""
         for suffix in _OWN:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)

@@ -1,6 +1,6 @@
 """The step packages that come with the agent: lists them, chooses a version, and unpacks them.
 
-Each step needs a folder, so they are unpacked into the cache once; the definition is never read back from there.
+Each step needs a folder, so a package is unpacked into the cache once; its definition is always read from the agent.
 """
 
 import re
@@ -39,7 +39,7 @@ def find_packages() -> "Traversable":
 
 
 class Builtins:
-    """All step packages in a folder. A package's name is its path; `NAME@anything` is a further version of NAME."""
+    """All step packages in a folder. A package's name is its path; a folder `NAME@...` is another version of NAME."""
 
     def __init__(self, folder: "Traversable") -> None:
         self._folder = folder
@@ -60,8 +60,8 @@ class Builtins:
             import difflib  # only a mistake pays for it
 
             near = difflib.get_close_matches(name, self.names(), n=1)
-            hint = f"did you mean builtin://{near[0]}?" if near else f"there are {', '.join(self.names())}"
-            raise ResolveError(f"builtin://{name} is none of the steps that come with this agent; {hint}")
+            hint = f"did you mean builtin://{near[0]}?" if near else f"it has {', '.join(self.names())}"
+            raise ResolveError(f"this agent has no step builtin://{name}; {hint}")
         if name not in self._read:
             assert self._folders is not None
             self._read[name] = [_read(name, folder) for folder in self._folders[name]]
@@ -69,8 +69,8 @@ class Builtins:
         chosen = choose_version(list(versions), version)
         if chosen is None:
             raise ResolveError(
-                f"builtin://{name}@{version}: this agent has version {', '.join(sorted(versions))} of it; "
-                "ask for that, or use another agent"
+                f"builtin://{name}@{version}: this agent has only version {', '.join(sorted(versions))} of it; "
+                "use that, or another agent"
             )
         return versions[chosen]
 
@@ -86,7 +86,8 @@ def choose_version(available: Sequence[str], prefix: str) -> str | None:
 
 
 def unpack(package: Bundled, target: Path) -> None:
-    """Write a package to a new folder. A zip has no permissions, so files that begin with `#!` become executable."""
+    """Write a package to a new folder. Files that begin with `#!` become executable, because a packed agent (zip) has
+    no file permissions."""
     target.mkdir(parents=True)
     for path, item in _walk(package.files, ""):
         file = target / path
@@ -127,5 +128,5 @@ def _read(name: str, folder: "Traversable") -> Bundled:
     text = folder.joinpath(DEFINITION).read_text(encoding="utf-8")
     version = read_step(text, file=f"builtin://{name}").spec.version
     if version is None:
-        raise ResolveError(f"builtin://{name} says no version in its spec; it needs one, like 1.0.0")
+        raise ResolveError(f"builtin://{name} has no version in its spec; it needs one, like 1.0.0")
     return Bundled(name=name, version=version, text=text, files=folder)

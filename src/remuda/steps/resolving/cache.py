@@ -50,7 +50,7 @@ class PackageCache:
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Create the folders. Steps of other users may open packages by path, but may not list them."""
+        """Create the cache's folders. Steps of other users may open packages by path, but may not list them."""
         for folder, mode in ((self._packages.parent, 0o711), (self._packages, 0o711)):
             folder.mkdir(mode=mode, parents=True, exist_ok=True)
             folder.chmod(mode)
@@ -86,7 +86,8 @@ class PackageCache:
             remove_tree(folder, ignore_errors=True)
 
     def add(self, key: str, files: Path) -> Package:
-        """Move the folder `files`, which is in one from `make_folder`, into the cache. Raises OSError if that fails."""
+        """Move the folder `files` into the cache as the package `key`. It must be inside of a folder from
+        `make_folder`. Raises OSError if the package cannot be stored."""
         digest, size = tree.digest_of(files), tree.size_of(files)
         with self.make_folder() as aside:
             folder = aside / "package"
@@ -102,7 +103,9 @@ class PackageCache:
         self._make_room()
         package = self.find(key)
         if package is None or package.digest != digest:
-            raise OSError(f"the package cannot be kept in {self._packages}; look for full disks and foreign processes")
+            raise OSError(
+                f"cannot store the package in {self._packages}; check for a full disk and for other processes there"
+            )
         return package
 
     def remember(self, name: str, facts: Mapping[str, Any]) -> None:

@@ -19,8 +19,8 @@ LARGEST_BYTES = 1024 * 1024
 
 
 def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[Path, str]:
-    """Return folder (relative to `base`) and file name (empty if not given) of a local reference. Raises ResolveError
-    if the folder is outside of `root`."""
+    """Return the folder of a local reference, resolved against `base`, and its file name (empty if not given). Raises
+    ResolveError if the folder is outside of `root`."""
     folder = Path(os.path.normpath(base / reference.path))
     if root is not None and not folder.is_relative_to(os.path.normpath(root)):
         raise _leads_out(reference.text)
@@ -28,7 +28,8 @@ def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[P
 
 
 def inner_folder(root: Path, path: str, shown: str) -> Path:
-    """Return the folder at `path` in a package. Raises ResolveError if it leads out. `shown`: package for messages."""
+    """Return the folder at `path` in a package. Raises ResolveError if the path leads out of the package. `shown`: the
+    name of the package for messages."""
     folder = Path(os.path.normpath(root / path.lstrip("/")))
     if ".." in PurePosixPath(path).parts or not folder.is_relative_to(root):
         raise _leads_out(f"{shown} {path}")
@@ -47,7 +48,7 @@ def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -
     """Read the definition of the step in `folder`: `file`, or if that is empty func.yml or step.yml. No link may lead
     out of `root`. `shown`: the reference, for messages."""
     if file and (PurePosixPath(file).name != file or file in (".", "..")):
-        raise ResolveError(f"{shown}: {file!r} is no file name; name the folder in the reference's path")
+        raise ResolveError(f"{shown}: {file!r} is not a file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:
         path = folder / name
         _check_inside(os.path.realpath(path), path, root, shown)
@@ -56,11 +57,11 @@ def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -
         data, real = _read(path, shown)
         _check_inside(real, path, root, shown)
         if len(data) > LARGEST_BYTES:
-            raise ResolveError(f"{shown}: {name} has more than {LARGEST_BYTES} bytes, which no definition needs")
+            raise ResolveError(f"{shown}: {name} has more than {LARGEST_BYTES} bytes, the limit of a definition")
         try:
             return DefinitionFile(name=name, text=data.decode("utf-8-sig"), real=real)
         except UnicodeDecodeError as error:
-            raise ResolveError(f"{shown}: {name} is not UTF-8: byte {error.start} is wrong") from None
+            raise ResolveError(f"{shown}: {name} is not UTF-8: byte {error.start} is invalid") from None
     raise ResolveError(_missing(folder, file, root, shown))
 
 
@@ -73,7 +74,7 @@ def _read(path: Path, shown: str) -> tuple[bytes, str]:
     """Return content and real path of a file, from one descriptor, because the job may replace the file any time."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise ResolveError(f"{shown}: {path.name} is no file")
+            raise ResolveError(f"{shown}: {path.name} is not a regular file")
         return opened.read(LARGEST_BYTES + 1), _real_path(opened.fileno(), path)
 
 
@@ -85,7 +86,7 @@ def _real_path(file: int, path: Path) -> str:
 
 
 def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
-    place = str(folder) if root is None else f"folder {folder.relative_to(root)} of it"
+    place = str(folder) if root is None else f"folder {folder.relative_to(root)} of the package"
     if not folder.is_dir():
         import difflib  # only a mistake pays for it
 
@@ -93,12 +94,12 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
         near = difflib.get_close_matches(folder.name, beside, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         if folder.name.endswith(".yaml"):
-            hint = "; a definition file is named .yml"
-        return f"step {shown} is not there: {place} does not exist{hint}"
+            hint = "; the name of a definition file ends in .yml"
+        return f"step {shown} not found: {place} does not exist{hint}"
     names = file or " nor ".join(NAMES)
     others = [name for name in _list_names(folder, root) if name.endswith(".yml")]
-    hint = f"; there is {', '.join(others[:5])}" if others else ""
-    return f"step {shown} is not there: {place} has {'neither ' if not file else 'no '}{names}{hint}"
+    hint = f"; it has {', '.join(others[:5])}" if others else ""
+    return f"step {shown} not found: {place} has {'neither ' if not file else 'no '}{names}{hint}"
 
 
 def _list_names(folder: Path, root: Path | None) -> list[str]:

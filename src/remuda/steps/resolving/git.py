@@ -55,9 +55,10 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
-    """The commit that a version currently means on the server; empty if the version is no tag or branch."""
+    """The commit of a version, and the object format, as far as the server's tags and branches show them."""
 
     commit: str = ""
+    """Empty if no tag or branch has the name of the version, or a commit that begins with it."""
     is_tag: bool = False
     is_sha256: bool = False
     """The object format of the repository."""
@@ -77,9 +78,11 @@ def may_be_commit(version: str) -> bool:
 
 
 async def ask(where: Repository, version: str) -> Tip:
-    """Ask the server for the commit of a tag, a branch, or the abbreviated hash of a tag's or branch's commit."""
+    """Ask the server for its tags and branches, and return the commit of a version: the name of a tag or branch, or the
+    abbreviated hash of a commit that one of them points to. `Tip.commit` is empty if none matches. Raises ResolveError
+    if the version is invalid, is a tag and a branch with different commits, or git fails."""
     if not version or version.startswith("-") or any(ord(letter) <= 32 for letter in version):
-        raise ResolveError(f"{where.url}: {version!r} is no version; give a tag, a branch or a commit")
+        raise ResolveError(f"{where.url}: {version!r} is not a version; give a tag, a branch or a commit")
     tag, branch = _ref_names(version)
     patterns = [name for name in (tag, tag and f"{tag}^{{}}", branch) if name]
     if may_be_commit(version):
@@ -90,7 +93,8 @@ async def ask(where: Repository, version: str) -> Tip:
 
 
 def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
-    """Choose a version's commit from the server's refs. Raises ResolveError if tag and branch of that name differ."""
+    """Choose a version's commit from the server's `refs` (hashes by name). Raises ResolveError if a tag and a branch of
+    that name have different commits."""
     is_sha256 = any(len(commit) == max(_WHOLE) for commit in refs.values())
     tag, branch = _ref_names(version)
     of_tag, of_branch = refs.get(f"{tag}^{{}}") or refs.get(tag), refs.get(branch)
@@ -177,23 +181,23 @@ def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> 
     """Write a file or link of this git mode and size from a stream. Returns False if the stream ends early."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
-        raise ResolveError(f"the repository holds {name!r}, which is no name that git would make; it is not used")
+        raise ResolveError(f"the repository contains {name!r}, a name that git does not create; it is not used")
     path = target.joinpath(*parts)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if mode == _LINK:
             if size > LONGEST_LINK:
-                raise ResolveError(f"the repository holds {name!r}, a link that is too long; it is not used")
-            where = source.read(size)
-            path.symlink_to(os.fsdecode(where))
-            return len(where) == size
+                raise ResolveError(f"the repository contains {name!r}, a link that is too long; it is not used")
+            link_target = source.read(size)
+            path.symlink_to(os.fsdecode(link_target))
+            return len(link_target) == size
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             while size and (chunk := source.read(min(size, _CHUNK))):
                 size -= file.write(chunk)
             os.fchmod(file.fileno(), 0o755 if mode == "100755" else 0o644)
         return not size
     except (FileExistsError, NotADirectoryError):
-        raise ResolveError(f"the repository holds {name!r} twice; it is damaged, and not used") from None
+        raise ResolveError(f"the repository contains {name!r} twice; it is damaged and not used") from None
 
 
 class _RefusedCommitError(ResolveError):
@@ -206,8 +210,8 @@ async def _only_commit(where: Repository, version: str, repo: Path) -> str:
         text = await _git(where, words, repo, seconds=ASK_SECONDS)
     except ResolveError:
         raise ResolveError(
-            f"{where.url}@{version} is not there: no tag, branch or commit has this name, or more than one commit "
-            f"begins so; a commit needs {SHORTEST_COMMIT} or more digits"
+            f"{where.url}@{version} not found: no tag, branch or commit has this name, or more than one commit begins "
+            f"with it; a commit needs {SHORTEST_COMMIT} or more digits"
         ) from None
     return text.decode().strip()
 
@@ -293,7 +297,7 @@ def failure(where: Repository, text: str) -> ResolveError:
     if _CERTIFICATE.search(text):
         return trust_error(where.address.netloc, line)
     if _ASKS_FOR_CREDENTIALS.search(text):
-        state = "does not take these credentials" if where.credentials else "asks for credentials"
+        state = "does not accept these credentials" if where.credentials else "asks for credentials"
         return ResolveError(
             f"{where.url} cannot be read, the server {state}: {line}; write them before the host, such as "
             "gitlab-ci-token:${{ vars.CI_JOB_TOKEN }}@"

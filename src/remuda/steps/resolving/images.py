@@ -16,7 +16,7 @@ from remuda.steps.resolving.values import LARGEST_BYTES
 GENERIC = "generic"
 _MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "i686": "386", "i386": "386"}
 _MOST_INDEXES = 2
-"""How many indexes, of which one leads to the next, may stand before an image's manifest."""
+"""How many nested indexes may lead to the manifest of an image."""
 
 
 def host_platform() -> str:
@@ -49,14 +49,14 @@ def find_image(registry: Registry, reference: str, host: str) -> tuple[dict[str,
             reference = str(choose_image(entries, host, f"{registry.name} {reference}")["digest"])
         except (KeyError, AttributeError):
             raise ResolveError(f"{registry.name}: the index under {reference} is damaged") from None
-    raise ResolveError(f"{registry.name}: more than {_MOST_INDEXES} indexes lead from one to the next")
+    raise ResolveError(f"{registry.name}: more than {_MOST_INDEXES} nested indexes")
 
 
 def pull(registry: Registry, manifest: dict[str, Any], folder: Path, target: Path) -> None:
     try:
         layers = [(str(layer["digest"]), int(layer["size"])) for layer in manifest["layers"]]
     except (KeyError, TypeError, ValueError):
-        raise ResolveError(f"{registry.name}: the manifest names no layers; is it an image?") from None
+        raise ResolveError(f"{registry.name}: the manifest lists no layers; is it an image?") from None
     total = sum(size for _, size in layers)
     if total > LARGEST_BYTES or any(size < 0 for _, size in layers):
         raise ResolveError(f"{registry.name}: the image has {total} bytes, a step package has at most {LARGEST_BYTES}")

@@ -1,7 +1,7 @@
 """Unpacks the layers of an image into a folder. The archives are not trusted. Blocks.
 
-Refused: names and links that lead out of the folder, entries behind a link, devices, endless contents. Symbolic links
-are made last, so nothing is ever written through one. Files keep their permissions, without owners and set-id bits.
+Refused: names and links that lead out of the folder, entries below a link, devices, contents above the limits. Links
+are created last, so nothing is ever written through one. Files keep their permissions, without owners and set-id bits.
 """
 
 import io
@@ -28,7 +28,7 @@ _DAMAGE = (
     NotADirectoryError,
     IsADirectoryError,
 )
-"""Errors of an archive that contradicts itself, or is none."""
+"""Errors while unpacking a damaged archive, or a file that is not an archive."""
 
 
 def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LARGEST_BYTES) -> None:
@@ -45,7 +45,7 @@ def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LA
             plain.unlink()
         tree.make_links()
     except _DAMAGE as error:
-        raise ResolveError(f"a layer is no tar archive, or damaged: {error}") from None
+        raise ResolveError(f"a layer is damaged or not a tar archive: {error}") from None
 
 
 class _Guarded(io.FileIO):
@@ -73,15 +73,15 @@ class _Tree:
         if self._left_files < 0:
             raise ResolveError(f"the image has more than {MOST_FILES} files, which is too many for a step package")
         if any(parts[:count] in self._links for count in range(1, len(parts))):
-            raise ResolveError(f"the image holds {member.name!r} behind a link; such an archive is not unpacked")
+            raise ResolveError(f"the image contains {member.name!r} below a link; such an archive is not unpacked")
         path = self._root.joinpath(*parts)
         if parts[-1] == _EMPTIED:
             self._clear(parts[:-1])
             path.parent.mkdir(parents=True)
             return
         if parts[-1].startswith(_REMOVED):
-            if gone := _parts(parts[-1].removeprefix(_REMOVED)):
-                self._clear((*parts[:-1], *gone))
+            if removed := _parts(parts[-1].removeprefix(_REMOVED)):
+                self._clear((*parts[:-1], *removed))
             return
         if member.isdir():
             if parts in self._links or not path.is_dir():
@@ -95,10 +95,10 @@ class _Tree:
             return
         source = archive.extractfile(member) if member.isreg() else None
         if source is None and not member.islnk():
-            raise ResolveError(f"the image holds {member.name!r}, which is no file, folder or link")
+            raise ResolveError(f"the image contains {member.name!r}, which is not a file, folder or link")
         other = self._root.joinpath(*_parts(member.linkname)) if source is None else None
         if other is not None and (other == path or not other.is_file()):
-            raise ResolveError(f"the image holds {member.name!r} as a second name of a file that is not in it")
+            raise ResolveError(f"the image contains {member.name!r} as a hard link to a file that is not in it")
         self._clear(parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         if other is not None:
@@ -108,14 +108,14 @@ class _Tree:
 
     def make_links(self) -> None:
         root = os.path.realpath(self._root)
-        for parts, where in self._links.items():
+        for parts, target in self._links.items():
             path = self._root.joinpath(*parts)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(where)
-        for parts, where in self._links.items():
+            path.symlink_to(target)
+        for parts, target in self._links.items():
             if not Path(os.path.realpath(self._root.joinpath(*parts))).is_relative_to(root):
                 name = "/".join(parts)
-                raise ResolveError(f"the image holds the link {name!r}, which leads out of it to {where!r}")
+                raise ResolveError(f"the image contains the link {name!r}, which leads out of it to {target!r}")
 
     def _write(self, path: Path, source: IO[bytes], mode: int) -> None:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -142,5 +142,5 @@ def _parts(name: str) -> tuple[str, ...]:
     """Split the path of an entry; empty for the folder itself. Raises ResolveError if it leads out."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\0" in name:
-        raise ResolveError(f"the image holds {name!r}, which leads out of it; such an archive is not unpacked")
+        raise ResolveError(f"the image contains {name!r}, which leads out of it; such an archive is not unpacked")
     return pure.parts

@@ -2,7 +2,8 @@
 
 Credentials come from DOCKER_AUTH_CONFIG, else from docker's own config.json, else from the job's registry variables;
 they are sent to the registry and its token server only, never over plain HTTP unless the registry is on this machine.
-Every byte is checked against its digest. Blocks: callers use threads, and `stop` ends a transfer nobody waits for.
+Blobs, and manifests that are requested by digest, are checked against it. Calls block, so callers use threads; they set
+the event `stop` to end a download whose result is no longer needed.
 """
 
 import base64
@@ -118,13 +119,13 @@ class Registry:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise ResolveError(f"{self.name}: what the registry gives under {reference} is no manifest")
+            raise ResolveError(f"{self.name}: the registry's answer for {reference} is not a manifest")
         return document, digest
 
     def blob(self, digest: str, size: int, target: Path) -> None:
         """Download a blob to the file `target`. Raises ResolveError if its size or digest differs."""
         if not is_digest(digest):
-            raise ResolveError(f"{self.name}: {digest!r} is no digest")
+            raise ResolveError(f"{self.name}: {digest!r} is not a digest")
         hasher = hashlib.new(digest.partition(":")[0])
         missing = size
         with self._get(f"blobs/{digest}", "*/*") as answer, target.open("wb") as file:
@@ -172,9 +173,9 @@ class Registry:
             raise ResolveError(f"{self.name}: the registry asks for credentials; {_HINT}")
         scheme = urlsplit(realm).scheme
         if scheme not in ("http", "https"):
-            raise ResolveError(f"{self.name}: the registry names a token server that is none, {realm!r}")
+            raise ResolveError(f"{self.name}: the registry names an invalid token server, {realm!r}")
         if scheme != "https" and self._scheme == "https":
-            raise ResolveError(f"{self.name}: the registry names a token server without TLS, {realm}; it is not asked")
+            raise ResolveError(f"{self.name}: the registry names a token server without TLS, {realm}; it is not used")
         query = {name: facts[name] for name in ("service", "scope") if name in facts}
         separator = "&" if "?" in realm else "?"
         try:
@@ -206,7 +207,7 @@ class Registry:
         with error:
             answer = f"the registry answers {error.code} {error.reason}"
         if error.code in (401, 403):
-            state = "does not take the credentials" if self._credentials else "asks for credentials"
+            state = "does not accept the credentials" if self._credentials else "asks for credentials"
             return ResolveError(f"{self.name}: the registry {state} ({error.code} {error.reason}); {_HINT}")
         if error.code == 404:
             return ResolveError(f"{self.name} has no {path.replace('/', ' ')}: {answer}")
@@ -228,8 +229,8 @@ class Registry:
         return context
 
 
-_HINT = "give them in the variable DOCKER_AUTH_CONFIG, and look whether they may read this repository"
+_HINT = "set them in the variable DOCKER_AUTH_CONFIG, and check that they may read this repository"
 
 
 def _digest_error(name: str, digest: str) -> ResolveError:
-    return ResolveError(f"{name}: what the registry gives for {digest} has another digest; it is not used")
+    return ResolveError(f"{name}: the registry's answer for {digest} has another digest and is not used")

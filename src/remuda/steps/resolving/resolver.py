@@ -48,13 +48,13 @@ class Resolver:
     ) -> None:
         self._clock = clock or SystemClock()
         self._cache = PackageCache(cache, clock=self._clock, limit_bytes=limit_bytes)
-        self._own = cache / "builtin"
+        self._builtin_folder = cache / "builtin"
         self._builtins = Builtins(builtins or find_packages())
         self._unpacked: dict[tuple[str, str], Package] = {}
         self._used: dict[Path, tuple[Package, Reference, dict[str, Any]]] = {}
         self._patience_seconds = patience_seconds
-        self._talking = asyncio.Semaphore(MOST_AT_ONCE)
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._connections = asyncio.Semaphore(MOST_AT_ONCE)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def resolve(
         self,
@@ -65,7 +65,7 @@ class Resolver:
         env: Mapping[str, str],
         substitutes: Mapping[str, str] | None = None,
     ) -> Resolved:
-        """Find and fetch the step that a reference names.
+        """Find and fetch the step that a reference names. Raises ResolveError.
 
         `base`: folder of the calling step's file, for a job its working directory. `root`: the folder that local
         references must not leave: that of the calling step's package; None: no limit. `env`: job variables and the
@@ -85,7 +85,7 @@ class Resolver:
                 case ReferenceKind.BUILTIN:
                     return await self._builtin(reference)
                 case ReferenceKind.DYNAMIC:
-                    raise ResolveError(f"{reference.text}: its expressions have to be evaluated first")
+                    raise ResolveError(f"{reference.text}: its expressions must be evaluated first")
         except OSError as error:
             raise TemporaryResolveError(f"step {describe(reference)}: {error}", is_away=False) from None
 
@@ -134,7 +134,7 @@ class Resolver:
         with self._cache.make_folder() as aside:
             unpack(bundled, aside / "files")
             digest = tree.digest_of(aside / "files")
-            folder = self._own / f"{bundled.name.replace('/', '-')}-{bundled.version}-{digest[7:19]}"
+            folder = self._builtin_folder / f"{bundled.name.replace('/', '-')}-{bundled.version}-{digest[7:19]}"
             tree.keep(aside / "files", folder)
         return Package(root=folder, digest=digest)
 
@@ -156,13 +156,14 @@ class Resolver:
         )
 
     async def _tip(self, where: git.Repository, version: str) -> tuple[git.Tip, str]:
-        """Return the commit of a version, and "". If the server cannot be reached: the last used one, and a warning."""
+        """Return the commit that a version has on the server, and an empty text; if the server cannot be reached, the
+        commit that the version had when it was last used here, and a warning."""
         last = self._cache.recall(f"git {where.url} {version}")
         commit = str(last.get("commit", ""))
         is_here = bool(commit) and await asyncio.to_thread(self._cache.find, _git_key(where, commit)) is not None
 
         async def ask() -> git.Tip:
-            async with self._talking:
+            async with self._connections:
                 return await git.ask(where, version)
 
         try:
@@ -170,25 +171,25 @@ class Resolver:
         except TemporaryResolveError as error:
             if not is_here or not error.is_away:
                 raise
-            remark = f"{error}; {version} stands for {commit[:12]} as it did when it was used here last"
+            remark = f"{error}; using {commit[:12]}, to which {version} resolved when it was last used here"
             return git.Tip(commit=commit, is_tag=bool(last.get("is_tag"))), remark
         if not tip.commit and not git.may_be_commit(version):
             raise ResolveError(
-                f"{where.url}@{version} is not there: the repository has no tag and no branch of this name, and a "
-                f"commit has {git.SHORTEST_COMMIT} or more of the digits 0-9a-f"
+                f"{where.url}@{version} not found: the repository has no tag and no branch of this name, and a commit "
+                f"needs {git.SHORTEST_COMMIT} or more hexadecimal digits in lower case"
             )
         if not tip.commit and commit.startswith(version):
             return git.Tip(commit=commit), ""
         return tip, ""
 
     async def _commit(self, where: git.Repository, version: str, tip: git.Tip) -> tuple[Package, str]:
-        async with self._turn(_git_key(where, version)):
+        async with self._lock(_git_key(where, version)):
             if package := await asyncio.to_thread(self._cache.find, _git_key(where, version)):
                 return package, version
 
             async def fetch() -> tuple[Package, str]:
                 with self._cache.make_folder() as aside:
-                    async with self._talking:
+                    async with self._connections:
                         commit = await git.fetch(where, version, aside / "repository", is_sha256=tip.is_sha256)
                     return await _to_the_end(partial(self._keep_commit, where, commit, aside)), commit
 
@@ -219,7 +220,7 @@ class Resolver:
             except TemporaryResolveError as error:
                 if not error.is_away:
                     raise
-                remark = f"{error}; {reference.tag} stands for {digest} as it did when it was used here last"
+                remark = f"{error}; using {digest}, to which {reference.tag} resolved when it was last used here"
         return self._inside(
             package,
             replace(reference, tag=digest, text=f"{reference.registry}/{reference.repository}@{digest}"),
@@ -233,14 +234,14 @@ class Resolver:
     async def _pull_latest(
         self, name: str, reference: Reference, env: Mapping[str, str], host: str, patience_seconds: float
     ) -> tuple[Package, str]:
-        """Fetch the image that a tag or digest has now for the platform `host`, and remember its digest as `name` in
-        the cache. Returns its package and its manifest's digest."""
+        """Fetch the image that a tag or digest has now for the platform `host`, and store its digest as `name` in the
+        cache. Returns its package and its manifest's digest. `patience_seconds`: see `retry`."""
 
         async def fetch() -> tuple[Package, str]:
-            async with self._talking:
+            async with self._connections:
                 return await _in_thread(partial(self._pull, reference, env, host))
 
-        async with self._turn(name):
+        async with self._lock(name):
             package, digest = await retry(self._clock, fetch, patience_seconds=patience_seconds)
             self._cache.remember(name, {"manifest": digest})
         return package, digest
@@ -276,8 +277,8 @@ class Resolver:
             **facts,
         )
 
-    def _turn(self, key: str) -> asyncio.Lock:
-        return self._turns.setdefault(key, asyncio.Lock())
+    def _lock(self, key: str) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
 
 
 def _substitute(reference: Reference, substitutes: Mapping[str, str]) -> str | None:
@@ -289,11 +290,11 @@ def _parse_substitute(text: str, instead_of: Reference) -> Reference:
     try:
         reference = parse_reference(text, Place(file="substitutes", line=1))
     except DefinitionError as error:
-        raise ResolveError(f"what takes the place of {describe(instead_of)} is no reference: {error}") from None
+        raise ResolveError(f"the substitute for {describe(instead_of)} is not a valid reference: {error}") from None
     if reference.kind is ReferenceKind.DYNAMIC or (reference.kind is ReferenceKind.LOCAL and text[:1] != "/"):
         raise ResolveError(
-            f"what takes the place of {describe(instead_of)} is {text!r}; it has to be a repository, an image, "
-            "a builtin step or an absolute path"
+            f"the substitute for {describe(instead_of)} is {text!r}; it must be a repository, an image, a builtin step "
+            "or an absolute path"
         )
     return reference
 
@@ -303,7 +304,8 @@ def _git_key(where: git.Repository, commit: str) -> str:
 
 
 def _image_key(reference: Reference, digest: str) -> str:
-    """Return the cache key of an image in one repository: a policy may trust the same image in one, not in another."""
+    """Return the cache key of an image. It depends on the repository, too, because a policy may trust an image in one
+    repository and not the same image in another."""
     return "oci-" + sha256(f"{reference.registry}/{reference.repository}\0{digest}".encode()).hexdigest()
 
 

@@ -57,12 +57,12 @@ def git_address(url: str) -> tuple[SplitResult, str]:
     userinfo, _, host = parts.netloc.rpartition("@")
     if parts.scheme not in ("http", "https") or not host:
         raise ResolveError(
-            f"{parts._replace(netloc=host).geturl()!r} is no address of a git repository; "
+            f"{parts._replace(netloc=host).geturl()!r} is not the address of a git repository; "
             "write host/path or https://host/path"
         )
     names = [unquote(part) for part in parts.path.split("/") if part]
     if any(name in (".", "..") or "/" in name for name in names):
-        raise ResolveError(f"{host}{parts.path}: the path of a repository has no parts such as . or ..; write it whole")
+        raise ResolveError(f"{host}{parts.path}: the path of a repository must not contain . or .. as a part")
     path = "".join(f"/{quote(name, safe=_PLAIN)}" for name in names)
     host = host.lower().removesuffix(_PORTS[parts.scheme]).removesuffix(".")
     return SplitResult(parts.scheme, host, path, "", ""), userinfo
@@ -71,7 +71,9 @@ def git_address(url: str) -> tuple[SplitResult, str]:
 def image_address(reference: Reference) -> Reference:
     """Normalize the registry name. Raises ResolveError if a part of the repository name is empty, . or .."""
     if any(part in ("", ".", "..") for part in reference.repository.split("/")):
-        raise ResolveError(f"{describe(reference)}: the name of a repository has no parts that are empty, . or ..")
+        raise ResolveError(
+            f"{describe(reference)}: the name of a repository must not have parts that are empty, . or .."
+        )
     return replace(reference, registry=reference.registry.lower())
 
 

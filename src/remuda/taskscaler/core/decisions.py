@@ -77,7 +77,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forgetting(msgspec.Struct, frozen=True, kw_only=True):
-    """Decision to stop counting a lost instance, or requested instances that never appeared."""
+    """Decision to stop counting a lost instance, or requested instances that never appeared or are withdrawn."""
 
     group: str
     because: Because
@@ -146,7 +146,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     reservable: int | None = None
     """How many slots may be reserved in total; None: any number."""
     look_again_at: float | None = None
-    """The plan changes at this time even without an event; None: never."""
+    """The plan may change at this time even without an event; None: never."""
     keys: tuple[tuple[str, int], ...] = ()
     """The capability keys with the most jobs that want slots, for display."""
 

@@ -15,28 +15,28 @@ _WORDS = {
     Reason.IDLE_TARGET: "{slots} idle, as the policy wants",
     Reason.MAX_INSTANCES: "max_instances is {max_instances}",
     Reason.QUOTA: "the provider's quota is {quota} instances",
-    Reason.THROTTLED: "the throttle is at {rate:g} a second",
-    Reason.MAX_CREATING: "{starting} are on their way, and {max_creating} may be",
+    Reason.THROTTLED: "the rate limit is {rate:g} per second",
+    Reason.MAX_CREATING: "{starting} instances are starting, and at most {max_creating} may start at a time",
     Reason.BACKING_OFF: "the last {failures} creations failed; the next try is in {seconds}",
-    Reason.PROBING: "the last {failures} creations failed, so one has to succeed before more are asked for",
+    Reason.PROBING: "the last {failures} creations failed, so one must succeed before more are requested",
     Reason.NOT_CURRENT: "its plugin does not answer, or is still starting, so its instances are unknown",
-    Reason.IDLE: "idle for {seconds}, which is {idle_seconds} or more, and nobody wants its slots ({slots})",
+    Reason.IDLE: "idle for {seconds} (the limit is {idle_seconds}), and its slots ({slots}) are not needed",
     Reason.USED_UP: "has had {uses} of at most {max_use_count} jobs",
-    Reason.UNHEALTHY: "{failures} health checks failed in a row; jobs there: {jobs}",
+    Reason.UNHEALTHY: "{failures} failed health checks or bad reports of jobs in a row; jobs on it: {jobs}",
     Reason.FAILED: "could not be prepared",
-    Reason.STUCK: "not ready after {seconds}; it may take {creation_seconds}",
+    Reason.STUCK: "not ready after {seconds}; the limit is {creation_seconds}",
     Reason.DRAINED: "was drained, and its jobs have ended",
     Reason.OVER_LIMIT: "there are {instances} instances, and max_instances is {max_instances}",
-    Reason.UNAWAITED: "still on its way, while nobody waits for it and its runner is not configured any more",
+    Reason.UNAWAITED: "still starting, but no job waits for it, and its runner is not configured any more",
     Reason.RETRIED: "its deletion was requested {seconds} ago, and it still exists",
-    Reason.LOST: "is gone, and nobody here asked for that; jobs there: {jobs}",
-    Reason.GONE: "was another owner's, and is gone",
-    Reason.UNDELIVERED: "asked for {seconds} ago, and never shown by the group",
+    Reason.LOST: "is gone, and this manager did not remove it; jobs on it: {jobs}",
+    Reason.GONE: "belonged to another owner, and is gone",
+    Reason.UNDELIVERED: "requested {seconds} ago, and never listed by the group",
     Reason.WITHDRAWN: "not sent yet, and not needed any more",
     Reason.NOT_IDLE_LONG: "not needed, but not idle for {idle_seconds} yet",
-    Reason.RESERVED: "not needed, but {reserved} slots are held by requests for jobs that have not ended yet",
-    Reason.UNKNOWN_STATE: "in a state that its plugin or we do not know: keeps its place, gets no job, is not removed",
-    Reason.SUSPECT: "not shown by its group, or not well, when last looked at: gets no job until that is clear",
+    Reason.RESERVED: "not needed, but open requests for jobs reserve {reserved} slots",
+    Reason.UNKNOWN_STATE: "reported as unknown or suspended by its group, or not listed yet: gets no job, and is kept",
+    Reason.SUSPECT: "not listed by its group, or failed its last health check: gets no job for now",
     Reason.FOREIGN: "tagged as another owner's, or of a group that is not configured: left alone",
 }
 
@@ -68,9 +68,10 @@ def explain(plan: Plan, *, now: float) -> str:
     if plan.keys:
         lines.append("Wanted most by: " + ", ".join(f"{key or 'jobs'} ({jobs})" for key, jobs in plan.keys))
     reservable = "any number of" if plan.reservable is None else plan.reservable
-    lines.append(f"Requests for jobs may hold {reservable} slots, and hold {plan.terms.reserved}")
+    lines.append(f"Requests for jobs may reserve {reservable} slots, and reserve {plan.terms.reserved}")
     if plan.look_again_at is not None:
-        lines.append(f"Changes by itself in {format_duration(round(max(plan.look_again_at - now, 0)))} at the earliest")
+        seconds = round(max(plan.look_again_at - now, 0))
+        lines.append(f"The plan may change by itself in {format_duration(seconds)} at the earliest")
     return "\n".join(lines) + "\n"
 
 

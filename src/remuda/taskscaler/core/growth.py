@@ -25,8 +25,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     changes_at: float | None = None
 
     def narrow(self, instances: int, reason: Reason, changes_at: float | None = None, **numbers: Number) -> "Room":
-        """Return the room if a further limit, named by `reason`, allows only `instances` more; if that is no tighter,
-        `self`. `changes_at`: when the limit ends; `numbers`: values for the text of `reason`."""
+        """Apply a further limit, named by `reason`, that allows only `instances` more. Returns `self` if the present
+        limit is as tight. `changes_at`: when the limit ends; `numbers`: values for the text of `reason`."""
         instances = max(instances, 0)
         if self.instances is not None and self.instances <= instances:
             return self
@@ -90,8 +90,8 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
 
 
 def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
-    """How many more instances the group may have, apart from its rate limits. `places`: number of instances of all
-    groups, requested and planned ones included."""
+    """How many more instances the group of `tally` may have, apart from its rate limits. `places`: number of instances
+    of all groups, requested and planned ones included."""
     group, limits = tally.group, tally.group.limits
     room = Room()
     if not group.is_current:
@@ -114,7 +114,7 @@ def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
 
 
 def _pace(tally: Tally, bucket: Bucket | None) -> Room:
-    """How many instances may be requested from the group now, by its rate limit and `max_creating`."""
+    """How many instances may be requested from the group of `tally` now, by its token bucket and `max_creating`."""
     limits = tally.group.limits
     room = Room()
     if limits.max_creating:

@@ -71,7 +71,7 @@ def resolve(rules: Sequence[PolicyRule], now: float, *, local: tzinfo = UTC) -> 
 def policy_for_draining(policy: Policy, *, is_ending: bool = False) -> Policy:
     """The policy for a fleet that requests no more jobs: no idle slots. `is_ending`: no job will ever be requested
     again, so starting instances that no job waits for are removed at once."""
-    because = f"{policy.because}; no more jobs are asked for, so none idle are wanted"
+    because = f"{policy.because}; no more jobs are requested, so no idle slots are wanted"
     return msgspec.structs.replace(policy, idle_count=0, scale_factor=0.0, is_ending=is_ending, because=because)
 
 
@@ -106,8 +106,8 @@ def _mistakes(rule: PolicyRule, *, has_demand: bool) -> Iterator[tuple[str, str]
     if rule.preemptive and rule.idle_count <= 0 and not has_demand:
         yield (
             "preemptive_mode",
-            "preemptive_mode without an idle_count never takes a job: none is asked for without a ready instance, and "
-            "none is created without a job. Set idle_count, or leave preemptive_mode out",
+            "preemptive_mode without an idle_count never takes a job: no job is requested without a ready instance, "
+            "and no instance is created without a job. Set idle_count, or remove preemptive_mode",
         )
     if 0 < rule.scale_factor_limit < rule.idle_count and rule.scale_factor > 0:
         yield (

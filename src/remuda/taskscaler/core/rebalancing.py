@@ -24,7 +24,7 @@ TAKEN = 3
 
 
 class Seen(StrEnum):
-    """Kinds of events at a provider from which `judge` concludes whether it changes a group by itself."""
+    """Kinds of events from which `judge` concludes whether the provider changes a group by itself."""
 
     CAME = "came"  # appeared, and nobody here requested it
     LOST = "lost"  # vanished, and nobody here removed it
@@ -78,19 +78,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _CAUSES = {
-    Meddling.REPLACED: "its provider replaces instances by itself, for others came that nobody here had asked for",
-    Meddling.OVERPROVISIONED: "its provider makes more instances than it is asked for, and takes some back",
-    Meddling.TAKEN_AWAY: "somebody else takes instances away, and nothing comes for them",
+    Meddling.REPLACED: "its provider replaces instances by itself: others appeared that this manager had not requested",
+    Meddling.OVERPROVISIONED: "its provider creates more instances than requested, and removes some of them",
+    Meddling.TAKEN_AWAY: "something other than this manager removes instances, and they are not replaced",
 }
 _FIXES = {
     Meddling.REPLACED: (
         "switch rebalancing off at the group (AWS: suspend AZRebalance; Google Cloud: redistribution NONE), protect "
-        "its instances from scale-in, and leave it to no autoscaler of the provider's own and no other manager"
+        "its instances from scale-in, and let no autoscaler of the provider and no other manager change the group"
     ),
     Meddling.OVERPROVISIONED: "switch overprovisioning off at the group (Azure: overprovision = false)",
     Meddling.TAKEN_AWAY: (
-        "leave the group to no autoscaler of the provider's own and no other manager, and protect its instances from "
-        "scale-in; spot instances go when their provider wants them back"
+        "let no autoscaler of the provider and no other manager change the group, and protect its instances from "
+        "scale-in; spot instances end when their provider takes them back"
     ),
 }
 

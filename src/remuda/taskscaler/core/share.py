@@ -1,7 +1,8 @@
 """Computes the share of one runner manager in a cell's demand for slots, as input of a plan.
 
-The cell splits the demand among the managers of a key, so that together they create what is needed. This module
-estimates when jobs that wait for others will be ready. GitLab reports no demand: then only accepted jobs count.
+The cell splits the demand for each capability key (jobs with equal needs) among the managers that can run these jobs,
+so that together they create what is needed. This module estimates when jobs that wait for others will be ready. GitLab
+reports no demand: then only accepted jobs count.
 """
 
 from collections.abc import Mapping

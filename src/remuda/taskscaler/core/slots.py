@@ -78,7 +78,7 @@ class Slots:
         return self._held.get(holder)
 
     def holders(self, instance_id: str) -> dict[int, str]:
-        """The holders that have slots of an instance, by slot number."""
+        """Ids of the jobs that have slots of an instance, by slot number."""
         return dict(self._taken.get(instance_id, {}))
 
     def change_limits(self, limits: Mapping[str, Limits]) -> None:
@@ -106,7 +106,7 @@ class Slots:
         self._put(instance)
 
     def lose(self, instance_id: str) -> tuple[str, ...]:
-        """Remove an instance that is gone; return the holders that lost their slots."""
+        """Remove an instance that is gone; return the ids of the jobs that lost their slots."""
         lost = self._instances.pop(instance_id, None)
         if lost is None:
             return ()
@@ -175,7 +175,8 @@ class Slots:
         return True
 
     def overdue(self, *, now: float, timeout_seconds: float, coming: int) -> tuple[Waiter, ...]:
-        """Jobs that have waited for `timeout_seconds`, except the first `coming`, for which slots are starting."""
+        """Jobs that have waited for `timeout_seconds`, except the first ones in the queue, which get the `coming` slots
+        of starting instances."""
         line = list(self._waiting.values())[max(coming, 0) :]
         return tuple(waiter for waiter in line if now - waiter.since >= timeout_seconds)
 

@@ -44,5 +44,5 @@ def next_token_at(bucket: Bucket, limits: Limits) -> float:
 
 
 def backs_off_until(group: Group) -> float | None:
-    """Time before which the group gets no requests (it can be past); None if the last creation succeeded."""
+    """Time before which the group gets no requests (it can be past); None without a failure since the last success."""
     return group.failed_at + AFTER_FAILURE.delay(group.failures) if group.failures > 0 else None

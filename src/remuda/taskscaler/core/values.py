@@ -48,7 +48,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     """Without a job since then; None: since `since`."""
     cause: Cause = Cause.REQUESTED
     warm: frozenset[str] = frozenset()
-    """Keys of the caches on this instance."""
+    """Keys of the caches on this instance: the projects whose jobs it has run."""
     failures: int = 0
     """Failed health checks in a row, or bad reports of jobs in a row if those are more."""
     owner: str = ""
@@ -78,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     throttle_limit: float = 0.0
     """Requested instances per second; 0 is 100, below 0 any number."""
     throttle_burst: int = 0
-    """Requests at once after a pause; 0 is `max_instances`, or else `throttle_limit`."""
+    """Instances that can be requested at once after a pause; 0 is `max_instances`, or else those of one second."""
     failure_threshold: int = 3
     """Failed health checks, or bad reports of jobs, in a row that make an instance unhealthy; failed creations in a row
     after which a group may create one instance at a time."""
@@ -160,7 +160,7 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     key: str = ""
     running: int = 0
-    """For display. Plans count slots in use, so jobs of a lost instance create nothing."""
+    """Plans count slots in use instead of these jobs, so jobs of a lost instance create nothing."""
     ending: int = 0
     """Running jobs that will have ended when the next ones are ready."""
     ready: int = 0

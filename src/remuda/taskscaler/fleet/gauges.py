@@ -1,4 +1,4 @@
-"""Converts a roster to the input of a plan, and a plan to gauges with the names of GitLab Runner's metrics. Pure."""
+"""Converts a `Roster` (state of a fleet) to a plan's input, and a plan to gauges named like GitLab Runner's. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""State of one instance group: effective limits, failed creations, boot times, sightings. Pure. `roster` holds one for
-each group, and `loop.group_watch` enters what the plugin reports."""
+"""State of one instance group: limits, failed creations, boot times, and changes that the provider makes itself. Pure.
+`roster` holds one for each group, and `loop.group_watch` enters what the plugin reports."""
 
 from collections.abc import Iterable
 
@@ -33,10 +33,11 @@ class GroupState(msgspec.Struct, kw_only=True):
     info: ProviderInfo | None = None
     quota: int | None = None
     sightings: tuple[Sighting, ...] = ()
-    """Instances that appeared or disappeared without a request of this scaler; see `rebalancing`."""
+    """Instances that appeared or disappeared without a request of this scaler, and given up requests; see
+    `rebalancing`."""
     verdict: Verdict = Verdict()
     gone: dict[str, float] = {}
-    """Instances that were already gone when first listed, with the time when they were last listed."""
+    """Instances that are listed as deleted and are not in the roster, with the time when they were last listed."""
 
     @property
     def effective(self) -> Limits:
@@ -63,7 +64,7 @@ class GroupState(msgspec.Struct, kw_only=True):
         return "" if self.info is None else f"{self.info.id} {self.info.version}".strip()
 
     def note_sightings(self, now: float, *more: Sighting) -> None:
-        """Add sightings, drop old ones, and judge again which changes the provider makes by itself."""
+        """Add events at the provider that this manager did not cause, drop old ones, and update `verdict`."""
         if more or self.sightings:
             self.sightings = drop_old((*self.sightings, *more), now)
             self.verdict = judge(self.sightings)

@@ -1,8 +1,8 @@
 """State of a fleet in memory: instances, slots and their holders, groups, pending requests. Pure.
 
-All events enter here with their time; `take_changes` returns what must be stored. The tasks of `loop` wait, write and
-call plugins. Invariants: every member has an instance of the same name in `slots`; the caller that removes an instance
-gets the holders of its slots.
+The tasks of `loop`, which wait, write and call plugins, report every event here with its time; `take_changes` returns
+what they must store. Invariants: every member has an instance of the same name in `slots`; the caller that removes an
+instance gets the holders of its slots.
 """
 
 from collections.abc import Collection
@@ -34,7 +34,7 @@ _PASSING = frozenset(
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """An instance that does not exist any more, the holders of its slots, and the probable cause."""
+    """An instance that does not exist any more, the holders (ids of jobs) of its slots, and the probable cause."""
 
     name: str
     holders: tuple[str, ...]
@@ -59,7 +59,7 @@ class Roster:
         self._changed_groups: set[str] = set()
 
     def load(self, stored: Stored, now: float) -> tuple[str, ...]:
-        """Restore the state of an earlier process. Returns names of instances left out, as their group is unknown."""
+        """Restore the state of an earlier process, without instances of unknown groups; return the names of these."""
         for group in stored.groups:
             if state_of_group := self.groups.get(group.name):
                 state_of_group.bucket, state_of_group.boots = group.bucket, group.boots
@@ -111,12 +111,12 @@ class Roster:
         return self.slots.adopt(holder, Slot(name, number))
 
     def confirm(self, holder: str) -> Slot | None:
-        """Return the slot that a job has, or None; `end_recovery` does not release this slot from now on."""
+        """Return a job's slot or None, and record that the job exists, so `end_recovery` keeps a restored slot."""
         self._unsure.discard(holder)
         return self.slots.slot(holder)
 
     def end_recovery(self, now: float) -> tuple[str, ...]:
-        """Release restored slots whose holders were neither confirmed nor adopted; return these holders."""
+        """Release restored slots of jobs that were neither confirmed nor adopted; return the ids of these jobs."""
         unknown = tuple(sorted(self._unsure))
         for holder in unknown:
             self.release(holder, now)
@@ -137,7 +137,7 @@ class Roster:
         return slot is not None
 
     def mark_unreachable(self, group: str, error: str) -> None:
-        """Record that the plugin could not list a group's instances. Plans add none to it until an update succeeds."""
+        """Record that the plugin could not list a group's instances. Plans create none until an update succeeds."""
         self.groups[group].is_current = False
         self.groups[group].error = error
 
@@ -151,7 +151,7 @@ class Roster:
         self.metrics.count_failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
 
     def mark_group_changed(self, group: str) -> None:
-        """Have the group's token bucket and statistics written to the state file."""
+        """Add the group's token bucket and statistics to what `take_changes` returns for the state file."""
         self._changed_groups.add(group)
 
     def mark_prepared(self, name: str, now: float) -> None:
@@ -183,8 +183,8 @@ class Roster:
             self.refresh(name, now)
 
     def note_report(self, name: str, now: float, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy. If not, a health check follows at once. Reports of several
-        jobs, or of retries, within `strike_seconds` count once."""
+        """Record whether a job found its instance healthy. If not, a health check follows at once, unless the last one
+        failed. Reports of several jobs, or of retries, within `strike_seconds` count once."""
         if member := self.members.get(name):
             if is_well:
                 member.reported, member.reported_at = 0, float("-inf")
@@ -205,7 +205,7 @@ class Roster:
         self.refresh(name, now)
 
     def lose(self, name: str, now: float) -> Gone:
-        """Forget an instance that does not exist any more, with its slots; return it with their holders."""
+        """Forget an instance that does not exist any more, and its slots; return it with the ids of their jobs."""
         member = self.members.pop(name)
         if member.removed_at is not None:
             self.metrics.observe("instance_deletion", now - member.removed_at)
@@ -216,7 +216,7 @@ class Roster:
         return Gone(name, self.slots.lose(name), self._note_loss(name, member, now) if is_loss else "")
 
     def _note_loss(self, name: str, member: Member, now: float) -> str:
-        """Record that an instance disappeared unasked. Returns the probable cause as text, or "" if it is unknown."""
+        """Record that an instance vanished and nobody here removed it. Returns the probable cause, "" if unknown."""
         group = self.groups[member.group]
         if member.shown is None:  # it vanished before this process looked: the time is unknown
             return ""
@@ -291,7 +291,7 @@ class Roster:
         return {name: group.effective for name, group in self.groups.items()}
 
     def _presume(self, name: str, now: float) -> bool:
-        """Add an instance that an adopted job runs on, but that was not restored. False if its name fits no group."""
+        """Add the instance of an adopted job, which the state file did not have. False if its name fits no group."""
         for group in sorted(self.groups, key=len, reverse=True):
             if not group or name.startswith(f"{group}/"):
                 instance_id = name[len(group) + 1 :] if group else name

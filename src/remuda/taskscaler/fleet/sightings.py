@@ -66,8 +66,8 @@ def apply_update(
 def _note_unseen_end(
     roster: Roster, group: GroupState, instance_id: str, now: float, tag: TaggedInstance | None
 ) -> None:
-    """Handle an unknown instance that is listed as deleted: if it was not listed before, and a request is pending,
-    record a failed creation for that request."""
+    """Handle an instance that is listed as deleted and was never listed as existing: if this is news and a request is
+    pending, record a failed creation for that request, unless the instance has another owner."""
     name = instance_name(group.name, instance_id)
     is_news = group.was_shown and name not in group.gone and name not in roster.deleted
     group.gone[name] = now

@@ -75,8 +75,6 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status of a scaler: its instances, groups, waiting jobs and last decisions."""
-
     name: str
     owner: str
     at: float
@@ -96,7 +94,8 @@ class ScalerStatus(msgspec.Struct, frozen=True, kw_only=True):
     store_error: str = ""
     """Why the state cannot be written; no slot is handed out meanwhile."""
     demand_error: str = ""
-    """Why the server's demand is unknown; only jobs that wait here count meanwhile."""
+    """Why the server's demand cannot be fetched; its last answer counts for `demand.BELIEVED_SECONDS`, then only jobs
+    that wait here."""
 
 
 def status_of(
@@ -173,6 +172,6 @@ def _instance(roster: Roster, instance: Instance) -> InstanceStatus:
         address=address,
         owner=instance.owner,
         failures=instance.failures,
-        error=f"is {instance.owner}'s by its tag" if is_foreign else member.error,
+        error=f"tagged with the owner {instance.owner}" if is_foreign else member.error,
         holders=tuple(roster.slots.holders(instance.id).values()),
     )

@@ -43,7 +43,7 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, 
 
 
 async def _catch(work: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:
-    """Return the result and the error of `work`, one of them None. A raised error would cancel the caller's tasks."""
+    """Return the result and None, or None and the error, which if raised would cancel the caller's other tasks."""
     try:
         return await work, None
     except Exception as error:  # noqa: BLE001 - `within` handles every error

@@ -22,7 +22,7 @@ BELIEVED_SECONDS = 60.0
 
 class DemandTracker:
     """Current demand of a fleet. `ask` fetches the server's demand; None: the server reports none. `changed` is called
-    after new answers. `waiting` returns the holders that wait for a slot; without it all added holders wait."""
+    after new answers. `waiting` returns the ids of jobs that wait for a slot; without it all added jobs wait."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class DemandTracker:
             except (TemporaryError, PermanentError) as error:
                 if not self.error:
                     logger("scaler").warning(
-                        "cannot ask the server how many jobs wait; scaling without that number until the next try",
+                        "cannot ask the server how many jobs wait; trying again, using the last answer for a minute",
                         fleet=setup().name,
                         cause=str(error),
                     )

@@ -33,7 +33,7 @@ AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Deadlines of plugin calls in seconds; longer than `fleeting.client.Deadlines`, after which plugins restart."""
+    """Deadlines of plugin calls in seconds. Those of `fleeting.client`, which may restart the plugin, are shorter."""
 
     init: float = 150.0
     update: float = 90.0
@@ -50,7 +50,7 @@ class FleetContext:
 
 
 class GroupWatch:
-    """Runs the tasks of one group. Calls `changed` when a new plan is needed, `ended` with gone instances."""
+    """Runs the tasks of one group. Calls `changed` when a new plan is needed, `ended` with instances that are gone."""
 
     def __init__(
         self,
@@ -92,15 +92,15 @@ class GroupWatch:
         return int(getattr(self.plugin, "starts", self.is_begun))
 
     def look(self) -> None:
-        """Have the group's instances listed soon instead of at the next interval."""
+        """Make `run` ask the plugin for the group's instances within a second, instead of at the next interval."""
         self._look.set()
 
     def act(self) -> None:
-        """Have queued requests and deletions sent to the plugin now."""
+        """Make `run` send queued requests and deletions to the plugin now."""
         self._asked.set()
 
     def delete(self, name: str) -> None:
-        """Have the plugin delete an instance, which must be marked for deletion in the roster."""
+        """Make `run` ask the plugin to delete an instance, which must be marked for deletion in the roster."""
         if name not in self._under_way:
             self._doomed.add(name)
             self._asked.set()
@@ -118,7 +118,8 @@ class GroupWatch:
             await self._send(tasks)
 
     async def update(self) -> None:
-        """Update the roster with the plugin's list. Raises TemporaryError or PermanentError if a call of it fails."""
+        """Update the roster with the plugin's list of instances. Raises TemporaryError or PermanentError if a call of
+        the plugin fails."""
         began_at = self._clock.now()
         states = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
@@ -294,7 +295,7 @@ class GroupWatch:
         return {instance.instance: instance for instance in tagged}
 
     async def _ask_stats(self) -> None:
-        """Read the provider's quota every `update_seconds`, if the plugin can. Logs a failure; keeps the last quota."""
+        """Read the provider's quota, at most once in `update_seconds`. Logs a failure and keeps the last quota."""
         state, now = self._roster.groups[self.name], self._clock.now()
         can = state.info is not None and Capability.STATS in state.info.capabilities
         if not can or now - self._stats_at < self._roster.setup.update_seconds:

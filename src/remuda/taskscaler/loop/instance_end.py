@@ -62,7 +62,12 @@ class GoneInstances:
 
     async def _forget(self, instance: str) -> None:
         try:
-            await within(self._clock, FORGET_SECONDS, self._machines.forget(instance), what=f"to forget {instance}")
+            await within(
+                self._clock,
+                FORGET_SECONDS,
+                self._machines.forget(instance),
+                what=f"closing the connections to {instance}",
+            )
         except (TemporaryError, PermanentError) as error:
             logger("scaler").info(
                 "cannot close connections to a deleted instance; not trying again", instance=instance, cause=str(error)
@@ -73,7 +78,7 @@ async def end(roster: Roster, watches: Mapping[str, GroupWatch], state_writer: S
     """Shut down a fleet: delete instances without a job if configured, stop the plugins, write the state file."""
     log = logger("scaler").bind(fleet=roster.setup.name)
     try:
-        what = "the end of the fleet"
+        what = "the shutdown of the fleet"
         await within(clock, roster.setup.shutdown_seconds, _end(roster, watches, state_writer, clock), what=what)
     except (TemporaryError, PermanentError) as error:
         log.warning("cannot shut down the fleet completely; some instances may still exist", cause=str(error))
@@ -140,8 +145,9 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
 
 
 def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]:
-    """Instances without a job that belong to no other owner. `before`: instances at the start of the shutdown. An
-    instance that appeared later without a request is left out: it possibly belongs to another user of the group."""
+    """Instances without a job that belong to no other owner. `before`: instances at the start of the shutdown. One that
+    appeared later without a request, and is not tagged as ours, is left out: it possibly belongs to another user of the
+    group."""
     owner = roster.setup.owner
     return [
         name

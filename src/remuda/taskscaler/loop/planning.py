@@ -55,7 +55,8 @@ class Planner:
         """Slots that were assigned since the last plan; they cannot be reserved any more."""
 
     def plan(self, open_requests: int) -> Plan:
-        """Make and apply a plan, and have its plugin calls made. `open_requests`: unanswered requests for jobs."""
+        """Make a plan, apply it to the roster, and wake the tasks that call the plugins. `open_requests`: number of
+        requests for jobs that the server has not answered yet."""
         now = self._clock.now()
         roster = self._roster
         local = datetime.fromtimestamp(now).astimezone().tzinfo
@@ -173,5 +174,5 @@ _DONE = {
     "create": "creating instances",
     "remove": "removing an instance",
     "drain": "draining an instance; it gets no more jobs",
-    "forget": "instances are gone or were never delivered; not counting them any more",
+    "forget": "instances are gone, were never delivered or are not requested any more; not counting them",
 }

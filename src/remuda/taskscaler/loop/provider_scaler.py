@@ -1,9 +1,10 @@
 """Scaler of a fleet whose plugin scales by itself, with the interface of `Scaler`, for the runner manager.
 
-The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets.
-Nothing is stored: holders (ids of jobs with an instance) are in the manager's journal and are reported with every
-exchange. Invariants: a holder has at most one instance; a release is reported until the plugin has accepted it or has
-refused it permanently, or the holder acquires an instance again.
+The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may be and which instance each gets. At
+intervals the scaler reports to it the demand and the holders (ids of jobs with an instance), and reads the list of
+instances. Nothing is stored: the manager's journal has the holders. Invariants: a holder has at most one instance; a
+release is reported until the plugin has accepted it or has refused it permanently, or the holder acquires an instance
+again.
 """
 
 import asyncio
@@ -90,7 +91,7 @@ class ProvidedScaler:
         self._note = "the plugin scales by itself"
 
     async def run(self) -> None:
-        """Start the plugin, then exchange demand and instances with it until cancelled."""
+        """Start the plugin, then report demand to it and read its instances, at intervals until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._demand_tracker.run(lambda: self._setup), name="demand of the server")
             await self._begin()
@@ -112,9 +113,9 @@ class ProvidedScaler:
                 )
 
     async def close(self) -> None:
-        """Send the plugin the ends of jobs that it has not confirmed yet, and stop the plugin. Its instances stay."""
+        """Report releases that the plugin has not accepted yet, and stop the plugin. Its instances stay."""
         with suppress(TemporaryError, PermanentError):
-            await within(self._clock, CLOSE_SECONDS, self._shut_down_plugin(), what="the end of the provider")
+            await within(self._clock, CLOSE_SECONDS, self._shut_down_plugin(), what="the shutdown of the provider")
         await close_plugin(self._group, self._plugin)
 
     def capacity(self) -> int | None:
@@ -123,7 +124,7 @@ class ProvidedScaler:
         return None if self._room.capacity is None else max(self._room.capacity, here)
 
     def set_open_requests(self, count: int) -> None:
-        """Set the number of unanswered requests for jobs, and report it to the plugin."""
+        """Set the number of unanswered requests for jobs. If it has changed, `run` reports it to the plugin soon."""
         if count != self._open:
             self._open = count
             self._wake.set()
@@ -164,7 +165,7 @@ class ProvidedScaler:
         return True
 
     def end_recovery(self) -> None:
-        """Have the plugin told that all jobs of earlier processes were adopted, so it may free other instances."""
+        """Make `run` tell the plugin that all jobs of earlier processes are adopted, so it may free other instances."""
         self._is_complete = True
         self._wake.set()
 
@@ -182,16 +183,18 @@ class ProvidedScaler:
         )
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Take a job's report on its instance: if it is unhealthy (`is_well` false), list the instances soon."""
+        """Accept a job's report on the health of its instance. If it is bad (`is_well` false), `run` asks the plugin
+        for the list of instances soon, so that a lost instance is noticed earlier. Nothing is recorded."""
         if not is_well:
             self._wake.set()
 
     def look(self) -> None:
-        """Exchange demand and instances with the plugin soon instead of at the next interval."""
+        """Make `run` report demand to the plugin and read its instances soon instead of at the next interval."""
         self._wake.set()
 
     def drain(self, *, is_draining: bool = True, is_ending: bool = False) -> None:
-        """Set whether the manager has stopped requesting jobs. `is_ending` has no effect."""
+        """Set whether the manager has stopped requesting jobs: then jobs that wait at the server are not reported to
+        the plugin as demand. `is_ending` has no effect."""
         self._demand_tracker.is_closed = is_draining
         self._wake.set()
 
@@ -246,7 +249,9 @@ class ProvidedScaler:
                 self._name = f"{info.id} {info.version}".strip()
                 if Capability.PROVIDER not in info.capabilities:
                     able = ", ".join(sorted(info.capabilities)) or "nothing"
-                    self._note = f"plugin_scales is set, but the plugin is no provider (it has {able}): remove that key"
+                    self._note = (
+                        f"plugin_scales is set, but the plugin is not a provider (it has: {able}); remove plugin_scales"
+                    )
                 self._begun.set()
                 return
             except (TemporaryError, PermanentError) as error:
@@ -257,7 +262,8 @@ class ProvidedScaler:
             await self._clock.sleep(_AGAIN.delay(failures))
 
     async def _exchange(self) -> None:
-        """Report ended jobs, holders and demand; read capacity and instances; handle lost instances."""
+        """Report released instances, holders and demand to the plugin; read its capacity and its instances; report jobs
+        on lost instances to the manager."""
         provider = self._provider
         for holder, released in list(self._released.items()):
             if self._released.get(holder) is not released:
@@ -268,8 +274,7 @@ class ProvidedScaler:
                 await within(self._clock, CALL_SECONDS, call, what="Release")
             except PermanentError as error:
                 self._log.warning(
-                    "plugin refused to release a job's instance; it is not in the next list of used instances for the "
-                    "plugin",
+                    "plugin refused to release a job's instance; not trying again, not reporting it as used any more",
                     holder=holder,
                     cause=str(error),
                 )
@@ -340,7 +345,9 @@ class ProvidedScaler:
         if holders:
             self._host.on_lost(name, holders, "")
         with suppress(TemporaryError, PermanentError):
-            await within(self._clock, CALL_SECONDS, self._host.machines.forget(name), what=f"to forget {name}")
+            await within(
+                self._clock, CALL_SECONDS, self._host.machines.forget(name), what=f"closing the connections to {name}"
+            )
 
     @property
     def _provider(self) -> Provides:

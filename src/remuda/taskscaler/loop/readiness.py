@@ -29,8 +29,8 @@ _CHECKED = frozenset({InstanceState.READY, InstanceState.SUSPECT})
 
 
 class Readiness:
-    """Prepares and checks instances. Calls `changed` when an instance became ready or unready, and `look` with a group
-    whose instances are to be listed again."""
+    """Prepares and checks instances. Calls `changed` when an instance was prepared, could not be prepared, or changed
+    its health; calls `look` with the group of an unhealthy instance, so that the group's instances are listed again."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Readiness:
         self._log = logger("scaler").bind(fleet=roster.setup.name)
 
     def look(self) -> None:
-        """Prepare and check instances now, because some appeared or disappeared, or a check is due."""
+        """Make `run` prepare and check instances now, because some appeared or disappeared, or a check is due."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -95,7 +95,10 @@ class Readiness:
                 async with limit:
                     info = await self._connect_info(name)
                     await within(
-                        self._clock, max(remaining, 1.0), self._machines.prepare(name, info), what=f"to prepare {name}"
+                        self._clock,
+                        max(remaining, 1.0),
+                        self._machines.prepare(name, info),
+                        what=f"the preparation of {name}",
                     )
             except PermanentError as error:
                 self._log.warning("cannot prepare an instance; removing it", instance=name, cause=str(error))
@@ -129,12 +132,12 @@ class Readiness:
                 continue
             if member.check_at <= now:
                 self._checking.add(name)
-                tasks.create_task(self._check_one(name, member, limit), name=f"check {name}")
+                tasks.create_task(self._check_instance(name, member, limit), name=f"check {name}")
             else:
                 soonest = min(soonest, member.check_at - now)
         return soonest
 
-    async def _check_one(self, name: str, member: Member, limit: asyncio.Semaphore) -> None:
+    async def _check_instance(self, name: str, member: Member, limit: asyncio.Semaphore) -> None:
         problem: str | None = None
         is_checked = True
         try:

@@ -1,4 +1,4 @@
-"""The scaler of one fleet: the class that a runner manager uses. It owns all tasks of this folder.
+"""The scaler of one fleet: the class that a runner manager uses. It runs all tasks of the fleet.
 
 A plan is made after every change, at the time that the last plan names, and at least every `LOOK_SECONDS`. Calls
 change the state in memory at once. The state file is written before a change has effects outside: a job gets its slot
@@ -150,9 +150,9 @@ class Scaler:
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait for a slot; a holder that has a slot gets it again. Cancelling the call frees the slot. `key`:
-        capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after `acquire_seconds`,
-        unless an instance is starting for the job."""
+        """Wait for a slot for the job `holder`; return the one that it has, if any. Cancelling the call frees the slot.
+        `key`: capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after
+        `acquire_seconds`, unless an instance is starting for the job."""
         slot = self._roster.confirm(holder)
         wait = self._waits.get(holder)
         if wait is None:
@@ -222,7 +222,8 @@ class Scaler:
         return info
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy (`is_well`). If not, the instance is checked at once."""
+        """Record whether a job found its instance healthy (`is_well`). If not, a health check follows at once, unless
+        the last one failed."""
         self._roster.note_report(instance, self._clock.now(), is_well=is_well)
         self._react()
 
@@ -233,7 +234,7 @@ class Scaler:
         self.look()
 
     def look(self) -> None:
-        """Have the plugins list the instances of all groups soon instead of at the next interval."""
+        """Make the tasks of all groups ask their plugins for the instances soon instead of at the next interval."""
         for watch in self._watches.values():
             watch.look()
 
@@ -297,7 +298,7 @@ class Scaler:
         return [waiter.holder for waiter in self._roster.slots.waiters]
 
     def _react(self) -> None:
-        """Handle any change: assign slots, and have the state written, instances checked and a plan made."""
+        """Handle any change: assign slots, and wake the tasks that write the state file, check instances and plan."""
         self._hand_out()
         self._readiness.look()
         self._wake.set()

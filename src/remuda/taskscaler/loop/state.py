@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Writing(Protocol):
-    """Interface of `lib.sqlite_writer.Writer`, for which tests have fakes."""
+    """Interface of `lib.sqlite_writer.Writer`, so that tests can replace it."""
 
     async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T: ...
 
@@ -78,7 +78,7 @@ class StateFile:
                 raise _unusable(path, error) from error
             aside = _free_name(path)
             self._log.error(
-                "state file is no database; renamed it, and starting with an empty one",
+                "state file is not a database; renaming it and starting with an empty one",
                 cause=str(error),
                 aside=str(aside),
             )
@@ -132,7 +132,7 @@ class StateWriter:
         self.error = ""
 
     def mark_changed(self, then: Callable[[], None] | None = None) -> None:
-        """Have the roster's changes written soon. `then` is called when all changes up to now are on disk."""
+        """Make `run` write the roster's changes soon. `then` is called when all changes up to now are on disk."""
         if then is not None:
             self._then.append(then)
         self._wanted.set()

@@ -130,7 +130,7 @@ async def sweep_abandoned(
             for name, tag in sorted(owners.items())
             if tag.owner == abandoned.owner and name not in (*shown, *theirs)
         ]
-        why = f"no runner looks after it any more; it was made for {abandoned.fleet}"
+        why = f"no configured runner manages it any more; it was created for {abandoned.fleet}"
         orphans = [
             Orphan(
                 instance=name,

@@ -35,7 +35,8 @@ class Verdict(NamedTuple):
 
 
 def spend(bucket: Bucket | None, rate: Rate, now: float) -> tuple[Bucket, Verdict]:
-    """Take one call out of a bucket (None: a full one) and return the new bucket. A refused call takes nothing out."""
+    """Take one call out of a bucket (None: a full one), unless it is refused. Returns the new bucket and the
+    verdict."""
     per_second = rate.calls / rate.seconds
     calls_left = float(rate.calls)
     if bucket is not None:

@@ -24,7 +24,7 @@ _SCOPES = {
 
 
 def parse_scopes(scopes: Iterable[str]) -> list[Access]:
-    """Parse scopes such as `repository:acme/shop:pull,push`. Scopes of another form are ignored."""
+    """Parse at most `MAX_SCOPES` scopes such as `repository:acme/shop:pull,push`. Those of another form are ignored."""
     accesses = []
     for scope in [scope for text in scopes for scope in text.split()][:MAX_SCOPES]:
         kind, _, rest = scope.partition(":")
@@ -35,7 +35,7 @@ def parse_scopes(scopes: Iterable[str]) -> list[Access]:
 
 
 def project_paths(image: str) -> list[str]:
-    """Return the beginnings of an image's name that can be its project's path (of two or more parts), longest first."""
+    """Return the possible project paths of an image: the beginnings of its name of two or more parts, longest first."""
     parts = image.split("/")
     return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
 

@@ -84,7 +84,7 @@ def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> 
 
 
 def sight(user: User, members: Iterable[Member]) -> Sight | None:
-    """Return a list filter for what the user can see; None for an administrator, who sees everything."""
+    """Return a filter that limits lists to what the user can see; None for an administrator, who sees everything."""
     if user.is_admin:
         return None
     owners = [member.owner for member in members]

@@ -1,6 +1,7 @@
-"""Runner tokens (routable) and job tokens (signed): their content, and which signing keys are still needed. A runner
-token is stored only as its hash. A signed job token is not stored: its signature and the row of the job decide
-together. The newest key signs; older keys stay until the tokens that they signed have expired."""
+"""Runner tokens, which contain ids for routing, and signed job tokens: how they are made and read, and which signing
+keys are still needed. A runner token is stored only as its hash. A signed job token is not stored: it is valid if its
+signature is correct, it has not expired, and the job still has the epoch (number of hand-outs) in the token. The newest
+key signs; older keys stay until the tokens that they signed have expired."""
 
 import re
 from collections.abc import Sequence
@@ -65,8 +66,9 @@ def creation_time(kid: str) -> int | None:
 
 
 def retirable_keys(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
-    """Return the keys (`kids`: oldest first) that no valid token was signed with. `oldest_lease` is when the earliest
-    of the jobs that runners have now was handed out; None if runners have no jobs."""
+    """Return the keys that can be removed, because none of their tokens is valid any more (`kids`: all, oldest first).
+    `oldest_lease` is when the earliest of the jobs that runners have now was handed out; None if runners have no
+    jobs."""
     latest = now if oldest_lease is None else min(now, oldest_lease)
     replaced_at = {old: creation_time(successor) for old, successor in pairwise(kids)}
     return [kid for kid, time in replaced_at.items() if time is not None and time + KEPT_SECONDS <= latest]
@@ -85,7 +87,8 @@ class JobTokens:
         self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
-        """Create the token of a handed out job. It outlives the job's timeout: the runner must still report the end."""
+        """Create the token for a job that a runner gets. It is valid longer than the job's timeout, so that the runner
+        can still report the end."""
         claims = JobClaims(
             cell_id=self._cell_id,
             organization_id=job.organization_id,

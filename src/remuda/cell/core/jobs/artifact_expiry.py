@@ -1,6 +1,6 @@
 """Expiry, deletion and erasure of the artifacts of a job, by GitLab's rules. Expired artifacts are kept while their
-pipeline runs, and while it is the newest successful one of its ref. A job that lost its archive or its dotenv report
-counts as one whose artifacts are gone, so later jobs that need them fail."""
+pipeline runs and, if the setting says so, while it is the newest successful one of its ref. A job whose archive or
+dotenv report is removed is marked (`artifacts_gone`), so that later jobs that need them fail."""
 
 from collections.abc import Sequence
 
@@ -21,15 +21,15 @@ _FOR_LATER_JOBS = frozenset({"archive", "dotenv"})
 
 def with_expiry(artifact: Artifact, default: str) -> Artifact:
     """Return the artifact with its expiry time, from its `expire_in` or, if that is missing or invalid, `default`."""
-    words = artifact.expire_in or ""
-    seconds = _seconds(words if words == NEVER or parse_duration(words) is not None else default)
+    own = artifact.expire_in or ""
+    seconds = _parse_expiry(own if own == NEVER or parse_duration(own) is not None else default)
     expires_at = None if seconds is None else artifact.created_at + seconds
     return replace(artifact, expires_at=expires_at, look_at=expires_at)
 
 
-def _seconds(words: str) -> int | None:
+def _parse_expiry(expire_in: str) -> int | None:
     """Return an `expire_in` text in seconds; None (no expiry) for `never` and, as in GitLab, for 0."""
-    return None if words == NEVER else parse_duration(words) or None
+    return None if expire_in == NEVER else parse_duration(expire_in) or None
 
 
 def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
@@ -74,7 +74,7 @@ def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
 
 
 def erase(job: Job, artifacts: Sequence[Artifact], now: float) -> JobArtifacts | None:
-    """Return the job without artifacts and log, marked as erased; None if it has not ended or has nothing to erase."""
+    """Return the job without artifacts and log, marked as erased; None if `can_be_erased` is false."""
     if not can_be_erased(job, has_artifacts=bool(artifacts)):
         return None
     return _keep_only(replace(job, erased=True, erased_at=now, trace_bytes=0), artifacts, [])

@@ -10,7 +10,7 @@ _JOBS_A_FOLDER = 1000
 
 
 def artifact_key(job_id: JobId, kind: str, upload: str) -> str:
-    """Return the blob key of an artifact. `kind` is its file type, `upload` distinguishes several uploads."""
+    """Return the blob key of an artifact. `kind` is its file type; `upload` is different for each upload."""
     return f"{ARTIFACTS}/{job_id // _JOBS_A_FOLDER}/{job_id}/{kind}-{upload}"
 
 
@@ -19,12 +19,10 @@ def trace_key(job_id: JobId) -> str:
 
 
 def job_of_artifact(key: str) -> JobId | None:
-    """Return the job of an artifact's blob key; None for a key of another form."""
     return _number(key.rpartition("/")[0].rpartition("/")[2])
 
 
 def job_of_trace(key: str) -> JobId | None:
-    """Return the job of a log's blob key; None for a key of another form."""
     job_id = _number(key.rpartition("/")[2].removesuffix(".log"))
     return job_id if job_id is not None and trace_key(job_id) == key else None
 

@@ -51,15 +51,16 @@ def _reason(line: str, name: str, equals: str) -> str:
     if line.lstrip().startswith("#"):
         return "is a comment; remove it"
     if not equals:
-        return "has no =; write NAME=value, and a value in one line"
+        return "has no =; write NAME=value, with the value on the same line"
     if _NAME.fullmatch(name):
-        return "holds a zero byte, which no variable can have"
-    return f"begins with {name[:40]!a}, which is no name of a variable; use letters, digits and _"
+        return "holds a zero byte, which is not allowed in a value; remove it"
+    return f"begins with {name[:40]!a}, which is not a variable name; use letters, digits and _"
 
 
 def _unpack(packed: bytes, limit_bytes: int) -> bytes:
-    """Decompress gzip, also several streams in a row, as runners send them. Returns at most `limit_bytes` + 1 bytes, so
-    the caller can tell that the limit is exceeded. Raises InvalidError if the gzip data is damaged or incomplete."""
+    """Decompress gzip, also several streams in a row, as runners send them; stops after `limit_bytes` + 1 bytes, so the
+    caller can tell that the limit is exceeded. Data that is not gzip is returned unchanged. Raises InvalidError if the
+    gzip data is damaged or incomplete."""
     if not packed.startswith(b"\x1f\x8b"):
         return packed
     content = b""

@@ -1,7 +1,7 @@
-"""A draft of changes to a family (a pipeline with its jobs), with their consequences for other jobs and the pipeline:
-what a retry takes over from its job, which job gets a resource group, which jobs a failure cancels. Invariant: of
-the jobs with one resource group at most one is in a state of `OCCUPYING`. The groups that other pipelines occupy are
-read with the family, in the same transaction."""
+"""Applies changes to a family (a pipeline with its jobs) and computes their consequences: automatic retries, which job
+gets a resource group, which jobs a failure cancels, and the status of the pipeline. Invariant: of the jobs with one
+resource group at most one is in a state of `OCCUPYING`. The groups that other pipelines occupy are read with the
+family, in the same transaction."""
 
 import math
 from collections import defaultdict, deque
@@ -53,7 +53,7 @@ RUNTIME = frozenset(
         "token_hash",
     }
 )
-"""Fields about one try. A retry resets them and takes over all others."""
+"""Fields about one attempt, which a retry does not take over from its job."""
 _BLANK = {field.name: field.default for field in msgspec.structs.fields(Job) if field.name in RUNTIME}
 
 
@@ -119,7 +119,7 @@ def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
 
 
 class FamilyDraft:
-    """A pipeline with its jobs, to which changes are applied; `changes` returns them with their consequences."""
+    """A family to which changes are applied in memory; `changes` returns them with their consequences, to be stored."""
 
     def __init__(self, family: Family, now: float) -> None:
         self.now = now
@@ -134,7 +134,7 @@ class FamilyDraft:
         return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
 
     def get(self, job_id: JobId) -> Job:
-        """Return the job with its changes so far. Raises InvalidError if a newer attempt of it exists."""
+        """Return the job with its changes so far. Raises InvalidError where `find` returns None."""
         job = self.find(job_id)
         if job is None:
             raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")
@@ -157,13 +157,13 @@ class FamilyDraft:
             self._changed[job.id] = job
 
     def move(self, job: Job, event: JobEvent) -> None:
-        """Apply an event to a job. If its resource group is occupied, ENQUEUE lets it wait for the group instead."""
+        """Apply an event to a job. With ENQUEUE, a job whose resource group is occupied waits for the group instead."""
         if event is JobEvent.ENQUEUE and job.resource_group and self._is_taken(job.resource_group):
             event = JobEvent.HOLD
         self.put(_apply_event(job, event, self.now))
 
     def end(self, job: Job, outcome: Outcome) -> None:
-        """End a job. Its failure may start a retry, or cancel the other jobs if the pipeline is configured so."""
+        """End a job. If it failed, it may be retried, or all other jobs may be canceled (`cancel_on_job_failure`)."""
         over = apply_outcome(job, outcome, self.now)
         self.put(over)
         if over.state is not JobState.FAILED:
@@ -206,7 +206,7 @@ class FamilyDraft:
             self.move(fresh, JobEvent.ENQUEUE)
 
     def revive_behind(self, job: Job) -> None:
-        """Set the jobs back to waiting that were skipped because of this job, directly or through other jobs."""
+        """Set skipped jobs that wait for this job, directly or through other jobs, back to `created`."""
         jobs = self.jobs()
         needed_by: defaultdict[str, list[Job]] = defaultdict(list)
         for other in jobs:
@@ -225,7 +225,8 @@ class FamilyDraft:
                 self.move(other, JobEvent.REVIVE)
 
     def changes(self) -> Changes:
-        """Return all changes: jobs, retries, and the pipeline. First enqueues or skips jobs that the changes affect."""
+        """Enqueue or skip the jobs for which that is possible now. Return all changes: jobs, retries, and the
+        pipeline."""
         waiting = [job for job in self._newest.values() if job.state is _WAITING]
         for job in sorted(waiting, key=_age):
             if not self._is_taken(job.resource_group):

@@ -1,8 +1,8 @@
-"""Splits the duration of a job into parts: waiting, machine, image, clone, cache, artifacts, script, upload. The cell's
-clock measures the total, from pending to ended. Steps and log sections are measured by other clocks, so their durations
-count only up to the total. The start of the first one is used only for `machine`, limited to the time that the
-durations leave. The remainder is `other`. A step counts without the time of its sub-steps. Invariant: the parts sum to
-the total."""
+"""Splits the duration of a job into parts: waiting, machine, image, clone, cache, artifacts, script, upload, other. The
+cell's clock measures the total, from pending to ended. The durations of steps or log sections are measured by clocks of
+other machines, so they count only up to the total; a step counts without the time of its sub-steps. The time between
+the hand-out and the first step or section counts as `machine`, as far as the durations leave time for it. The remainder
+is `other`. Invariant: the parts sum to the total."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

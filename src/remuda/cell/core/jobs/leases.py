@@ -52,8 +52,8 @@ def lease(job: Job, terms: Lease, now: float) -> Job | None:
 
 
 def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the runner called, and start the job if it is leased. Returns None if the job has ended, or was
-    handed out again (its epoch differs)."""
+    """Record that the runner called, and start the job if it is leased. Returns None if the job has ended, is back in
+    the queue, or was handed out again (its epoch differs)."""
     if job.epoch != epoch or job.state not in (JobState.LEASED, *STARTED):
         return None
     started_at = job.start_time()
@@ -67,24 +67,24 @@ def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def put_off_end(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the runner reported the end before its whole log arrived; None if that was recorded before, or the
-    job has not started, has ended or was handed out again (its epoch differs)."""
+    """Record that the runner reported the end of the job before the whole log arrived; None if that was recorded
+    before, or the job has not started, has ended or was handed out again (its epoch differs)."""
     if job.epoch != epoch or job.state not in STARTED or job.end_put_off_at is not None:
         return None
     return replace(job, end_put_off_at=now)
 
 
 def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the runner must send its log again; None if the job has not started, has ended or was handed out
-    again (its epoch differs)."""
+    """Record that the stored log is wrong and the runner must send it again; None if the job has not started, has ended
+    or was handed out again (its epoch differs)."""
     if job.epoch != epoch or job.state not in STARTED:
         return None
     return replace(job, end_put_off_at=job.end_put_off_at or now, is_log_refused=True)
 
 
 def release(job: Job, epoch: int, now: float) -> Job | None:
-    """Return a leased job to the queue, where it keeps its waiting time; None if it started, ended or was handed out
-    again (its epoch differs)."""
+    """Return a leased job to the queue, where it keeps its waiting time; None if it is not leased any more, or was
+    handed out again (its epoch differs)."""
     if job.epoch != epoch or job.state is not JobState.LEASED:
         return None
     return replace(
@@ -107,7 +107,7 @@ def is_unheard(job: Job) -> bool:
 
 
 def needs_touch(job: Job, now: float, settings: CellSettings) -> bool:
-    """Return whether a call of the runner at `now` must be stored as a sign of life; most need not, to save writes."""
+    """Return whether a call of the runner at `now` must be stored as a sign of life; most are not, to save writes."""
     # A time in the future was stored before the clock was set back.
     return is_unheard(job) or abs(now - job.updated_at) >= _touch_seconds(job, settings)
 
@@ -121,11 +121,11 @@ def deadline(
     outages: Sequence[Outage] | None = None,
 ) -> float | None:
     """Return when the runner of this job counts as gone if it does not call; None if no runner has the job. The allowed
-    silence does not begin before `since`, when this process began to receive calls; but if the cell was down often
-    (`outages`), it ends once the cell was up for `MAX_FACTOR` times its length (`core.waiting.downtime`). A started job
-    gets a little more time, because its last calls are perhaps not stored; a job that is being canceled gets less,
-    because only its after_script still runs. A stored time that is far after `now` (the clock was set back) is replaced
-    by `since`."""
+    silence does not begin before `since`, when this process began to receive calls. But if the cell was down often
+    (`outages`), the silence ends at the latest when the cell was up for `MAX_FACTOR` times its length
+    (`core.waiting.downtime`). A started job gets a little more time, because its last calls are perhaps not stored; a
+    job that is being canceled gets less, because only its after_script still runs. A stored time that is far after
+    `now` (the clock was set back) is replaced by `since`."""
     if job.is_trigger:
         return None
     if is_unheard(job):

@@ -1,6 +1,6 @@
-"""State changes of the jobs of a pipeline: begin, finish, cancel, retry, play, delayed start. Each function takes the
-stored family (the pipeline with its jobs) and returns all changes at once. The store calls it inside its transaction,
-so a crash leaves either all of a decision or nothing. Invariant: a job that ended is never changed back; a retry is a
+"""State changes of the jobs of a pipeline: begin, finish, cancel, retry, play, delayed start. Functions that take the
+stored family (the pipeline with its jobs) return all changes at once. The store calls them inside its transaction, so a
+crash leaves either all of a decision or nothing. Invariant: a job that ended is never changed back; a retry is a
 new job. Exceptions are a skipped job, which never ran and can wait again, and a trigger job, which has no runner and
 runs again if its downstream pipeline does."""
 
@@ -75,13 +75,13 @@ def begin(family: Family, now: float) -> Changes:
 
 
 def resume(family: Family, now: float) -> Changes:
-    """In a pipeline, enqueue the jobs that waited for a resource group which is free now."""
+    """Enqueue the jobs of a pipeline that waited for a resource group which is free now."""
     return FamilyDraft(family, now).changes()
 
 
 def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
     """End an assigned job, retry it by its rules, and enqueue or skip the jobs that waited for it. Changes nothing if
-    the job has ended, or was handed out again since (its epoch differs)."""
+    the job is not assigned any more, or was handed out again (its epoch differs)."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.epoch != epoch or job.state not in ASSIGNED:
@@ -93,15 +93,15 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
 
 
 def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
-    """Return the job as succeeded if that changes no other job; None if `finish` must read the others. Valid only while
-    another job of the pipeline is pending or assigned, whose end then decides about the pipeline."""
+    """Return the job as succeeded if that changes no other job; None if `finish` must be used. To be stored only while
+    another job of the pipeline is in a state of `UNDER_WAY`, whose end then sets the pipeline's status."""
     if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
         return None
     return apply_outcome(job, outcome, now)
 
 
 def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
-    """Fail a pending or delayed job. Changes nothing if the stored job differs from `job`."""
+    """Fail a job that no runner has: pending or delayed. Changes nothing if the stored job differs from `job`."""
     draft = FamilyDraft(family, now)
     if draft.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
         return Changes()
@@ -133,7 +133,8 @@ def start_due(family: Family, now: float) -> Changes:
 
 
 def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) -> Changes:
-    """Cancel a job. An ended job stays as it is; a job in `canceling`, too, unless `force` ends it."""
+    """Cancel a job. An ended job stays as it is; a job in `canceling`, too, unless `force` ends it. Raises InvalidError
+    if the job was retried."""
     draft = FamilyDraft(family, now)
     draft.cancel(draft.get(job_id), force=force)
     return draft.changes()
@@ -185,9 +186,9 @@ def prioritize(job: Job, priority: int, now: float) -> Job | None:
     """Set the priority of a job that has no runner yet; None if it has that priority already. Raises InvalidError if
     the priority is out of range, or the job is assigned, ended or a trigger job."""
     if abs(priority) > MAX_PRIORITY:
-        raise InvalidError(f"priority {priority}: it is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+        raise InvalidError(f"priority {priority} is out of range; give a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if job.is_trigger:
-        raise InvalidError(f"job {job.id} starts a pipeline by itself; no runner ever gets it, so it has no priority")
+        raise InvalidError(f"job {job.id} is a trigger job; no runner ever gets it, so it has no priority")
     if job.state in ASSIGNED or job.state in FINAL:
         raise InvalidError(f"job {job.id} is {job.status()}; only a job that waits can have another priority")
     return None if job.priority == priority else replace(job, priority=priority, updated_at=now)

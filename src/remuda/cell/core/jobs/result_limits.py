@@ -1,6 +1,6 @@
-"""Limits the total size of the step results of a job, which are accepted in order and without a gap. The first result
-above the limit is replaced by a note; later ones are accepted but not stored, so the job goes on. Invariant: the stored
-results of a job have at most the limit in bytes, plus one note."""
+"""Limits the total size of the step results of a job, which are accepted in order and without a gap. Instead of the
+first result above the limit a note about the limit is stored (its `event` is `cut`); later results are accepted but not
+stored, so the job goes on. Invariant: the stored results of a job have at most the limit in bytes, plus one note."""
 
 from collections.abc import Sequence
 

@@ -8,7 +8,7 @@ from remuda.cell.core.payload.variables import JobContext
 
 
 def features_of(context: JobContext) -> dict[str, str]:
-    """Return the runner features that a job needs, each with the keyword of the job that needs it."""
+    """Return the runner features that a job needs, each with the reason for messages, such as `artifacts:exclude`."""
     spec = context.spec
     artifacts = spec.artifacts
     reasons = {
@@ -31,4 +31,4 @@ def missing_features(context: JobContext, features: Mapping[str, bool]) -> str |
     ]
     if not missing:
         return None
-    return f"the runner that got it does not have the feature {', '.join(missing)}; give the job to a newer one by tags"
+    return f"the runner that got it does not have the feature {', '.join(missing)}; use tags that select a newer runner"

@@ -1,8 +1,8 @@
 """Finds jobs that wait or run for too long, by GitLab's rules: jobs that no runner takes, jobs that run on after their
-timeout, and delayed jobs that are long overdue. After an outage of the cell the limits start anew: a pending job
-fails at the earliest `unserved_seconds`, a running one `overtime_seconds` after `since`, when this process began to
-receive calls. But if the cell was down often (`outages`), a job can fail once the cell was up for `MAX_FACTOR` times
-the limit (`core.waiting.downtime`)."""
+timeout, and delayed jobs that are long overdue. After an outage of the cell the limits start anew: no pending job fails
+earlier than `unserved_seconds` after `since`, the time when this process began to receive calls, and no running job
+earlier than `overtime_seconds` after it. But if the cell was down often (`outages`), a job can fail once the cell was
+up for `MAX_FACTOR` times the limit (`core.waiting.downtime`)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -44,7 +44,7 @@ def check_stuck(job: Job, offers: Iterable[Fingerprint], settings: CellSettings,
     if not any(fits(offer, key) for offer in offers):
         return (
             FailureReason.STUCK_PENDING_NO_MATCHING_RUNNERS,
-            f"no runner that could take it has been there for {_hours(settings.unserved_seconds)}",
+            f"no runner that could take it has been available for {_hours(settings.unserved_seconds)}",
         )
     if now - _wait_start(job) >= settings.pending_seconds:
         return (
@@ -72,11 +72,11 @@ def check_overtime(
         return None
     is_running = job.state is JobState.RUNNING
     reason = FailureReason.SERVER_TIMEOUT_RUNNING if is_running else FailureReason.SERVER_TIMEOUT_CANCELING
-    return reason, f"it had {timeout_seconds:g} s, and its runner did not end it"
+    return reason, f"its timeout of {timeout_seconds:g} s is over, and its runner did not end it"
 
 
 def may_be_overtime(job: Job, settings: CellSettings, now: float) -> bool:
-    """Return whether a job has possibly exceeded its timeout, so that `check_overtime` must compute it exactly."""
+    """Return whether a job has run so long that `check_overtime` must check it; that needs the job's timeout."""
     return not job.is_trigger and job.started_at is not None and now - job.started_at >= settings.overtime_seconds
 
 
@@ -91,7 +91,7 @@ def check_stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
     late = now - (job.scheduled_at or now)
     if late < settings.stale_seconds:
         return None
-    return FailureReason.STALE_SCHEDULE, f"its time came {_hours(late)} ago, when the cell was away"
+    return FailureReason.STALE_SCHEDULE, f"it should have started {_hours(late)} ago, but the cell could not start it"
 
 
 def _wait_start(job: Job) -> float:

@@ -1,6 +1,7 @@
-"""Claims of a job's identity token. They have GitLab's names, so that trust set up for GitLab also works with a cell.
-Invariant: no claim comes from a variable or from other values that a caller set for the pipeline, with two exceptions:
-the source branch of a merge request, which is never a protected branch, and the name of the environment."""
+"""Claims of a job's identity token. They have GitLab's names, so that services that check GitLab's tokens need no other
+rules for a cell. Invariant: no claim comes from a variable or from other values that a caller set for the pipeline,
+with two exceptions: the source branch of a merge request, which is never a protected branch, and the name of the
+environment."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -110,7 +110,8 @@ def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
 
 
 def ref_of(payload: api.JobPayload) -> str | None:
-    """Return the full name of the branch or tag that the job fetches; None if it fetches all branches and tags."""
+    """Return the full name of the branch or tag that the job fetches; None if it fetches all branches and tags. For a
+    merge request, which fetches neither, it returns a name that no ref has."""
     info = payload.git_info
     return f"refs/{'tags' if info.ref_type == 'tag' else 'heads'}/{info.ref}" if info.depth else None
 
@@ -128,7 +129,8 @@ def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
 
 
 def _depth(text: str | None) -> int:
-    """Parse GIT_DEPTH; 0 means all. An invalid text gives the default, and the runner reports the mistake."""
+    """Parse GIT_DEPTH; 0 means the whole history. An invalid text gives the default, and the runner reports the
+    mistake."""
     return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else DEFAULT_GIT_DEPTH
 
 
@@ -143,8 +145,8 @@ def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
 
 
 def _cache(cache: Mapping[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Add the suffix `protected` or `non_protected` to the cache keys, unless `unprotect` is set. So, as in GitLab, a
-    user who may not push to a protected ref cannot put files into its jobs."""
+    """Add a suffix to the cache keys: `protected` for jobs of a protected ref, unless `unprotect` is set, otherwise
+    `non_protected`. So, as in GitLab, who may not push to a protected ref cannot put files into its jobs."""
     suffix = "protected" if pipeline.protected and not cache.get("unprotect") else "non_protected"
     sent = {key: value for key, value in cache.items() if key != "unprotect"}
     fallbacks = [f"{key}-{suffix}" for key in cache.get("fallback_keys", ())]

@@ -36,7 +36,7 @@ _TIERS = (
 
 
 def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[str, str]:
-    """Return the variables that all jobs of a pipeline share; without its ids, as long as it is not stored."""
+    """Return the variables that all jobs of a pipeline share. Those with its ids are missing until it is stored."""
     base = public_url.rstrip("/")
     of_request = pipeline.merge_request_iid is not None
     ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
@@ -118,7 +118,7 @@ def of_job(
 
 
 def environment_slug(name: str) -> str:
-    """Return an environment's name in a form for host names: at most 24 characters, with a hash if it differs."""
+    """Return an environment's name for host names: at most 24 characters, ending in a hash if it had to be changed."""
     short = re.sub(r"[^a-z0-9]", "-", name.lower())
     short = re.sub(r"-+", "-", short if short[:1].isalpha() else f"env-{short}")
     if short != name or len(short) > 24:
@@ -138,7 +138,8 @@ def group_name(job: str) -> str:
 
 
 def is_literal(key: str, value: str) -> bool:
-    """Return whether the value has a `$` that is not expanded; in CI_ENVIRONMENT_URL, which users write, it is."""
+    """Return whether the value of a predefined variable has a `$` that must not be expanded. In CI_ENVIRONMENT_URL,
+    whose value a user writes, variables are expanded."""
     return "$" in value and key != "CI_ENVIRONMENT_URL"
 
 

@@ -1,5 +1,5 @@
 """Masks secrets in payloads and step results before people see them: tokens, credentials, masked variables, identity
-tokens, and where external secrets are fetched. The value of a secret is masked wherever it occurs."""
+tokens, and the settings for fetching external secrets. The value of a secret is masked wherever it occurs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +17,7 @@ _PLAIN = frozenset({"version", "seq", "event", "status", "time", "started_at", "
 
 
 def secrets_to_mask(values: Iterable[str]) -> Secrets:
-    """Return an object that masks these values, and every text with the prefix of a token."""
+    """Return an object that masks these values, and every text that begins like a token (such as `glpat-`)."""
     return Secrets(values, TOKEN_PREFIXES)
 
 

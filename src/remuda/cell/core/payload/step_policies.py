@@ -37,20 +37,23 @@ def change_policy(stored: str | None, document: dict[str, Any], seen: int | None
     that the user has edited (None: not checked), InvalidError if the document is too long."""
     old = read_policy(stored)
     if seen is not None and seen != old.version:
-        raise ConflictError(f"the policy has version {old.version} by now, not {seen}; read it again and change that")
+        raise ConflictError(
+            f"the policy has version {old.version} by now, not {seen}; read it again and repeat your change"
+        )
     if len(msgspec.json.encode(document)) > LIMIT_BYTES:
-        raise InvalidError(f"the document is longer than {LIMIT_BYTES} bytes")
+        raise InvalidError(f"the document is longer than {LIMIT_BYTES} bytes; shorten it")
     return msgspec.json.encode(StepPolicy(version=old.version + 1, document=document, updated_at=now)).decode()
 
 
 def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
-    """Return the organization, groups and project of a job, the widest first."""
+    """Return the organization, groups and project of a job as pairs of kind and id, the widest first."""
     organization, *groups, project = key.pools()
     return (organization, *reversed(groups), project)
 
 
 def for_payload(scopes: tuple[Pool, ...], settings: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the policies of these scopes, found in `settings`, as sent with a job; None if there are none."""
+    """Return the policies of these scopes as they are sent with a job; None if there are none. `settings` has the
+    stored policies by setting name."""
     policies = [(scope, read_policy(settings.get(policy_setting(scope)))) for scope in scopes]
     layers = [
         {"scope": kind, "id": number, "version": policy.version, "document": policy.document}

@@ -54,7 +54,7 @@ def applicable(
     variables: Iterable[ProjectVariable], *, group_ids: Sequence[int], environment: str
 ) -> list[ProjectVariable]:
     """Return the variables that apply to an environment, protected ones included, in ascending precedence. `group_ids`
-    has the nearest group first."""
+    are the groups of the project, the nearest first."""
 
     def strength(variable: ProjectVariable) -> tuple[int, tuple[bool, int]]:
         if variable.project_id:
@@ -85,7 +85,8 @@ def cell_variables(context: JobContext) -> list[Variable]:
 
 
 class _Same(NamedTuple):
-    """A cache key that is compared by identity: comparing two pipelines takes as long as computing their variables."""
+    """A cache key compared by identity of `value`: comparing two pipelines takes as long as computing their
+    variables."""
 
     value: Any
 
@@ -142,8 +143,8 @@ def last_wins(variables: Iterable[Variable]) -> list[Variable]:
 
 
 def expansion(variables: Iterable[Variable]) -> Expansion:
-    """Return an object that expands variables in texts that the cell reads. File variables are left out: their values
-    are paths on the runner, which the cell does not know."""
+    """Return an object that replaces `$NAME` in texts by the values of these variables. File variables are left out:
+    their values are paths on the runner, which the cell does not know."""
     usable = [variable for variable in last_wins(variables) if not variable.file]
     raw = frozenset(variable.key for variable in usable if variable.raw)
     return Expansion({variable.key: variable.value for variable in usable}, raw=raw)

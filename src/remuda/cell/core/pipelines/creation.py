@@ -1,5 +1,5 @@
-"""Builds the pipeline and jobs to store from a request and a compiled CI file. Handles names of refs, protection, and
-the limit of pipelines that start each other."""
+"""Builds the pipeline and jobs to store from a request and a compiled CI file. Also decides from the ref whether it is
+a tag or protected, and limits how many pipelines can start each other."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -105,7 +105,7 @@ def new_pipeline(
 def variables_for_expansion(
     pipeline: Pipeline, variables: Iterable[ProjectVariable]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the values of project variables, overridden by those of the pipeline, and the names of raw variables,
+    """Return the values of stored variables, overridden by those of the pipeline, and the names of raw variables,
     which are not expanded. Protected variables are left out unless the pipeline is protected."""
     allowed = {row.key: row for row in variables if pipeline.protected or not row.protected}.values()
     values = {row.key: row.value for row in allowed} | pipeline.variables
@@ -126,7 +126,8 @@ def new_jobs(
     specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
 ) -> list[NewJob]:
     """Return the jobs to store for a new pipeline of the cell at `url`. Raises MistakesError if the name of an
-    environment or resource group cannot be expanded. `variables`: those of the project, its groups and the cell."""
+    environment or resource group cannot be expanded or is too long. `variables`: those of the project, its groups and
+    the cell."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     predefined = of_pipeline(pipeline, project, url)
     own, raw = variables_for_expansion(pipeline, variables)
@@ -141,10 +142,10 @@ def new_jobs(
             raw_names = raw | set(spec.raw_variables)
             try:
                 key = "environment:name"
-                environment = _name(spec.environment.name, values, raw_names) if spec.environment else ""
+                environment = _expand_name(spec.environment.name, values, raw_names) if spec.environment else ""
                 values |= of_spec(spec, environment)
                 key = "resource_group"
-                resource_group = _name(spec.resource_group, values, raw_names)
+                resource_group = _expand_name(spec.resource_group, values, raw_names)
             except InvalidError as error:
                 file, key = spec.file or pipeline.file, f"{spec.name}:{key}"
                 mistakes.append(Mistake(file=file, line=spec.line, column=1, key=key, message=str(error)))
@@ -171,7 +172,7 @@ def _prerequisite_names(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[s
     return by_need | {spec.name for spec in specs if spec.stage_index < last_stage}
 
 
-def _name(text: str, values: Mapping[str, str], raw: Iterable[str]) -> str:
+def _expand_name(text: str, values: Mapping[str, str], raw: Iterable[str]) -> str:
     try:
         name = expand(text, values, raw=frozenset(raw)).strip()
     except ExpansionError as error:

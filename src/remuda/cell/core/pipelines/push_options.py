@@ -1,4 +1,4 @@
-"""Reads the options of a push (`git push -o`), which have GitLab's names; unknown and invalid ones are ignored."""
+"""Reads the options of a push (`git push -o`), which have GitLab's names; unknown and invalid ones have no effect."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
         elif key == "ci.variable" and is_pair and _NAME.fullmatch(name) and "\0" not in value:
             variables[name] = value
         elif key == "ci.input" and is_pair and name:
-            inputs[name] = _value(value)
+            inputs[name] = _decode_input(value)
         elif key in (*_MERGE_REQUEST, "ci.variable", "ci.input"):
             ignored.append(option)
     return PushOptions(
@@ -52,7 +52,7 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
     )
 
 
-def _value(text: str) -> Any:
+def _decode_input(text: str) -> Any:
     """Decode a text that is JSON, such as a number or a list; return any other text unchanged."""
     try:
         return msgspec.json.decode(text)

@@ -16,7 +16,8 @@ ASKED_WITHIN_SECONDS = 7 * 86400
 
 def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
     """Return whether the settings of `old` let `newest`, a newer pipeline of the same ref name, cancel its jobs. False
-    if both are for the same commit, or `newest` was started by a schedule or as a child pipeline."""
+    if both are for the same commit, `newest` was started by a schedule or as a child pipeline, or `old` is too old
+    (`ASKED_WITHIN_SECONDS`)."""
     return (
         newest.source not in _NOT_BY_A_COMMIT
         and old.cancel_on_new_commit != "none"
@@ -28,7 +29,8 @@ def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
 
 
 def cancel(family: Family, now: float) -> Changes:
-    """Cancel the jobs of a redundant pipeline that its `auto_cancel` mode allows to cancel."""
+    """Cancel the jobs of a redundant pipeline, as far as its `auto_cancel` mode allows. A trigger job that only waits
+    for its downstream pipeline goes on."""
     mode = family.pipeline.cancel_on_new_commit
     if mode == "interruptible":
         stopped = [job for job in family.jobs if job.interruptible]

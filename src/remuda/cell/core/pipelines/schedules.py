@@ -53,15 +53,15 @@ def next_time(cron: str, timezone: str, after: float) -> float:
 
 
 def with_next_time(schedule: Schedule, now: float) -> Schedule:
-    """Return a new or changed schedule with its next run time after `now`."""
     return replace(schedule, next_run_at=next_time(schedule.cron, schedule.timezone, now))
 
 
 def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
     """Return the stored schedule after a run that created a pipeline. `ran` is the schedule as the run read it, with
-    its next run time, which is not used if it is earlier than the stored one, or if a user has changed the cron
-    expression or time zone since. `due_at` is the run time that was due (None: a user started the run). Raises
-    ConflictError if the stored run time is not `due_at`: another process has run the schedule, or a user changed it."""
+    the next run time that the run computed. That time is not used if it is earlier than the stored one, or if a user
+    has changed the cron expression or time zone since. `due_at` is the run time that was due (None: a user started the
+    run). Raises ConflictError if the stored run time is not `due_at`: another process has run the schedule, or a user
+    changed it."""
     if due_at is not None and stored.next_run_at != due_at:
         raise ConflictError(f"schedule {stored.id} is not due any more")
     next_at = stored.next_run_at
@@ -71,8 +71,8 @@ def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, d
 
 
 def without_pipeline(stored: Schedule, due: Schedule, *, next_at: float | None, reason: str) -> Schedule | None:
-    """Return the schedule after a run that created no pipeline, with its next run time and `reason` as its error; None
-    if the stored run time is not that of `due`, because it was changed in the meantime."""
+    """Return the stored schedule after a run that created no pipeline, with `next_at` as its next run time and `reason`
+    as its error. Returns None if its run time was changed since the run read the schedule (`due`)."""
     if stored.next_run_at != due.next_run_at:
         return None
     return replace(stored, next_run_at=next_at, last_error=reason)

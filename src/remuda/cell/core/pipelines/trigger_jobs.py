@@ -50,7 +50,7 @@ def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, n
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     end = _end(strategy, downstream.status)
-    reopened = job is not None and bool(strategy) and _goes_on(job, downstream, end)
+    reopened = job is not None and bool(strategy) and _runs_again(job, downstream, end)
     if job is not None and reopened:
         draft.move(replace(job, failure_reason=None, failure_message=None), JobEvent.REOPEN)
         draft.revive_behind(job)
@@ -69,7 +69,7 @@ def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, n
     elif end is JobEvent.ABORT:
         draft.move(job, end)
     else:
-        message = f"its pipeline {downstream.id} is {downstream.status}"
+        message = f"its downstream pipeline {downstream.id} is {downstream.status}"
         draft.end(job, Outcome(succeeded=end is JobEvent.SUCCEED, message=message))
     return draft.changes()
 
@@ -84,10 +84,10 @@ def _end(strategy: str, status: str) -> JobEvent | None:
     return {"failed": JobEvent.FAIL, "canceled": JobEvent.ABORT}.get(status)
 
 
-def _goes_on(job: Job, downstream: Pipeline, end: JobEvent | None) -> bool:
-    """Return whether an ended trigger job runs again, because its downstream pipeline was retried. `end` is from
-    `_end`. A canceled job runs again only while its child pipeline runs, never because of a pipeline of another
-    project."""
+def _runs_again(job: Job, downstream: Pipeline, end: JobEvent | None) -> bool:
+    """Return whether an ended trigger job runs again, because its downstream pipeline was retried. `end` is the result
+    of `_end` for that pipeline. A canceled job runs again only while its child pipeline runs, never because of a
+    pipeline of another project."""
     if job.downstream_id != downstream.id:
         return False
     if job.state is JobState.CANCELED:

@@ -66,7 +66,8 @@ def _is_bad(job: Job) -> bool:
 
 
 def _roots(job: Job, family: Family) -> list[Job]:
-    """Return the failed or canceled jobs that made this job skip, also through other skipped jobs."""
+    """Return the failed or canceled jobs because of which a job is skipped. A job with `needs` may be skipped because
+    of a skipped job; then these are the causes of that."""
     roots: dict[str, Job] = {}
     seen = {job.name}
     waiting = deque(prerequisites(job, family))

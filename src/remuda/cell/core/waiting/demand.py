@@ -1,6 +1,6 @@
 """Computes the demand: how many jobs need which runners, and each runner manager's share of them. Managers that scale
-by their share create the needed capacity together, instead of each of them all of it. Invariants: shares sum to the
-total, or no manager is available and the total is `unserved`; the same input gives the same shares; if the total grows,
+by their share create the needed capacity once, not once per manager. Invariants: shares sum to the total, or no manager
+has capacity for the jobs and the ready ones are `unserved`; the same input gives the same shares; if the total grows,
 no share shrinks."""
 
 import hashlib
@@ -20,7 +20,8 @@ from remuda.model.runner import CapabilityKey, Fingerprint, Pool, lacks
 from remuda.wire.demand import Ahead, KeyDemand, Share
 
 NEXT, LATER, HELD = "next", "later", "held"
-"""A job waits for running jobs (next), for jobs that wait themselves (later), or for an unknown time (held)."""
+"""A job waits only for pending or running jobs (next), for a job that is not pending yet (later), or, directly or
+through another job, for a person, a time or a resource group (held)."""
 _SHARED = ("ready", NEXT, LATER, HELD)
 
 AHEAD = frozenset(
@@ -51,8 +52,9 @@ class Need(NamedTuple):
 
 
 def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
-    """Count the jobs of pipelines by requirements and kind of wait (`NEXT`, `LATER` or `HELD`). `jobs` must contain, of
-    each of its pipelines, all jobs that are in `AHEAD` states."""
+    """Count jobs that are not pending yet, by requirements and by what they wait for: only pending or running jobs
+    (`NEXT`), a job that is not pending yet (`LATER`), or a person, a time or a resource group (`HELD`). `jobs` must
+    contain, of each of its pipelines, all jobs that are in `AHEAD` states."""
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         pipelines[job.pipeline_id].append(job)
@@ -72,8 +74,7 @@ def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]
 
 
 def _wait_kinds(family: Sequence[Job]) -> Iterator[tuple[Job, str]]:
-    """Yield jobs, except trigger jobs, with their kind of wait: for running jobs (`NEXT`), for jobs that wait
-    themselves (`LATER`), or for an unknown time (`HELD`)."""
+    """Yield the jobs of a pipeline, except trigger jobs, with what they wait for (see `count_coming_jobs`)."""
     blocking = [job for job in family if is_blocking(job)]
     by_name = {job.name: job for job in blocking}
     created = min((job.stage_index for job in blocking if job.state is JobState.CREATED), default=None)
@@ -102,14 +103,14 @@ def compute_demand(
     now: float,
 ) -> tuple[KeyDemand, ...]:
     """Return the demand for each requirement, with the shares of the managers that can serve it, sorted by requirement.
-    `ready` counts pending jobs, `coming` is from `count_coming_jobs`."""
+    `ready` counts pending jobs, `running` are the jobs that managers have, `coming` is from `count_coming_jobs`."""
     served = frozenset[Pool]().union(*(runner.pools() for runner in runners))
     counts: defaultdict[Need, Counter[str]] = defaultdict(Counter)
     running_by: defaultdict[Need, Counter[ManagerId]] = defaultdict(Counter)
     for key, count in ready.items():
         counts[_need(key, served)]["ready"] += count
-    for (key, word), count in coming.items():
-        counts[_need(key, served)][word] += count
+    for (key, kind), count in coming.items():
+        counts[_need(key, served)][kind] += count
     for job in running:
         need = _need(job.key(), served)
         counts[need]["running"] += 1
@@ -140,8 +141,8 @@ def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
 def _present(
     runners: Sequence[Runner], managers: Sequence[RunnerManager], has_jobs: set[ManagerId], now: float
 ) -> Mapping[Fingerprint, Mapping[ManagerId, int | None]]:
-    """Return the managers that are online or have jobs, with their capacities, by the fingerprint of their runner.
-    Managers of paused runners are left out."""
+    """Return the managers that called within `PRESENT_SECONDS` or have jobs, with their capacities, by the fingerprint
+    of their runner. Managers of paused runners are left out."""
     offers = {runner.id: runner.fingerprint() for runner in runners if not runner.paused}
     present: defaultdict[Fingerprint, dict[ManagerId, int | None]] = defaultdict(dict)
     for manager in managers:
@@ -153,7 +154,8 @@ def _present(
 
 
 def _weights(need: Need, present: Mapping[Fingerprint, Mapping[ManagerId, int | None]]) -> dict[ManagerId, int]:
-    """Return the capacity of each manager that can serve a need; if a manager reports none, the mean of the others."""
+    """Return the capacity of each manager that can serve a need. A manager that reports no capacity gets the mean of
+    the others, or 1."""
     tags = frozenset(need.tags)
     able: dict[ManagerId, int | None] = {}
     for offer, managers in present.items():
@@ -167,7 +169,7 @@ def _weights(need: Need, present: Mapping[Fingerprint, Mapping[ManagerId, int | 
 def _of_key(
     need: Need, counts: Mapping[str, int], running: Mapping[ManagerId, int], weights: Mapping[ManagerId, int]
 ) -> KeyDemand:
-    shared = {word: shares(counts[word], weights, f"{need}{word}") for word in _SHARED}
+    shared = {kind: shares(counts[kind], weights, f"{need}{kind}") for kind in _SHARED}
     is_served = any(weights.values())
     return KeyDemand(
         tags=need.tags,
@@ -183,7 +185,7 @@ def _of_key(
                 system_id=manager[1],
                 running=running.get(manager, 0),
                 ready=shared["ready"].get(manager, 0),
-                created=Ahead(**{word: shared[word].get(manager, 0) for word in (NEXT, LATER, HELD)}),
+                created=Ahead(**{kind: shared[kind].get(manager, 0) for kind in (NEXT, LATER, HELD)}),
             )
             for manager in sorted({*weights, *running})
         ),

@@ -1,4 +1,4 @@
-"""Outages of the cell: time in which it could not receive calls of its runners does not count against them. After an
+"""Outages of the cell: a runner must not exceed a time limit because the cell could not receive its calls. After an
 outage a limit starts anew, because a runner that could not reach the cell may wait before it tries again. If the cell
 restarted again and again, a limit would never be reached; so it also ends when the cell has been up for `MAX_FACTOR`
 times the limit."""

@@ -61,14 +61,14 @@ def explain_no_runner(job: Job, supply: RunnerSupply, now: float) -> NoRunnerRea
     misfits = {view.runner.id: misfit(view.runner.fingerprint(), need) for view in supply.runners}
     matching = [view for view in supply.runners if misfits[view.runner.id] is None]
     reasons = Counter(reason.removeprefix("the runner ") for reason in misfits.values() if reason is not None)
-    places = Counter(availability(view, now) for view in matching)
+    availabilities = Counter(availability(view, now) for view in matching)
     contacts = [view.contacted_at for view in matching if view.contacted_at is not None]
     counts = RunnerCounts(
         known=len(supply.runners),
         matching=len(matching),
         last_seen_at=max(contacts, default=None),
         others=tuple(ReasonCount(reason=text, count=count) for text, count in reasons.most_common(REASONS)),
-        **places,
+        **availabilities,
     )
     is_hopeful = bool(counts.free or counts.busy)
     return NoRunnerReason(
@@ -88,11 +88,11 @@ def _text(counts: RunnerCounts, place: Place | None) -> str:
     available = counts.free + counts.busy
     fit = "1 fits" if counts.matching == 1 else f"{counts.matching} fit"
     if not available:
-        return f"{fit}, but {'it' if counts.matching == 1 else 'none'} {_missing(counts)}"
-    return f"{fit}, {counts.free} without a job and {counts.busy} busy{_turn(place)}"
+        return f"{fit}, but {'it' if counts.matching == 1 else 'none'} {_why_unavailable(counts)}"
+    return f"{fit}, {counts.free} without a job and {counts.busy} busy{_queue_position(place)}"
 
 
-def _turn(place: Place | None) -> str:
+def _queue_position(place: Place | None) -> str:
     if place is None:
         return ""
     if not place.ahead:
@@ -100,7 +100,7 @@ def _turn(place: Place | None) -> str:
     return f"; {place.ahead} {'goes' if place.ahead == 1 else 'go'} before it"
 
 
-def _missing(counts: RunnerCounts) -> str:
+def _why_unavailable(counts: RunnerCounts) -> str:
     """Return the end of a sentence that says why none of the matching runners is available."""
     parts = {
         "paused": counts.paused,
@@ -111,7 +111,7 @@ def _missing(counts: RunnerCounts) -> str:
     if counts.matching == 1:
         word = next(word for word, count in parts.items() if count)
         return "was never seen" if counts.never_seen else f"is {word}"
-    return "is there (" + ", ".join(f"{count} {word}" for word, count in parts.items() if count) + ")"
+    return "is available (" + ", ".join(f"{count} {word}" for word, count in parts.items() if count) + ")"
 
 
 def _queue(job: Job, place: Place) -> QueueInfo:
@@ -145,8 +145,8 @@ def _advice(
         is_next = supply.place is not None and not supply.place.ahead
         free = [view for view in matching if availability(view, now) == "free"] if is_late and is_next else []
         return [
-            f"see what the manager of {runner_label(view.runner)} logs: it has no job and does not take this one, and "
-            f"was last heard of at {rfc3339(view.contacted_at or 0)}"
+            f"check the log of the manager of {runner_label(view.runner)}: it has no job but does not take this one; "
+            f"it was last heard of at {rfc3339(view.contacted_at or 0)}"
             for view in sorted(free, key=lambda view: -(view.contacted_at or 0))[:3]
         ]
     advice = []
@@ -158,7 +158,7 @@ def _advice(
                 )
             case "offline" | "silent":
                 advice.append(
-                    f"see to the manager of {runner_label(view.runner)}: it was last heard of at "
+                    f"check the manager of {runner_label(view.runner)}: it was last heard of at "
                     f"{rfc3339(view.contacted_at or 0)}"
                 )
             case "never_seen":

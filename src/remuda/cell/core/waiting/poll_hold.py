@@ -11,8 +11,9 @@ from remuda.wire.runner_api import RequestJob
 
 
 def hold_seconds(request: RequestJob, runner: Runner, settings: CellSettings) -> float:
-    """Return for how many seconds this request can be held; 0 means to answer at once. A request without a cursor is
-    answered at once: it is perhaps the first one, and the answer contains the cursor."""
+    """Return for how many seconds this request can be held; 0 means to answer at once. A request without the cursor
+    (`last_update`) from an earlier answer is answered at once: it is perhaps the first one, and the answer contains the
+    cursor."""
     if not request.last_update:
         return 0.0
     announced = request.hold_seconds

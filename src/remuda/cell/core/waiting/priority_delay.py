@@ -1,7 +1,7 @@
-"""Computes how long a runner leaves a job to a better runner (online, fitting, of higher priority) that polls another
-process of the cell and learns of the job later. Within one process no delay is needed:
-`remuda.cell.dispatch.held_polls` wakes the best runner first. A separate module, because decisions in `core` are pure
-and the module that uses it does I/O."""
+"""Computes how long a runner must leave a job to a better one: a runner that called recently, fits the job and has a
+higher priority. That runner may poll another process of the cell, which learns of the job later. Within one process no
+delay is needed: `remuda.cell.dispatch.held_polls` wakes the best runner first. A separate module, because decisions in
+`core` are pure and the module that uses it does I/O."""
 
 from collections.abc import Iterable
 
@@ -17,12 +17,13 @@ Offer = tuple[int, Fingerprint]
 
 
 def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now: float) -> frozenset[Offer]:
-    """Return priority and fingerprint of online runners that are not paused; empty if all priorities are equal."""
+    """Return priority and fingerprint of the runners that are not paused and whose managers called within
+    `PRESENT_SECONDS`; empty if all priorities are equal."""
     contacted = {manager.runner_id for manager in managers if now - manager.contacted_at < PRESENT_SECONDS}
-    online = [runner for runner in runners if not runner.paused and runner.id in contacted]
-    if len({runner.priority for runner in online}) < 2:
+    present = [runner for runner in runners if not runner.paused and runner.id in contacted]
+    if len({runner.priority for runner in present}) < 2:
         return frozenset()
-    return frozenset((runner.priority, runner.fingerprint()) for runner in online)
+    return frozenset((runner.priority, runner.fingerprint()) for runner in present)
 
 
 def delay_seconds(priority: int, need: CapabilityKey, offers: Iterable[Offer], *, since: float, now: float) -> float:

@@ -25,19 +25,19 @@ _ADVICE = {
     FailureReason.JOB_EXECUTION_TIMEOUT: "give it more time with `timeout`, or see in its log what takes so long: "
     "remuda job log {id}",
     FailureReason.TRACE_SIZE_EXCEEDED: "let it print less",
-    FailureReason.RUNNER_SYSTEM_FAILURE: "retry it; the log of its runner manager says what broke",
-    FailureReason.RUNNER_UNSUPPORTED: "give it to a runner that can do what it asks for, by tags",
-    FailureReason.NO_UPDATES_RUNNING: "retry it; see whether its runner manager is still there",
+    FailureReason.RUNNER_SYSTEM_FAILURE: "retry it; the log of its runner manager has the error",
+    FailureReason.RUNNER_UNSUPPORTED: "give it tags that select a runner with the features that it needs",
+    FailureReason.NO_UPDATES_RUNNING: "retry it; check whether its runner manager still runs",
     FailureReason.STUCK_PENDING_NO_MATCHING_RUNNERS: "add a runner that fits it, or start one that does; then retry it",
     FailureReason.STUCK_PENDING_WITH_MATCHING_RUNNERS: "add runners, or give it a higher priority; then retry it",
-    FailureReason.SERVER_TIMEOUT_RUNNING: "see whether its runner manager still works; it should have ended the job",
+    FailureReason.SERVER_TIMEOUT_RUNNING: "check whether its runner manager still works; it should have ended the job",
     FailureReason.STALE_SCHEDULE: "retry it, if it should still run",
     FailureReason.SCHEDULER_FAILURE: "see the cell's log, which says what failed; then retry it",
-    FailureReason.USER_BLOCKED: "start a new pipeline as somebody who may; a retry would be of the same person",
-    FailureReason.STUCK_OR_TIMEOUT_FAILURE: "retry it; see whether its runner manager is still there",
+    FailureReason.USER_BLOCKED: "start a new pipeline as a user who is not blocked; a retry would run as the same user",
+    FailureReason.STUCK_OR_TIMEOUT_FAILURE: "retry it; check whether its runner manager still runs",
     FailureReason.IMAGE_PULL_FAILURE: "check the name of its image and whether its runner may pull it",
     FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND: "check the path in `trigger`",
-    FailureReason.DOWNSTREAM_TOO_DEEP: "start fewer pipelines from each other",
+    FailureReason.DOWNSTREAM_TOO_DEEP: "shorten the chain of pipelines that start each other",
     FailureReason.DATA_INTEGRITY_FAILURE: "retry it; the cell's log says more",
 }
 
@@ -58,7 +58,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Job | None = None
     """The trigger job that started its pipeline."""
     explain_no_runner: RunnerSupply | None = None
-    """Set for a pending job."""
+    """The runners and the position in the queue of a pending job; None for other jobs."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,10 +108,8 @@ def _explain_state(situation: Situation) -> _Answer:
         case JobState.WAITING_FOR_RESOURCE:
             return _explain_resource(situation)
         case JobState.PREPARING:
-            wait = WaitInfo(kind="cell", text="something is made ready for it")
-            return _Answer(
-                summary="waits until something is made ready for it", waits_for=(wait,), since=job.updated_at
-            )
+            wait = WaitInfo(kind="cell", text="its preparation")
+            return _Answer(summary="waits for its preparation", waits_for=(wait,), since=job.updated_at)
         case JobState.SCHEDULED:
             return _explain_delayed(situation)
         case JobState.MANUAL:
@@ -147,7 +145,7 @@ def _explain_created(situation: Situation) -> _Answer:
     job = situation.job
     ahead = blocking_jobs.open_prerequisites(job, situation.family)
     if not ahead:
-        text = "its turn has come, and the cell is about to move it"
+        text = "nothing blocks it; the cell is about to update its state"
         return _Answer(summary=text, since=job.created_at, waits_for=(WaitInfo(kind="cell", text=text),))
     jobs = ahead[:NAMED]
     waits: list[WaitInfo] = []
@@ -308,7 +306,7 @@ def _explain_canceled(situation: Situation) -> _Answer:
     job = situation.job
     when = "before it had started" if job.started_at is None else "while it ran"
     causes = blocking_jobs.find_cancel_causes(job, situation.family)
-    why = f", because {_list_jobs(causes)} failed and its pipeline stops then" if causes else ""
+    why = f", because {_list_jobs(causes)} failed and its pipeline cancels all jobs then" if causes else ""
     return _Answer(
         summary=f"was canceled {when}{why}", since=job.finished_at, because=tuple(ref(other) for other in causes)
     )

@@ -1,7 +1,6 @@
-"""Who may call an endpoint. Every endpoint declares an `Access` in its `routes` decorator; `admission` enforces it
-before the handler runs. A caller is a person (with a personal token), a runner, a job, or nobody. For a person the
-declaration names what the path is about (a project, a group, a job, a pipeline, a runner) and the access level that the
-person needs in it."""
+"""Who may call an endpoint. Every endpoint declares an `Access`: the kind of caller and, for a person, the access level
+that they need in the project, group, job, pipeline or runner in the path. `admission` checks people, by their personal
+token, before the handler runs; endpoints for runners, jobs, triggers and git check the token in the handler."""
 
 from enum import Enum
 
@@ -11,7 +10,7 @@ from remuda.cell.values.people import Level
 
 
 class Kind(Enum):
-    """What kind of caller an endpoint admits."""
+    """Which callers an endpoint admits; for people also the object in the path in which they need the access level."""
 
     OPEN = "everybody"
     """Everybody, without a token."""
@@ -22,9 +21,9 @@ class Kind(Enum):
     TRIGGER = "trigger token or job"
     """A holder of a trigger token, or a job. The handler checks the token in the parameters."""
     GIT = "user or job by HTTP Basic"
-    """A person or a job. The handler checks the token, which is sent as the password."""
+    """A person or a job. The handler checks the token, which is usually the password of HTTP Basic."""
     USER = "user"
-    """Any person. The handler shows or changes only what belongs to that person."""
+    """Any person. The handler shows or changes only what that person may see or change."""
     ADMINISTRATOR = "administrator"
     PROJECT = "in the project"
     """A person with a level in the project `{id}`."""
@@ -45,7 +44,7 @@ class Access(msgspec.Struct, frozen=True):
     scopes: frozenset[str] = frozenset()
     """Token scopes that suffice besides `api` (and besides `read_api` for GET and HEAD)."""
     or_job: str = ""
-    """A job of the same project may also call it, with a job token that has this scope."""
+    """If not empty, jobs may also call it, with a job token that has this scope (see `in_project` and `of_job`)."""
 
     def with_scopes(self, *scopes: str) -> "Access":
         """A copy that also accepts tokens with one of these scopes."""
@@ -84,8 +83,8 @@ def in_group(level: Level | int) -> Access:
 
 
 def of_job(level: Level, *, or_job: str = "") -> Access:
-    """Admit a person with at least this level in the project of the job `{job_id}`. `or_job`: also admit jobs whose job
-    token has this scope; the handler checks which job the token is of."""
+    """Admit a person with at least this level in the project of the job `{job_id}`. `or_job`: also admit requests
+    with a job token; the handler checks that the token has this scope and which job it is of."""
     return Access(Kind.JOB_NUMBER, level, or_job=or_job)
 
 

@@ -1,8 +1,9 @@
 """Checks, before the handler runs, that the caller may make the call; the handler gets the person with `caller_of`.
 
-The order of the checks: who calls (401), has the token a scope for it (403), may the person know of the thing (404), is
-their level high enough (403). `access` declares what an endpoint needs; `core.access.rights` says what a level allows.
-Invariant: for a thing that a person may not know of, every answer is the same as if it did not exist.
+The checks in order: is the token valid (401), has it a scope for the call (403), may the person know that the project,
+group, job, pipeline or runner in the path exists (404), is their level high enough (403). `access` declares what an
+endpoint needs; `core.access.rights` says what a level allows. Invariant: if a person may not know that something
+exists, every answer is the same as if it did not exist.
 """
 
 from collections.abc import Collection, Sequence
@@ -91,7 +92,8 @@ async def person(edge: Edge, token: str | None) -> Caller:
 
 
 async def admit(edge: Edge, access: Access, request: Request) -> None:
-    """Check that the caller may make this call, and store the person in the request. Raises ApiError if not."""
+    """Check that the caller may make this call, and store the person or job in `request.state`. Raises ApiError or
+    ForbiddenError if not. Does nothing for open endpoints, and for those whose handler checks the token."""
     if access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER, Kind.GIT):
         return
     if access.or_job and await _is_job(edge, access, request):
@@ -106,8 +108,8 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
-    """True if the request has a job token. Raises ForbiddenError or ApiError if the token is invalid, or of a job of
-    another project than that in the path; with the kind JOB_NUMBER the token is left to the handler to check."""
+    """True if the request has a job token. Raises ForbiddenError or ApiError if the token is invalid, or if its job is
+    of another project than that in the path. With the kind JOB_NUMBER the handler checks the token instead."""
     token = request.headers.get("job-token") or request.query_params.get("job_token")
     if access.kind is Kind.JOB_NUMBER:
         return bool(auth.job_token_in(request))
@@ -121,8 +123,9 @@ async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
 
 
 async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -> int | None:
-    """The caller's access level for the thing that the path names. Raises ApiError 404 if that is hidden from the
-    caller. None if the endpoint is for administrators and the caller is not one."""
+    """The caller's access level in the project, group or runner that the path names or that has the job or pipeline in
+    the path. Raises ApiError 404 if the caller may not know that it exists. None if the endpoint is for administrators
+    and the caller is not one."""
     match access.kind:
         case Kind.ADMINISTRATOR:
             return rights.ADMINISTRATOR if caller.user.is_admin else None
@@ -175,8 +178,8 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
 
 
 async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collection[str]) -> None:
-    """Raise ApiError 403 if the caller may not push to one of the refs. Only a maintainer may push the first branch of
-    a project, whatever its name, because it becomes the default branch, which is protected."""
+    """Raise ApiError 403 if the caller may not push to one of the branches in `refs`; other refs are not checked. Only
+    a maintainer may push the first branch of a project, because it becomes the default branch, which is protected."""
     branches = [ref for ref in refs if ref.startswith("refs/heads/")]
     if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
         return
@@ -205,8 +208,8 @@ def _is_protected(ref: str) -> ApiError:
 
 
 def check_level(level: int | None, least: int, what: str) -> None:
-    """Raise ApiError 404 if the level is None (the thing is hidden), 403 if below `least`. `what`: as in
-    `require_visible`."""
+    """Raise ApiError 404 about `what`, such as "Project", if `level` is None (hidden from the caller), 403 if it is
+    below `least`."""
     if require_visible(level, what) < least:
         raise forbidden()
 

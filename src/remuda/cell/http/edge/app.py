@@ -1,8 +1,8 @@
-"""The cell's ASGI application: finds the code that answers a request, and adds what all answers have in common.
+"""The cell's ASGI application: passes each request to its handler, limits rates, and turns errors into responses.
 
-The calls that runners make for every job, and git, are dispatched here as plain ASGI, which saves 12 % of the processor
-time of a job's calls (`_serve`); all others go through Starlette's router. Paths are matched as they were sent, before
-percent-decoding, so `acme%2Fshop` in `/projects/acme%2Fshop` is one part.
+The calls that runners make for every job, and git, are dispatched in `_serve` as plain ASGI, which saves 12 % of the
+processor time of a job's calls; all others go through Starlette's router. Paths are matched as they were sent, before
+percent-decoding, so `acme%2Fshop` in `/projects/acme%2Fshop` is one path segment.
 """
 
 import re
@@ -206,9 +206,9 @@ class CellApp:
             self._record(scope["method"], exchange, began)
 
     def append_trace_now(self, cycle: RequestResponseCycle) -> bool:
-        """Answer the request of `cycle` if it appends to a trace and token, job and manager are cached: a fast lane,
-        without an asyncio task, for the most frequent call. If it returns False, nothing was sent, and the ordinary
-        handler must answer; that accepts the bytes again if this call has already appended them."""
+        """Answer the request of `cycle` without an asyncio task if it appends to a trace, the most frequent call, and
+        its job token, job and runner manager are cached. If it returns False, nothing was sent, and the ordinary
+        handler must answer; that accepts the same bytes again if this call has already appended them."""
         scope: Any = cycle.scope
         send: Any = cycle.send
         match = trace.PATH.fullmatch(scope["raw_path"].decode("ascii"))
@@ -283,7 +283,7 @@ class CellApp:
             )
         elif answer.status == 503:
             _log.warning(
-                "store unavailable, answered 503",
+                "request cannot be served now, answered 503",
                 method=scope["method"],
                 path=scope["path"],
                 request=exchange.request_id,

@@ -1,8 +1,8 @@
 """Writes the audit log: the table `ACTIONS` says which calls are recorded.
 
 An action is in the log before its caller gets the answer; if the entry cannot be written, the caller gets 503 and must
-repeat the call, although the action is perhaps done. Refused attempts (401, 403) are recorded too, also at endpoints
-for administrators that are not in `ACTIONS`, but only a few a minute for each address, so that nobody can fill the log.
+repeat the call, although the action was done. Refused attempts (401, 403) are recorded too, also at endpoints for
+administrators that are not in `ACTIONS`, but only a few a minute for each address, so that nobody can fill the log.
 Invariant: of a request only its path and the names of its fields are recorded, of a response only the fields in
 `_ANSWER_FIELDS`, and what a handler adds with `add_audit_details`; so no values of variables, tokens or policies.
 """
@@ -128,7 +128,7 @@ _log = logger("cell")
 
 
 def add_audit_details(request: Request, **details: Detail) -> None:
-    """Add details to the audit entry of this request that its response does not contain."""
+    """Set details of the audit entry of this request, besides those that are taken from its response."""
     request.state.audit_details = details
 
 
@@ -142,7 +142,8 @@ class Auditor:
         return (endpoint.method, endpoint.path) in ACTIONS or endpoint.access.kind is Kind.ADMINISTRATOR
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """Check the access, run the handler, and write the call to the audit log if it succeeds or is refused."""
+        """Check the access and run the handler. Write the call to the audit log if it is in `ACTIONS` and succeeds, or
+        if it is refused (401 or 403)."""
         body = _BodyRecorder(request)
         request = Request(request.scope, body.receive)
         try:
@@ -162,8 +163,8 @@ class Auditor:
         return answer
 
     async def _subject(self, endpoint: Endpoint, request: Request) -> tuple[int, str]:
-        """Id and path (of a runner its description, of a user their name) of what a call is about; 0 and empty if the
-        path names nothing. Call it before the handler, which can delete the thing."""
+        """Id and path of the project, group, runner (its description) or user (their name) that a call is about; 0 and
+        empty if the path names none of them. Call it before the handler, which can delete the object."""
         if endpoint.path.startswith(_P):
             project = await project_in_path(self._edge, request)
             return project.id, project.path

@@ -1,7 +1,7 @@
 """Authentication: finds the user, runner or job of the token in a request.
 
-Tokens of users and runners are looked up by their SHA-256 hash, so the time of an answer tells nothing about a near
-miss. A store that does not answer is not a wrong token: StoreError goes through.
+Tokens of users and runners are looked up by their SHA-256 hash, so the response time does not reveal how much of a
+guessed token is right. If the store is unavailable, these functions raise StoreError, never 401 or 403.
 """
 
 import base64
@@ -29,7 +29,7 @@ def user_token_in(headers: Mapping[str, str]) -> str | None:
 
 
 def basic_in(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    """User name and password of HTTP Basic authentication; None if the request has none."""
+    """User name and password of HTTP Basic authentication; None if they are missing or malformed."""
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return None
@@ -72,8 +72,9 @@ def job_token_in(request: Request) -> str:
 
 
 async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:
-    """The job with this token. The call counts as a sign of life of the job. Raises ForbiddenError or ApiError (both
-    403) if the token is invalid, lacks the scope or is not of `job_id`, or if no runner has the job any more."""
+    """The job with this token. The call shows that its runner is alive, and starts a job that was only handed out.
+    Raises ForbiddenError or ApiError (both 403) if the token is invalid, lacks the scope or is not of `job_id`, or if
+    no runner has the job any more."""
     if not token or len(token) > MAX_TOKEN:
         raise forbidden()
     calls = edge.dispatch.runner_calls

@@ -1,12 +1,12 @@
-"""HTTP connections: a bounded number, time limits for slow clients, and fast ways to send an answer.
+"""HTTP connections: a limit for their number, time limits for slow clients, and fast ways to send an answer.
 
-A cell has at most as many connections as half of its file descriptors; the other half is for files and programs. If
-there is one too many, the one that has been silent longest while the cell waits for its client is closed; a complete
-request, such as a held poll, is never cut. So clients that send nothing cannot keep out those that do.
+A cell has at most half as many connections as file descriptors; the other half is for files and programs. If there is
+one connection too many, the one whose client has sent nothing for the longest time is closed, unless its request is
+complete (a long poll, for example). So clients that send nothing cannot keep out those that do.
 
-Of the processor time of a trace append (24 rounds, SQLite, two shared cores) these save: `JoinedWrites` 15 %,
-`send_whole` 6 %, `FastAnswer` 13 % over eight connections, 21 % over one. One idle timer a connection, instead of
-uvicorn's one for each answer, saves 3 %; it, `bodies.decode_fast` and `errors.JsonBytes` together save 10 % of the
+Measured savings of processor time for a trace append (24 rounds, SQLite, two shared cores): `JoinedWrites` 15 %,
+`send_whole` 6 %, `FastAnswer` 13 % over eight connections, 21 % over one; one idle timer for each connection, instead
+of uvicorn's one for each answer, 3 %. That timer, `bodies.decode_fast` and `errors.JsonBytes` together save 10 % of the
 processor time of all calls of a job.
 """
 
@@ -42,7 +42,7 @@ BACKLOG = 2048
 """Connections that wait to be accepted; they take no file descriptor of this process yet."""
 
 FastAnswer = Callable[[RequestResponseCycle], bool]
-"""Answers a PATCH whose body is complete, without a task, if that takes no waiting. Returns False if it did nothing."""
+"""Answers a PATCH whose body is complete, without a task, if that needs no waiting. False if it sent nothing."""
 
 
 class Connections(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def backlog(self) -> int:
-        """Backlog of the listening socket: asyncio accepts up to this many connections before it serves the first."""
+        """The `backlog` for asyncio: how many new connections it accepts in a row before it serves the first."""
         return max(min(BACKLOG, self.most // 8), 1)
 
 
@@ -102,7 +102,7 @@ class JoinedWrites:
 
 def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
     """Write a complete answer in one step instead of uvicorn's two messages; `headers` must have a Content-Length.
-    Returns False, with nothing written, if this connection or answer needs uvicorn's ordinary way."""
+    Returns False, with nothing written, if this connection or answer must be sent by uvicorn's ordinary code."""
     cycle = getattr(send, "__self__", None)
     if not isinstance(cycle, RequestResponseCycle) or cycle.scope["method"] == "HEAD" or cycle.flow.write_paused:
         return False
@@ -127,7 +127,7 @@ def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], 
 
 
 class Connection(HttpToolsProtocol):
-    """One HTTP connection, with time limits for its client. `shared`: limits and waiting connections of the server."""
+    """One HTTP connection, with time limits for its client. `shared`: limits, and connections waiting for clients."""
 
     def __init__(self, *args: Any, shared: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -254,13 +254,13 @@ class Connection(HttpToolsProtocol):
         self._start_deferred()
 
     def _start_deferred(self) -> None:
-        """Start the application's task for a PATCH request that `fast_answer` did not answer."""
+        """Start the application's task for a PATCH request that was kept for `fast_answer` but not answered by it."""
         app, self._deferred_app = self._deferred_app, None
         if app is not None:
             super()._start_asgi_task(self.cycle, app)
 
     def on_response_complete(self) -> None:
-        """Prepare for the next request as uvicorn does, but with one idle timer for all answers."""
+        """Prepare for the next request as uvicorn does, but with one idle timer per connection, not per answer."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -276,8 +276,8 @@ class Connection(HttpToolsProtocol):
         self._idle_since = math.inf
 
     def _close_if_idle(self) -> None:
-        """Close the connection if no request came for `timeout_keep_alive`, else start the timer again. While a request
-        is under way the timer is off: `on_response_complete` starts it."""
+        """Close the connection if no request came for `timeout_keep_alive`, else start the timer again. If a request is
+        under way, `on_response_complete` starts it."""
         self._idle_timer = None
         remaining = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if remaining <= 0:
@@ -286,7 +286,8 @@ class Connection(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
 
     def _sort_in(self) -> None:
-        """Move the connection to the end of `shared.waiting`; remove it while a complete request is being answered."""
+        """Move the connection to the end of `shared.waiting`, because its client was just active; remove it from there
+        while a complete request is being answered."""
         self._shared.waiting.pop(self, None)
         if not self._is_answering() and self in self.connections:
             self._shared.waiting[self] = None
@@ -308,7 +309,7 @@ class Connection(HttpToolsProtocol):
             self._cut()
 
     def _cut(self) -> None:
-        """Abort the connection without sending buffered bytes: a client that sends nothing perhaps reads nothing."""
+        """Abort the connection without sending the remaining bytes, because its client may never read them."""
         self._shared.waiting.pop(self, None)
         self.connections.discard(self)
         self.transport.abort()

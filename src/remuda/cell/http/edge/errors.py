@@ -1,5 +1,5 @@
-"""Error responses in GitLab's form. `refusal` maps the cell's errors to them; an error that it does not know is a bug:
-the caller gets 500 without details, and the log has the traceback."""
+"""Error responses in GitLab's form. `refusal` maps the cell's errors to them. For a bug of the cell, `app` answers 500
+without details and logs the traceback."""
 
 import errno
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from remuda.cell.git.port import GitError
 
 RETRY_AFTER_SECONDS = StoreError.retry_after_seconds
 
-_DISK_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
+_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
 
 
 class ClientGoneError(Exception):
@@ -39,8 +39,8 @@ class ApiError(Exception):
 
 
 class JsonBytes(Response):
-    """A response with encoded JSON, sent in one step where the connection can (`connections.send_whole`). Sets its
-    headers without Starlette's `init_headers`, because every call of a runner creates one."""
+    """A response with encoded JSON, sent in one step if the connection allows it (`connections.send_whole`). Does not
+    use Starlette's `init_headers`, which is slower: nearly every call of a runner gets such a response."""
 
     def __init__(self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.body = body
@@ -95,8 +95,8 @@ def bad_field(field: str, reason: str) -> ApiError:
 
 @contextmanager
 def blame_field(field: str, *, taken: str = "") -> Iterator[None]:
-    """Turn an InvalidError or ConflictError of the `with` block into ApiError 400 about `field`. `taken`: the message
-    for a ConflictError; empty: that of the error."""
+    """Turn an InvalidError or ConflictError of the `with` block into ApiError 400 about `field`. `taken` replaces the
+    message of a ConflictError, unless it is empty."""
     try:
         yield
     except InvalidError as error:
@@ -127,7 +127,7 @@ def unwrap(error: Exception) -> Exception:
 
 
 def refusal(error: Exception) -> ApiError | None:
-    """The error response for an exception; None if the exception is a bug of the cell."""
+    """The error response for an exception; None for bugs of the cell, and for exceptions that `app` handles itself."""
     match error:
         case ApiError():
             return error
@@ -145,7 +145,7 @@ def refusal(error: Exception) -> ApiError | None:
             return unavailable(str(error))
         case GitError():
             return ApiError(400, {"message": str(error)})
-        case OSError() if error.errno in _DISK_TROUBLE:
-            return unavailable(f"the cell cannot write to its disk: {error.strerror}")
+        case OSError() if error.errno in _DISK_ERRORS:
+            return unavailable(f"a file operation of the cell failed: {error.strerror}")
         case _:
             return None

@@ -41,16 +41,16 @@ async def health(edge: Edge) -> Response:
 async def readiness(edge: Edge) -> Response:
     """Check that the store, traces, blobs and git work; 503 if one does not."""
     parts = {
-        "store": await _part(edge.store.check_writable()),
-        "traces": await _part(edge.traces.size(JobId(0))),
-        "blobs": await _part(edge.blobs.size("readiness")),
-        "git": await _part(asyncio.to_thread(edge.projects.repos.prepare)),
+        "store": await _check_part(edge.store.check_writable()),
+        "traces": await _check_part(edge.traces.size(JobId(0))),
+        "blobs": await _check_part(edge.blobs.size("readiness")),
+        "git": await _check_part(asyncio.to_thread(edge.projects.repos.prepare)),
     }
     is_ready = all(part["status"] == "ok" for part in parts.values())
     return json_answer({"status": "ok" if is_ready else "failed", "parts": parts}, 200 if is_ready else 503)
 
 
-async def _part(check: Awaitable[object]) -> dict[str, str]:
+async def _check_part(check: Awaitable[object]) -> dict[str, str]:
     try:
         async with asyncio.timeout(_CHECK_SECONDS):
             await check

@@ -29,8 +29,8 @@ _COPIES = 6
 
 @contextlib.asynccontextmanager
 async def large_parameters(edge: Edge, request: Request, kind: type[T], *, limit_bytes: int) -> AsyncIterator[T]:
-    """Like `bodies.parameters`, but a body above LARGE_BYTES waits on disk until memory for it is free in the
-    budget of `edge.parsers`. The memory is reserved until the `async with` block ends."""
+    """Read the parameters of a request as a `kind`. A body above LARGE_BYTES waits on disk until memory for it is free
+    in the budget of `edge.parsers`; the memory is reserved until the `async with` block ends."""
     content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
     with tempfile.SpooledTemporaryFile(max_size=LARGE_BYTES, dir=str(edge.settings.data)) as spool:
         size = 0
@@ -65,9 +65,9 @@ async def large_content(
     limit_bytes: int,
     measure: Callable[[], Awaitable[int]] | None = None,
 ) -> AsyncIterator[T]:
-    """Context manager: the content that `read(max_bytes)` returns; `read` raises TooLargeError if there is more than
-    that. The first call allows LARGE_BYTES. If the content is longer, memory for it is reserved in `parsers` until the
-    block ends (for the size that `measure` returns, or `limit_bytes`), and a second call allows `limit_bytes`."""
+    """Context manager: the content that `read(max_bytes)` returns; `read` must raise TooLargeError if there is more. It
+    is first called with LARGE_BYTES. If there is more, memory is reserved in `parsers` until the block ends (for the
+    size that `measure` returns, or `limit_bytes`), and `read` is called with `limit_bytes`."""
     try:
         content = await read(min(LARGE_BYTES, limit_bytes))
     except TooLargeError:

@@ -1,5 +1,5 @@
-"""Loads the things that a request's path names; 404 in GitLab's words if there is none. A project or group is named by
-its id or by its full path with every slash encoded, as in GitLab."""
+"""Loads the project, job or other object that a request's path names; 404 in GitLab's words if there is none. A project
+or group is named by its id or by its full path with every slash encoded, as in GitLab."""
 
 from urllib.parse import unquote
 

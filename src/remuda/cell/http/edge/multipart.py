@@ -101,7 +101,7 @@ def form_fields(raw: bytes, content_type: str, *, limit: int) -> list[tuple[str,
     """Names and values of the fields of a multipart form; ApiError 400 if malformed or more than `limit` fields."""
     fields: list[tuple[str, str]] = []
 
-    def note(field: Field) -> None:
+    def add_field(field: Field) -> None:
         if len(fields) >= limit:
             raise bad_request(f"the form has more than {limit} fields")
         fields.append(((field.field_name or b"").decode(), (field.value or b"").decode()))
@@ -110,7 +110,7 @@ def form_fields(raw: bytes, content_type: str, *, limit: int) -> list[tuple[str,
     try:
         form = FormParser(
             "multipart/form-data",
-            note,
+            add_field,
             lambda file: None,
             boundary=boundary,
             config={"MAX_MEMORY_FILE_SIZE": len(raw) + 1},

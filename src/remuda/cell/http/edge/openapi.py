@@ -1,5 +1,5 @@
-"""The OpenAPI 3.1 document of a cell, generated from what the endpoints declare; `remuda cell openapi` prints it. Error
-responses follow from who may call, whether there is a body, and whether the path names something."""
+"""The OpenAPI 3.1 document of a cell, generated from the declared endpoints; `remuda cell openapi` prints it. Error
+statuses are derived from who may call, and from whether there are path parameters, a query, a body or pages."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ _REFUSED = "The call was refused or cannot be answered now; the body says why."
 
 
 class Refusal(TypedDict, total=False):
-    """Why a call failed: `message` is about the thing in the path, `error` about a parameter."""
+    """Why a call failed: `error` for invalid parameters, unknown paths and missing token scopes, else `message`."""
 
     message: str | dict[str, Any]
     error: str
@@ -66,7 +66,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "Remuda cell",
             "version": __version__,
-            "description": "What GitLab has, below /api/v4; what only Remuda has, below /api/remuda/v1.",
+            "description": "GitLab's API is under /api/v4, Remuda's own under /api/remuda/v1.",
         },
         "servers": [{"url": "/"}],
         "paths": dict(sorted(paths.items())),

@@ -1,4 +1,4 @@
-"""Pages of lists, with GitLab's headers, by which its clients find the next page."""
+"""Pages of lists: reads from a query which page is wanted, and adds GitLab's headers, which link to the other pages."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar

@@ -3,12 +3,12 @@
     @routes.put("/api/v4/runners/{runner_id}", MANAGES_RUNNER)
     async def update(edge: Edge, caller: Caller, runner: Runner, change: RunnerChange) -> RunnerShape:
 
-After `edge`, a handler gets what it names by type, loaded in the order of its parameters: the request, the caller, the
-requested page, what the path names (404 if there is none). `Annotated[Schedule, find]` names a loader of the
-module. Any other type is read from the parameters of the request (400 if they are not valid).
+The type of each further parameter says what the handler gets: the request, the caller, the requested page, or the
+project, group, runner, pipeline or job in the path (404 if there is none). `Annotated[Schedule, find]`: what the
+function `find` loads. Any other type is read from the parameters of the request (400 if they are not valid).
 
 What the handler returns becomes the response: None a 204, a `Paged` one page, a list the page of it that the request
-asks for, any other value JSON. A handler that returns a `Response` declares with `gives` what is in it.
+asks for, any other value JSON. A handler that returns a `Response` declares the type of its content with `gives`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -40,7 +40,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
 
 
 class Details(TypedDict, total=False):
-    """Arguments of the decorators: fields of `Endpoint` that cannot be derived from the handler's signature."""
+    """Arguments of the decorators: fields of `Endpoint`. They override those derived from the handler's signature."""
 
     takes: Any
     query: dict[str, Any]

@@ -1,5 +1,5 @@
-"""Responses that are sent piece by piece, as fast as the client reads. Starlette's StreamingResponse needs anyio, a
-second library for tasks that nothing else here uses."""
+"""Responses that are sent piece by piece, as fast as the client reads. Starlette's StreamingResponse is not used,
+because it runs its tasks with anyio, a library that nothing else here uses."""
 
 import asyncio
 import contextlib
@@ -28,12 +28,12 @@ class Streamed(Response):
         if self._pieces is not None:
             # Closes the iterator and its open files as soon as the client disconnects.
             async with contextlib.aclosing(self._pieces), asyncio.TaskGroup() as group:
-                leaving = group.create_task(HangUp(receive).wait(), name="wait for disconnect")
+                hang_up = group.create_task(HangUp(receive).wait(), name="wait for disconnect")
                 try:
                     async for piece in self._pieces:
-                        if leaving.done():
+                        if hang_up.done():
                             return
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
                 finally:
-                    leaving.cancel()
+                    hang_up.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -167,7 +167,7 @@ async def _read_file(edge: Edge, project: Project, sha: str, path: str) -> Async
 
 
 async def _entry(repos: Contents, project: Project, sha: str, path: str) -> TreeEntry:
-    """The tree entry of a file; 404 if the path is no file."""
+    """The git tree entry (mode, type and hash) of a path; 404 if the commit has no such path."""
     entries = await repos.list_entries(project.repo_path, sha, path, is_deep=False, is_folder=False)
     if not entries:
         raise not_found("File")

@@ -48,7 +48,7 @@ class TagShape(Shape, kw_only=True):
     protected: bool = False
 
 
-async def _start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
+async def _resolve_start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
     """Check the name of a new branch or tag, and return the hash of the commit that `ref` names. `what`, "Branch" or
     "Tag", is for messages. Raises InvalidError if the name is not valid or there is no such commit."""
     if not is_branch_name(name):
@@ -64,7 +64,7 @@ async def create_branch(edge: Edge, caller: Caller, project: Project, params: Ne
     """Create a branch at a commit, a tag or another branch."""
     ref = f"refs/heads/{params.branch}"
     await check_push(edge, caller, project, [ref])
-    sha = await _start(edge, project, params.branch, "Branch", params.ref)
+    sha = await _resolve_start(edge, project, params.branch, "Branch", params.ref)
     async with edge.projects.track_push(project):
         try:
             await edge.projects.repos.add_branch(
@@ -140,8 +140,8 @@ async def create_tag(edge: Edge, caller: Caller, project: Project, params: NewTa
     """Create a tag, with a message if one is given."""
     ref = f"refs/tags/{params.tag_name}"
     if "\0" in params.message:
-        raise InvalidError("message has a NUL character")
-    sha = await _start(edge, project, params.tag_name, "Tag", params.ref)
+        raise InvalidError("message must not contain a NUL character")
+    sha = await _resolve_start(edge, project, params.tag_name, "Tag", params.ref)
     await edge.projects.check_namesake(project, ref)
     async with edge.projects.track_push(project):
         try:

@@ -1,7 +1,7 @@
 """git over smart HTTP at `/<project path>.git`; as with GitLab, the `.git` may be left out.
 
 A job's token may fetch its own project and, so that submodules work, others of its organization whose allow list admits
-it and whose code the pipeline's user may read; the fetch is a sign of life of the job. A user's token, with any user
+it and whose code the pipeline's user may read; a fetch shows that the job is alive. A user's token, with any user
 name, lets reporters fetch and developers push; the protected branch and the first branch need a maintainer. A
 maintainer's push to a missing project creates it. Others cannot even learn whether a project exists.
 
@@ -152,7 +152,7 @@ async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
     if source is None or (level or 0) < Level.REPORTER:
         return None
     if not admits(project, source, is_reading=True):
-        raise _RefusedError(403, f"Not for this job's token: {explain_refusal(project, source)}")
+        raise _RefusedError(403, f"This job's token may not read the project: {explain_refusal(project, source)}")
     return project
 
 
@@ -171,15 +171,16 @@ async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) ->
 
 
 async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
-    """Create the missing project of a push; None if the caller may not create it. Two pushes at once create one
-    project. Developers get _RefusedError 403: they may not push the first branch, so the project would stay empty."""
+    """Create the missing project that a push is for, or return the one that another push has created meanwhile; None if
+    the caller may not create it. Raises _RefusedError 403 if the path is not valid, and for developers: they may not
+    push the first branch, so the project would stay empty."""
     try:
         namespace = await check_namespace(edge, caller, path.rpartition("/")[0])
         if namespace is not None and (caller.level_in_group(namespace) or 0) < Level.MAINTAINER:
             raise _RefusedError(
                 403,
-                f"There is no project {path}. The first push to a project is for maintainers: let a maintainer of "
-                f"{namespace.path} make it and push its first branch",
+                f"There is no project {path}. Only maintainers may push the first branch of a project: ask a "
+                f"maintainer of {namespace.path} to create it and push its first branch",
             )
         project = await edge.projects.create(
             path,
@@ -192,7 +193,7 @@ async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | No
     except ConflictError:
         return await edge.store.projects.find_project(path)
     except InvalidError as error:
-        raise _RefusedError(403, f"The push cannot make the project {path}: {error}") from None
+        raise _RefusedError(403, f"The push cannot create the project {path}: {error}") from None
     _log.info("project created by a push", project=project.path)
     return project
 

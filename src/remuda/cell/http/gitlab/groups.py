@@ -232,7 +232,7 @@ async def create_organization(edge: Edge, params: NewOrganization) -> Organizati
     check_texts(name=params.name, description=params.description, visibility=None)
     with blame_field("path", taken="has already been taken"):
         if "/" in params.path:
-            raise InvalidError("path has no '/'")
+            raise InvalidError("must not contain '/'")
         path = check_path(params.path, least_parts=1)
         new = Organization(
             id=0, path=path, name=params.name, description=params.description, created_at=edge.clock.now()

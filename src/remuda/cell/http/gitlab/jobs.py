@@ -66,8 +66,8 @@ class TimedJobShape(JobShape, kw_only=True):
 
 
 async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
-    """API responses for jobs, without those of deleted projects or pipelines. A downstream pipeline in another project
-    is left out if the caller may not read that project."""
+    """API responses for jobs, without those of deleted projects or pipelines. The downstream pipeline of a trigger job
+    is left out if it is in another project, unless there is a `caller` who may read that project."""
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
     commits: dict[PipelineId, Commit | None] = {}
@@ -110,7 +110,8 @@ async def describe_job(edge: Edge, job: Job, caller: Caller | None = None) -> Jo
 
 
 def scope_of(request: Request) -> list[str]:
-    """The job states that the query asks for; ApiError 400 if unknown. `running` includes leased jobs, as in GitLab."""
+    """The job states that the query asks for; ApiError 400 if unknown. As in GitLab, `running` includes jobs that a
+    runner has received but not started (leased)."""
     query = request.query_params
     values = [*query.getlist("scope[]"), *query.getlist("scope"), *query.getlist("state")]
     states = [state for text in values for state in text.split(",") if state]
@@ -217,7 +218,7 @@ async def show_with_times(edge: Edge, caller: Caller, job: Job) -> TimedJobShape
 
 
 async def with_times(edge: Edge, job: Job, caller: Caller) -> TimedJobShape:
-    """The API response for a job, with the fields that only Remuda has."""
+    """The API response for a job, with Remuda's own fields, such as how long it waited, ran and spent in each step."""
     now = edge.clock.now()
     view = await describe_job(edge, job, caller)
     bodies, note = await _events(edge, job)
@@ -238,7 +239,7 @@ def _hold_end(edge: Edge, job_id: JobId) -> str | None:
 
 
 async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
-    """The start and end events of a job's steps, and a note if some are missing (None if not)."""
+    """The step results of a job, reduced to the fields for times, and a note if some are missing (None if not)."""
     events: list[StepTimes] = []
     async with aclosing(read_results(edge.store.jobs, job.id)) as results:
         async for result in results:
@@ -252,19 +253,19 @@ async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
 
 
 async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
-    """How long each part of a job took until its end or `now`, by its step results (`bodies`) or, if a finished job has
-    none, the sections of its log. None if the job was never pending."""
+    """How a job's time until its end or `now` divides into parts, such as waiting: computed from its step results
+    (`bodies`) or, if a finished job has none, from the sections of its log. None if the job was never pending."""
     spans = job_times.spans_of_steps(bodies, now)
     if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
         return job_times.split(job, spans, "steps", now)
     size = await edge.traces.size(job.id)
-    log = await _piece(edge, job, 0, LOG_BYTES)
+    log = await _read_log(edge, job, 0, LOG_BYTES)
     if size > LOG_BYTES:
-        log += await _piece(edge, job, max(size - LOG_BYTES, LOG_BYTES), LOG_BYTES)
+        log += await _read_log(edge, job, max(size - LOG_BYTES, LOG_BYTES), LOG_BYTES)
     return job_times.split(job, job_times.spans_of_sections(log), "sections", now)
 
 
-async def _piece(edge: Edge, job: Job, start: int, count: int) -> bytes:
+async def _read_log(edge: Edge, job: Job, start: int, count: int) -> bytes:
     data = bytearray()
     async with aclosing(edge.traces.read(job.id, start)) as pieces:
         async for piece in pieces:

@@ -113,10 +113,10 @@ async def list_direct(edge: Edge, place: Annotated[_Place, _place]) -> list[Memb
 @routes.get(f"{_OF_PROJECT}/all", in_project(Level.GUEST))
 async def list_all(edge: Edge, place: Annotated[_Place, _place]) -> list[MemberShape]:
     """List all members, inherited ones too, each with the highest level."""
-    return await _views(edge, (await _all(edge, place)).values())
+    return await _views(edge, (await _load_all(edge, place)).values())
 
 
-async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
+async def _load_all(edge: Edge, place: _Place) -> dict[int, Member]:
     members: dict[int, Member] = {}
     for owner in (place.owner, *place.above):
         for member in await _members(edge, owner):
@@ -128,7 +128,7 @@ async def _all(edge: Edge, place: _Place) -> dict[int, Member]:
 @routes.get("/api/v4/projects/{id}/users", in_project(Level.GUEST), query={"search": str})
 async def list_users(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> list[UserShape]:
     """List the users who are members, directly or by a group."""
-    users = [await edge.store.people.load_user(number) for number in await _all(edge, place)]
+    users = [await edge.store.people.load_user(number) for number in await _load_all(edge, place)]
     search = request.query_params.get("search", "").casefold()
     url = edge.settings.url
     return [user_view(url, user) for user in users if user and search in f"{user.username}\n{user.name}".casefold()]
@@ -138,20 +138,20 @@ async def list_users(edge: Edge, request: Request, place: Annotated[_Place, _pla
 @routes.get(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.GUEST))
 async def show(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> MemberShape:
     """Show a direct member."""
-    return (await _views(edge, [await _direct(edge, request, place)]))[0]
+    return (await _views(edge, [await _find_direct(edge, request, place)]))[0]
 
 
 @routes.get(f"{_OF_GROUP}/all/{{user_id}}", in_group(Level.GUEST))
 @routes.get(f"{_OF_PROJECT}/all/{{user_id}}", in_project(Level.GUEST))
 async def show_any(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> MemberShape:
     """Show a member, direct or inherited."""
-    member = (await _all(edge, place)).get(number_in_path(request, "user_id"))
+    member = (await _load_all(edge, place)).get(number_in_path(request, "user_id"))
     if member is None:
         raise not_found("Member")
     return (await _views(edge, [member]))[0]
 
 
-async def _direct(edge: Edge, request: Request, place: _Place) -> Member:
+async def _find_direct(edge: Edge, request: Request, place: _Place) -> Member:
     number = number_in_path(request, "user_id")
     for member in await _members(edge, place.owner):
         if member.user_id == number:
@@ -197,7 +197,7 @@ async def add(edge: Edge, place: Annotated[_Place, _place], params: NewMember) -
 @routes.put(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.MAINTAINER))
 async def update(edge: Edge, request: Request, place: Annotated[_Place, _place], params: MemberChange) -> MemberShape:
     """Change the level or the expiry of a member."""
-    member = await _direct(edge, request, place)
+    member = await _find_direct(edge, request, place)
     _check_level(params.access_level, place)
     _check_level(member.level, place)
     if params.access_level < Level.OWNER:
@@ -212,7 +212,7 @@ async def update(edge: Edge, request: Request, place: Annotated[_Place, _place],
 @routes.delete(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.GUEST))
 async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[_Place, _place]) -> None:
     """Remove a member. Everybody may remove themselves."""
-    member = await _direct(edge, request, place)
+    member = await _find_direct(edge, request, place)
     if member.user_id != caller.user.id:
         if place.level < (Level.OWNER if place.owner[0] == "group" else Level.MAINTAINER):
             raise forbidden()
@@ -222,7 +222,7 @@ async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[
 
 
 async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
-    """Raise ApiError 403 if without this member a top-level group would have no owner."""
+    """Raise ApiError 403 if this member is the only owner of a top-level group."""
     if member.level < Level.OWNER or place.owner[0] != "group" or place.above:
         return
     owners = [other for other in await _members(edge, place.owner) if other.level >= Level.OWNER]

@@ -38,7 +38,7 @@ from remuda.wire.routable_token import USER_PREFIX, encode, token_hash
 
 MAX_NAME = 255
 ROTATED_LIFE_SECONDS = 7 * 24 * 3600
-"""Lifetime of a rotated token if the request gives none, as in GitLab."""
+"""Lifetime of a rotated token if the request gives none and the old token had an expiry, as in GitLab."""
 
 
 _ROOT = "/api/v4/personal_access_tokens"
@@ -143,7 +143,7 @@ async def create_own(edge: Edge, caller: Caller, params: NewToken) -> PersonalTo
 
 async def _create(edge: Edge, caller: Caller, user: User, params: NewToken) -> PersonalTokenShape:
     if not params.name.strip() or len(params.name) > MAX_NAME:
-        raise bad_field("name", f"has 1 to {MAX_NAME} characters")
+        raise bad_field("name", f"must have 1 to {MAX_NAME} characters")
     if not params.scopes:
         raise bad_parameter("scopes is empty")
     if unknown := unknown_scopes(params.scopes, user):
@@ -160,13 +160,13 @@ async def _create(edge: Edge, caller: Caller, user: User, params: NewToken) -> P
         user_id=user.id,
         scopes=tuple(dict.fromkeys(params.scopes)),
         created_at=now,
-        expires_at=_future(expiry_of(params.expires_at), now),
+        expires_at=_check_future(expiry_of(params.expires_at), now),
     )
     added = await edge.store.people.add_user_token(token)
     return replace(token_view(added, now), token=text)
 
 
-def _future(expires_at: float | None, now: float) -> float | None:
+def _check_future(expires_at: float | None, now: float) -> float | None:
     if expires_at is not None and expires_at <= now:
         raise bad_request("expires_at must be in the future")
     return expires_at
@@ -181,7 +181,7 @@ async def rotate(edge: Edge, caller: Caller, old: Annotated[UserToken, _find], p
     mine = caller.token
     if mine.id != old.id and not {"api"} & set(mine.scopes):
         raise forbidden("a token without the scope api can rotate only itself")
-    expires_at = _future(expiry_of(params.expires_at), now)
+    expires_at = _check_future(expiry_of(params.expires_at), now)
     if expires_at is None and old.expires_at is not None:
         expires_at = now + ROTATED_LIFE_SECONDS
     text = new_user_token(edge.settings.cell_id, user)

@@ -1,5 +1,5 @@
-"""Create pipelines over HTTP: GitLab's two calls, and Remuda's own with all options. `triggers` and `schedules` use
-`ref_of` and `start_pipeline` from here."""
+"""Create pipelines over HTTP: GitLab's calls for a ref and for a merge request, and Remuda's own, which has more
+options. `triggers` uses `ref_of` and `start_pipeline` from here."""
 
 import msgspec
 from starlette.requests import Request
@@ -122,7 +122,7 @@ async def create_chosen(edge: Edge, request: Request, caller: Caller, project: P
     """Create a pipeline, with all options of Remuda."""
     params = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
     if params.source not in SOURCES:
-        raise bad_parameter(f"source does not have a valid value; one of {', '.join(sorted(SOURCES))}")
+        raise bad_parameter(f"source does not have a valid value; expected one of {', '.join(sorted(SOURCES))}")
     for key, value in (*params.variables.items(), *params.predefined.items()):
         check_variable(key, value)
     try:

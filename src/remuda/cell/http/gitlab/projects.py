@@ -99,9 +99,8 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
 
 
 async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
-    """The namespace with this path, for a new project; None if it is missing and the caller is an administrator, who
-    may create it. Raises ApiError for others: 404 if it is missing or hidden, 403 if they may not create projects in
-    it."""
+    """The namespace with this path, for a new project. If it is missing, administrators, who may create it, get None,
+    and others ApiError 404. Raises ApiError 404 also if it is hidden from the caller, 403 if their level is too low."""
     namespace = await edge.store.people.find_namespace(path)
     if namespace is None:
         if not caller.user.is_admin:
@@ -114,7 +113,7 @@ async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | 
 def check_texts(*, name: str | None, description: str | None, visibility: str | None) -> None:
     """Raise ApiError 400 if a project, group or user cannot have such a name, description or visibility."""
     if name is not None and (not name.strip() or len(name) > _MAX_NAME or not name.isprintable()):
-        raise bad_field("name", f"has 1 to {_MAX_NAME} characters, and no control characters")
+        raise bad_field("name", f"must have 1 to {_MAX_NAME} characters, and no control characters")
     if len(description or "") > _MAX_DESCRIPTION:
         raise bad_field("description", f"is too long (maximum is {_MAX_DESCRIPTION} characters)")
     if visibility not in (None, *VISIBILITIES):
@@ -143,7 +142,7 @@ async def list_all(edge: Edge, request: Request) -> Paged[ProjectShape]:
 
 
 async def page_of_projects(edge: Edge, request: Request, project_filter: ProjectFilter) -> Paged[ProjectShape]:
-    """A page of the projects that match the filter and that the caller may see."""
+    """A page of the projects that match `project_filter` and the query, and that the caller may see."""
     page, query, caller = page_by_id(request), request.query_params, caller_of(request)
     project_filter = msgspec.structs.replace(
         project_filter,
@@ -163,12 +162,12 @@ async def update(edge: Edge, caller: Caller, project: Project, params: ProjectCh
     if params.visibility not in (None, project.visibility):
         check_level(caller.level_in(project), Level.OWNER, "Project")
     if params.build_timeout is not None and not MIN_TIMEOUT_SECONDS <= params.build_timeout <= MAX_TIMEOUT_SECONDS:
-        raise bad_field("build_timeout", "is a number of seconds from 10 minutes to one month")
+        raise bad_field("build_timeout", f"must be from {MIN_TIMEOUT_SECONDS} to {MAX_TIMEOUT_SECONDS} seconds")
     if params.priority is not None:
         if not caller.user.is_admin:
             raise forbidden("only administrators may change the priority of a project")
         if abs(params.priority) > MAX_PRIORITY:
-            raise bad_field("priority", f"is a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
+            raise bad_field("priority", f"must be a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if params.default_branch is not None:
         await _put_default_branch(edge, project, params.default_branch)
     with blame_field("path"):
@@ -216,7 +215,7 @@ async def remove(edge: Edge, project: Project) -> MessageShape:
 
 
 async def remove_project(edge: Edge, project: Project) -> None:
-    """Delete a project and cancel its pipelines. A job that this misses fails when it would be handed to a runner."""
+    """Delete a project and cancel its pipelines. A missed job, such as a new one, fails when a runner would get it."""
     await edge.projects.remove(project)
     await _leave_runners(edge, project)
     pipelines: set[PipelineId] = set()
@@ -237,11 +236,11 @@ async def _leave_runners(edge: Edge, project: Project) -> None:
     )[0]:
         for runner in runners:
             if len(runner.project_ids) > 1:
-                await edge.store.runners.change_runner(runner.id, lambda row: _without(row, project))
+                await edge.store.runners.change_runner(runner.id, lambda row: _without_project(row, project))
             else:
                 await edge.store.runners.remove_runner(runner.id)
 
 
-def _without(runner: Runner, project: Project) -> Runner:
+def _without_project(runner: Runner, project: Project) -> Runner:
     others = tuple(project_id for project_id in runner.project_ids if project_id != project.id)
     return msgspec.structs.replace(runner, project_ids=others)

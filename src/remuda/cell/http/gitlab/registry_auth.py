@@ -1,7 +1,7 @@
-"""Tokens for clients of a Docker registry: `GET /jwt/auth`, to which the registry sends them (its `realm`).
+"""`GET /jwt/auth`: creates tokens for clients of a Docker registry, which sends them here (the URL is its `realm`).
 
 The caller authenticates by HTTP Basic: a job (`gitlab-ci-token` and its token) or a person (any name and a personal
-token). A bad token gets 401; others get a token for what they may do, perhaps nothing; the registry refuses the rest.
+token). A bad token gets 401; every other caller gets a token that lists what they may do. It may list nothing.
 """
 
 from collections.abc import Collection
@@ -41,7 +41,7 @@ async def give_token(edge: Edge, request: Request) -> dict[str, Any]:
     registry, query = _registry(edge), request.query_params
     if query.get("service") != edge.settings.registry_service:
         raise _registry_error(
-            404, "UNSUPPORTED", f"the registry of this cell is called {edge.settings.registry_service}"
+            404, "UNSUPPORTED", f"unknown service; that of this cell is {edge.settings.registry_service}"
         )
     token = await registry.token(query.getlist("scope"), allows, subject=name)
     now = rfc3339(edge.clock.wall())
@@ -74,7 +74,9 @@ async def show_certificate(edge: Edge) -> Response:
 
 def _registry(edge: Edge) -> Registry:
     if edge.registry is None:
-        raise _registry_error(404, "UNAVAILABLE", "this cell has no registry; its setting `registry` names one")
+        raise _registry_error(
+            404, "UNAVAILABLE", "this cell has no registry; set `registry` in the settings of the cell"
+        )
     return edge.registry
 
 

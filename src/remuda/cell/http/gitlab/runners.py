@@ -172,7 +172,7 @@ def _load(manager: RunnerManager) -> dict[str, Any] | None:
 
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
     """The runner filter in the query, with GitLab's old and new parameters; ApiError 400 if not valid. `pools`: only
-    runners of these groups, projects or the instance; None: all. `now`: the time for the status (online, ...)."""
+    runners that serve one of these organizations, groups or projects; None: all. `now`: for the online status."""
     query = request.query_params
     kind, status = choice_in_query(request, "type", tuple(RunnerType)), query.get("status", "")
     paused = query.get("paused", "").lower()
@@ -188,8 +188,8 @@ def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> Run
         is_paused, status = status == "paused", ""
     if status not in ("", *STATUSES):
         raise bad_parameter("status does not have a valid value")
-    listed = (query.get("tag_list", ""), *query.getlist("tag_list[]"))
-    tags = [tag.strip() for text in listed for tag in text.split(",")]
+    tag_lists = (query.get("tag_list", ""), *query.getlist("tag_list[]"))
+    tags = [tag.strip() for text in tag_lists for tag in text.split(",")]
     return RunnerFilter(
         type=kind,
         paused=is_paused,
@@ -323,7 +323,7 @@ async def unlink(edge: Edge, project: Project, runner: Runner) -> None:
         if row.type is not RunnerType.PROJECT or project.id not in row.project_ids:
             raise not_found("Runner")
         if len(row.project_ids) == 1:
-            raise forbidden("Only project_id project associated with the runner. Please remove the runner instead")
+            raise forbidden("Only one project associated with the runner. Please remove the runner instead")
         return replace(row, project_ids=tuple(project_id for project_id in row.project_ids if project_id != project.id))
 
     await edge.store.runners.change_runner(runner.id, remove_project)

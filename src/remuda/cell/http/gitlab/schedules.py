@@ -87,7 +87,7 @@ def apply_change(old: Schedule, params: Given, now: float) -> Schedule:
         updated_at=now,
     )
     if not new.description.strip() or len(new.description) > _MAX_DESCRIPTION:
-        raise bad_field("description", f"has 1 to {_MAX_DESCRIPTION} characters")
+        raise bad_field("description", f"must have 1 to {_MAX_DESCRIPTION} characters")
     if not candidates(new.ref):
         raise bad_field("ref", "is not the name of a branch or tag")
     if (new.cron, new.timezone, new.active) == (old.cron, old.timezone, old.active) and old.next_run_at is not None:

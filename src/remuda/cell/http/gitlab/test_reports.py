@@ -38,8 +38,8 @@ async def summary(edge: Edge, pipeline: Pipeline) -> Response:
 
 
 async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Response:
-    """The response with a test report, from the cache unless a job has uploaded another report since. `with_cases`:
-    with the test cases, not only totals. A blob never changes, so its name identifies its content."""
+    """The response with a test report; `with_cases`: with the test cases, not only totals. It is cached under the names
+    of the report blobs, which never change, so it is computed again only if a job has uploaded another report."""
     reports = await find_reports(edge.store, pipeline.id)
     key = ("test report", with_cases, tuple((report.job.id, report.artifact.blob) for report in reports))
     settings = edge.settings

@@ -1,8 +1,8 @@
 """Trigger tokens in GitLab's form, and the call that starts a pipeline with one.
 
 The call needs a trigger token of the project, or the token of a job whose project the job token allow list admits. A
-token is shown once, when it is created. Invariant: a wrong token and a missing project get the same answer, and nothing
-happens; tokens are looked up by hash, so the time of an answer tells nothing about a near miss.
+token is shown once, when it is created. Invariant: a wrong token and a missing project get the same answer; tokens are
+looked up by hash, so the response time does not reveal how much of a guessed token is right.
 """
 
 import secrets
@@ -101,7 +101,7 @@ async def create(edge: Edge, caller: Caller, project: Project, params: Described
 
 def _check_description(text: str) -> None:
     if not text.strip() or len(text) > _MAX_DESCRIPTION:
-        raise bad_field("description", f"has 1 to {_MAX_DESCRIPTION} characters")
+        raise bad_field("description", f"must have 1 to {_MAX_DESCRIPTION} characters")
 
 
 async def _view(edge: Edge, trigger: TriggerToken) -> TriggerShape:
@@ -190,8 +190,8 @@ def _payload(values: Mapping[str, Any]) -> str:
 
 
 async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
-    """The project in the path, and a pipeline request to which the caller adds ref and commit. Raises ApiError 404 if
-    the token is not valid or its user may not start pipelines in the project, and as `_by_job` does."""
+    """The project in the path, and a pipeline request of the token's user, to which ref and commit must be added.
+    ApiError 404 if the token is invalid or its user may not start pipelines, 403 if the allow list refuses a job."""
     try:
         project = await project_in_path(edge, request)
         job = await auth.job_of(edge, token, scope="pipelines") if token.startswith(JOB_PREFIX) else None
@@ -212,8 +212,8 @@ async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project,
 
 
 async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
-    """The pipeline request of a job, without ref and commit. Raises ApiError 404 if the job's user may not start
-    pipelines in the project, 403 if the project's allow list refuses the job."""
+    """The pipeline request for a call with this job's token, still without ref and commit. Raises ApiError 404 if the
+    job's user may not start pipelines in the project, 403 if the project's allow list refuses the job."""
     parent, source = (
         await edge.store.pipelines.load_pipeline(job.pipeline_id),
         await edge.store.projects.load_project(job.project_id),

@@ -64,7 +64,7 @@ def check_variable(key: str, value: str) -> None:
     if len(value) > MAX_GIVEN_VALUE:
         raise bad_parameter(f"variables[value] of {key} is too long (maximum is {MAX_GIVEN_VALUE} characters)")
     if "\0" in value:
-        raise bad_parameter(f"variables[value] of {key} is invalid: no environment can carry a NUL character")
+        raise bad_parameter(f"variables[value] of {key} is invalid: it has a NUL character")
 
 
 def read_given(pairs: Iterable[GivenVariable]) -> tuple[dict[str, str], frozenset[str]]:
@@ -130,20 +130,20 @@ def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
         environment_scope=params.environment_scope,
     )
     if not _SCOPE.fullmatch(new.environment_scope):
-        raise bad_field("environment_scope", "has 1 to 255 letters, digits, blanks and -_/${}.*")
+        raise bad_field("environment_scope", "must have 1 to 255 characters: letters, digits, spaces and -_/${}.*")
     if not _NAME.fullmatch(new.key):
-        raise bad_field("key", "can contain only letters, digits and '_', and has 1 to 255 characters")
+        raise bad_field("key", "can contain only letters, digits and '_', and must have 1 to 255 characters")
     if len(new.description or "") > MAX_DESCRIPTION:
         raise bad_field("description", f"is too long (maximum is {MAX_DESCRIPTION} characters)")
     if len(new.value) > MAX_VALUE:
         raise bad_field("value", f"is too long (maximum is {MAX_VALUE} characters)")
     if "\0" in new.value:
-        raise bad_field("value", "has a NUL character, which no environment can carry")
+        raise bad_field("value", "must not contain a NUL character")
     if new.masked and not (_MASKABLE_RAW if new.raw else _MASKABLE).fullmatch(new.value):
         raise bad_field(
             "value",
-            "is invalid: a masked value is one line of at least 8 characters without blanks"
-            + ("" if new.raw else ", made of letters, digits and _+=/@:.~- (more with raw)"),
+            "is invalid: a masked value must be one line of at least 8 characters without blanks"
+            + ("" if new.raw else ", and, unless raw is set, only letters, digits and _+=/@:.~-"),
         )
     return new
 

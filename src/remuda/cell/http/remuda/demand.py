@@ -1,5 +1,5 @@
 """`GET /demand`: how many jobs run, wait or will wait, for administrators and for runner managers that scale machines.
-A runner sees only jobs that it can run; of their division among managers (`shares`), only its managers' parts."""
+A runner sees only jobs that it can run and, of the numbers for each manager (`shares`), those of its own managers."""
 
 from msgspec.structs import replace
 from starlette.requests import Request

@@ -1,8 +1,8 @@
 """`GET /api/remuda/v1/events`: changes of jobs, pipelines and runners, as server-sent events.
 
-A person sees what they may read; rights are loaded again every few seconds, so a lost right takes effect soon. The
-cell keeps only a position for each client, so its memory does not grow with slow ones: a client that is too far behind,
-or comes back too late or to another process, gets a `reset` and is disconnected.
+A person sees what they may read; rights are loaded again every few seconds, so a lost right takes effect soon. All
+clients read the same buffer, so slow ones need no more memory: a client that is too far behind, or reconnects too late
+or to another process, gets a `reset` event and is disconnected.
 """
 
 import asyncio
@@ -45,16 +45,16 @@ class _Sight:
         self._edge = edge
         self._token = token
         self._caller = caller
-        self._looked_at = edge.clock.monotonic()
+        self._loaded_at = edge.clock.monotonic()
         self._projects: dict[ProjectId, bool] = {}
 
     async def renew(self) -> None:
         """Load the user's rights again if older than RIGHTS_SECONDS. Raises ApiError if the token became invalid."""
         now = self._edge.clock.monotonic()
-        if now - self._looked_at >= RIGHTS_SECONDS:
+        if now - self._loaded_at >= RIGHTS_SECONDS:
             self._caller = await person(self._edge, self._token)
             self._projects.clear()
-            self._looked_at = now
+            self._loaded_at = now
 
     async def sees(self, event: Event) -> bool:
         if not self.event_filter.covers(event):
@@ -98,7 +98,7 @@ class _EventStream(Response):
         with self._events.subscribe(runners=self._sight.event_filter.runners) as watcher:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async with asyncio.TaskGroup() as group:
-                leaving = group.create_task(self._leave(receive, watcher), name="watcher of events")
+                hang_up = group.create_task(self._wait_hang_up(receive, watcher), name="watcher of events")
                 try:
                     async for piece in self._pieces(watcher):
                         async with asyncio.timeout(SEND_SECONDS):
@@ -106,10 +106,10 @@ class _EventStream(Response):
                 except TimeoutError:
                     raise ClientGoneError from None
                 finally:
-                    leaving.cancel()
+                    hang_up.cancel()
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _leave(self, receive: Receive, watcher: Watcher) -> None:
+    async def _wait_hang_up(self, receive: Receive, watcher: Watcher) -> None:
         await HangUp(receive).wait()
         self._gone = True
         watcher.wake.set()
@@ -126,7 +126,7 @@ class _EventStream(Response):
                 watcher.wake.clear()
                 batch = None if place is None else buffer.after(place, at_most=_AT_ONCE)
                 if place is None or batch is None:
-                    yield buffer.reset("some events are gone; read again what matters")
+                    yield buffer.reset("some events are not available any more; read the current state again")
                     return
                 await self._sight.renew()
                 texts = [
@@ -161,12 +161,14 @@ async def watch(edge: Edge, request: Request, caller: Caller) -> Response:
 
 
 async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
-    """Read the filter in the query. Raises ApiError: 400 if not valid, 404 or 403 if it names what the caller may not
-    know of or read."""
+    """Read the filter in the query. Raises ApiError: 400 if not valid, 404 or 403 if the caller may not read the
+    project, pipeline or job that it names."""
     names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in tuple(EventKind)]
     if unknown:
-        raise bad_parameter(f"kind does not have a valid value; some of {', '.join(EventKind)}")
+        raise bad_parameter(
+            f"kind does not have a valid value; expected a comma-separated list of {', '.join(EventKind)}"
+        )
     kinds = frozenset(map(EventKind, names)) or frozenset(EventKind)
     project_id = pipeline_id = job_id = None
     if text := query.get("project", ""):

@@ -1,5 +1,5 @@
-"""Remuda's own calls about a job: why it waits or failed (`remuda.cell.dispatch.explanations`), its payload, its
-priority. Only administrators may give a job a higher priority than its project has."""
+"""Remuda's own calls about a job: why it waits or failed (`remuda.cell.dispatch.explanations`), the payload that its
+runner gets, its priority. Only administrators may give a job a higher priority than its project has."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """`GET /pipelines/:id/progress`: a pipeline with its jobs, what they wait for, and downstream pipelines, in one answer.
 
 Callers that follow a pipeline, such as `remuda run`, ask often, so steps and files are loaded only on request. The size
-of steps in an answer is limited; a note names the jobs whose steps are not complete.
+of steps in an answer is limited; a job whose steps are not complete has a note (`steps_note`).
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ DETAILS = ("none", "running", "all")
 NAMED_WAITS = 10
 """How many of the jobs that a job waits for are named; there may be thousands."""
 STEPS_BYTES = 8 * 1024 * 1024
-"""Size of all step results in one answer."""
+"""Limit for the size of all step results in one answer."""
 _RUNNING = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
 
 
@@ -76,7 +76,7 @@ async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress
     """Show the progress of a pipeline."""
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
-        raise bad_parameter(f"details does not have a valid value; one of {', '.join(DETAILS)}")
+        raise bad_parameter(f"details does not have a valid value; expected one of {', '.join(DETAILS)}")
     query = _Query(caller, details)
     progress = await _pipeline(edge, query, PipelineId(number_in_path(request, "pipeline_id")))
     if progress is None:
@@ -125,7 +125,8 @@ async def _steps(edge: Edge, query: _Query, job: Job) -> tuple[tuple[StepStandin
             event = msgspec.json.decode(result.body, type=StepStanding)
             query.room -= len(msgspec.json.encode(event))
             if query.room < 0:
-                return tuple(steps), f"there are more: GET /api/remuda/v1/jobs/{job.id}/steps tells all"
+                note = f"not all steps fit into this answer: GET /api/remuda/v1/jobs/{job.id}/steps has all"
+                return tuple(steps), note
             steps.append(event)
     return tuple(steps), ""
 

@@ -55,11 +55,11 @@ class ShellShape(Shape, kw_only=True):
 async def open_shell(edge: Edge, caller: Caller, job: Job, params: OpenShell) -> ShellShape:
     """Open an interactive shell, or run a command, in the environment of a job."""
     if len(params.command) > MOST_WORDS or sum(map(len, params.command)) > MOST_CHARACTERS:
-        raise bad_parameter(f"command may have {MOST_WORDS} words and {MOST_CHARACTERS} characters")
+        raise bad_parameter(f"command may have at most {MOST_WORDS} words and {MOST_CHARACTERS} characters")
     if any("\0" in word for word in (*params.command, params.term)) or len(params.term) > 100:
-        raise bad_parameter("command or term is invalid")
+        raise bad_parameter("command or term is invalid: it has a NUL character, or term has more than 100 characters")
     if not (0 < params.columns <= LONGEST_SIDE and 0 < params.rows <= LONGEST_SIDE):
-        raise bad_parameter(f"columns and rows are numbers from 1 to {LONGEST_SIDE}")
+        raise bad_parameter(f"columns and rows must be numbers from 1 to {LONGEST_SIDE}")
     wish = WantedShell(
         id="",
         job_id=job.id,
@@ -76,25 +76,25 @@ async def open_shell(edge: Edge, caller: Caller, job: Job, params: OpenShell) ->
 @routes.get(_SHELL, of_job(Level.MAINTAINER))
 async def show(edge: Edge, request: Request, job: Job) -> ShellShape:
     """Show the state of a shell, and why it ended."""
-    return _shape(edge, _own(edge, request), connected=edge.shells.is_connected(job))
+    return _shape(edge, _find_own(edge, request), connected=edge.shells.is_connected(job))
 
 
 @routes.patch(f"{_SHELL}/input", of_job(Level.MAINTAINER), **STREAM)
 async def send(edge: Edge, request: Request) -> Response:
     """Append input frames for the command of a shell."""
-    return await append_frames(edge, request, _own(edge, request), INPUT)
+    return await append_frames(edge, request, _find_own(edge, request), INPUT)
 
 
 @routes.get(f"{_SHELL}/output", of_job(Level.MAINTAINER), query={"offset": int}, gives=bytes)
 async def receive(edge: Edge, request: Request) -> Response:
     """Read output frames of the command of a shell, from `offset` on."""
-    return await read_frames(edge, request, _own(edge, request), OUTPUT)
+    return await read_frames(edge, request, _find_own(edge, request), OUTPUT)
 
 
 @routes.delete(_SHELL, of_job(Level.MAINTAINER))
 async def close(edge: Edge, request: Request) -> None:
     """Close a shell."""
-    edge.shells.close(_own(edge, request), "it was closed by whoever opened it")
+    edge.shells.close(_find_own(edge, request), "it was closed by the user who opened it")
 
 
 @routes.post(f"{_JOB}/release", of_job(Level.DEVELOPER), status=202, also=(409,))
@@ -105,8 +105,8 @@ async def release(edge: Edge, job: Job) -> dict[str, int]:
 
 
 async def append_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """Append the request's body to a stream, INPUT or OUTPUT, at the offset in Content-Range; 202 if stored. 416 if
-    that leaves a gap or contradicts stored bytes, the shell has ended, or the reader stays far behind."""
+    """Append the request's body to the INPUT or OUTPUT `stream` of the shell `about`, at the offset in Content-Range:
+    202 if stored, 416 after a gap, if stored bytes differ, the shell has ended, or the reader stays far behind."""
     data = await Body(request.receive).read(PIECE_BYTES)
     content_range = request.headers.get("content-range", "")
     start = parse_content_range(content_range)
@@ -120,14 +120,14 @@ async def append_frames(edge: Edge, request: Request, about: About, stream: str)
 
 
 async def read_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """The bytes of a stream, INPUT or OUTPUT, from the byte `offset` in the query on. If there are none yet, waits
-    for them up to HOLD_SECONDS; the response is empty if none come."""
+    """The bytes of the INPUT or OUTPUT `stream` of the shell `about`, from the byte `offset` in the query on. Waits up
+    to HOLD_SECONDS of `shells.shells` for some, unless the shell has ended; the response is empty if none come."""
     frames = await edge.shells.read(about, stream, number_in_query(request, "offset") or 0)
     headers = {"X-Remuda-Shell-State": frames.state, "Cache-Control": "no-store"}
     return Response(frames.data, media_type="application/octet-stream", headers=headers)
 
 
-def _own(edge: Edge, request: Request) -> About:
+def _find_own(edge: Edge, request: Request) -> About:
     number = request.path_params["job_id"]
     return edge.shells.of_user(text_in_path(request, "shell"), int(number), caller_of(request).user.id)
 

@@ -33,7 +33,8 @@ class PolicyShape(Shape, kw_only=True):
 
 
 async def _scope(edge: Edge, request: Request) -> Pool:
-    """The kind and id of the organization, group or project in the path. Raises ApiError 404 if there is none."""
+    """The kind and id of the organization, group or project in the path. Raises ApiError 404 if there is none, 400
+    if the kind is unknown."""
     kind, number = request.path_params["scope"], number_in_path(request, "id")
     match kind:
         case "organization":
@@ -44,7 +45,7 @@ async def _scope(edge: Edge, request: Request) -> Pool:
         case "project":
             await existing_project(edge, number)
         case _:
-            raise bad_parameter(f"scope does not have a valid value; one of {', '.join(SCOPES)}")
+            raise bad_parameter(f"scope does not have a valid value; expected one of {', '.join(SCOPES)}")
     return kind, number
 
 

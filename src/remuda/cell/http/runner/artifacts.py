@@ -132,7 +132,7 @@ async def upload(edge: Edge, request: Request) -> Response:
 async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:
     try:
         if artifact.type == "dotenv":
-            artifact = replace(artifact, variables=await _variables(edge, artifact.blob))
+            artifact = replace(artifact, variables=await _read_variables(edge, artifact.blob))
         # Check again after the upload, which may take long: the job may have been canceled.
         job = await auth.job_of(edge, token, artifact.job_id)
     except BaseException:
@@ -148,7 +148,7 @@ async def _store(edge: Edge, token: str, artifact: Artifact) -> Response:
     return json_answer("201 Created", 201, job_headers(edge, job))
 
 
-async def _variables(edge: Edge, blob: str) -> dict[str, str]:
+async def _read_variables(edge: Edge, blob: str) -> dict[str, str]:
     content = b"".join([piece async for piece in edge.blobs.read(blob)])
     limits = edge.settings
     try:
@@ -210,13 +210,13 @@ async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
 @routes.get(f"{_ROOT}/artifacts/{{ref}}/download", _READ, takes=OfRef, gives=bytes)
 async def download_of_ref(edge: Edge, request: Request) -> Response:
     """Download the archive of the newest successful job with this name on a ref."""
-    return await _answer(edge, await _newest(edge, request))
+    return await _answer(edge, await _find_newest(edge, request))
 
 
 @routes.get(f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", _READ, takes=OfRef, gives=bytes)
 async def file_of_ref(edge: Edge, request: Request) -> Response:
     """Download one file of the archive of the newest successful job with this name on a ref."""
-    return await _one_file(edge, await _newest(edge, request), text_in_path(request, "path"))
+    return await _one_file(edge, await _find_newest(edge, request), text_in_path(request, "path"))
 
 
 @routes.get(f"{_ROOT}/{{job_id}}/artifacts", _READ, query={"file_type": str, "job_token": str}, gives=bytes)
@@ -231,7 +231,7 @@ async def file_of_job(edge: Edge, request: Request, job: Job) -> Response:
     return await _one_file(edge, job, text_in_path(request, "path"))
 
 
-async def _newest(edge: Edge, request: Request) -> Job:
+async def _find_newest(edge: Edge, request: Request) -> Job:
     project = await project_in_path(edge, request)
     name = convert(dict(request.query_params), OfRef).job
     if not name:

@@ -31,7 +31,8 @@ class Managers:
         self._runners: OrderedDict[str, Runner] = OrderedDict()
 
     def find_runner(self, token_hash: str) -> Runner | None:
-        """The cached runner with this token; None on a miss. It can be outdated, or even removed from the store."""
+        """The cached runner with this token; None on a miss, or if the token has expired. It can be outdated, or even
+        removed from the store."""
         runner = self._runners.get(token_hash)
         is_expired = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
         return None if is_expired else runner
@@ -50,7 +51,7 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> bool:
-        """Like `note_call`, but returns False where that raises NotFoundError, and else True."""
+        """Record a call as `note_call` does; False if that raises NotFoundError (the runner was removed), else True."""
         try:
             await self.note_call(runner_id, system_id, info, ip, load)
         except NotFoundError:
@@ -80,8 +81,9 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> None:
-        """Record a call of a runner manager. Its `load` changes often, so a new `load` alone is not written at once,
-        unless none is stored yet. Raises NotFoundError if a write is needed and the runner was removed."""
+        """Record a call of a runner manager. `info` is its description of itself; `load`, its running jobs and free
+        slots, changes often, so a new `load` alone is not written at once, unless none is stored yet. Raises
+        NotFoundError if a write is needed and the runner was removed."""
         now = self._clock.now()
         key = _key(runner_id, system_id)
         before = self._written.get(key)
@@ -147,7 +149,7 @@ def _manager(
 
 
 def _capacity(config: dict[str, Any] | None) -> int | None:
-    """How many jobs a manager can run, as it reports; None if it does not report that, or the number is impossible."""
+    """How many jobs a manager can run, as it reports; None if it reports nothing, or a negative or too large number."""
     return _number((config or {}).get("capacity"))
 
 

@@ -87,7 +87,7 @@ async def add(edge: Edge, request: Request) -> Response:
     if len(numbers) < len(params.results) or any(number < 1 for number in numbers):
         raise bad_parameter("results[seq] is missing or invalid: numbers begin at 1")
     if any(number > MAX_RESULTS for number in numbers):
-        raise too_large(f"a job may have {MAX_RESULTS} step results")
+        raise too_large(f"a job may have at most {MAX_RESULTS} step results")
     secrets = await load_secrets(edge.store, job)
     bodies = [_encode(clean_result(result, secrets)) for result in params.results]
     results = [

@@ -1,7 +1,7 @@
 """Interactive shells, the runner manager's side: a long poll for users' requests, and the two streams of a shell.
 
-A manager learns only of shells in jobs that were handed out to it (its runner's token and its `system_id`). One long
-poll per manager carries all requests, so a manager is reached behind any address translation.
+A manager learns only of shells in jobs that were handed out to it (its runner's token and its `system_id`). All
+requests come through one long poll that the manager opens, so the cell need not be able to connect to it.
 """
 
 from starlette.requests import Request
@@ -43,23 +43,23 @@ async def poll_requests(edge: Edge, request: Request, params: LookRequest) -> Wa
 @routes.get(f"{_SHELL}/input", RUNNER, query=_WHO | {"offset": int}, gives=bytes)
 async def receive(edge: Edge, request: Request) -> Response:
     """Read input frames for the command of a shell, from `offset` on."""
-    return await read_frames(edge, request, await _shell(edge, request), INPUT)
+    return await read_frames(edge, request, await _find_shell(edge, request), INPUT)
 
 
 @routes.patch(f"{_SHELL}/output", RUNNER, query=_WHO, **STREAM)
 async def send(edge: Edge, request: Request) -> Response:
     """Append output frames of the command of a shell."""
-    return await append_frames(edge, request, await _shell(edge, request), OUTPUT)
+    return await append_frames(edge, request, await _find_shell(edge, request), OUTPUT)
 
 
 @routes.delete(_SHELL, RUNNER, query=_WHO | {"reason": str})
 async def close(edge: Edge, request: Request) -> None:
     """Report that a shell has ended or could not be opened, with the `reason`."""
     reason = request.query_params.get("reason", "")[:LONGEST_REASON]
-    edge.shells.close(await _shell(edge, request), reason or "it has ended")
+    edge.shells.close(await _find_shell(edge, request), reason or "it has ended")
 
 
-async def _shell(edge: Edge, request: Request) -> About:
+async def _find_shell(edge: Edge, request: Request) -> About:
     runner = await auth.runner_of(edge, request.headers.get("runner-token", ""))
     shell, system_id = text_in_path(request, "shell"), request.query_params.get("system_id")
     return edge.shells.of_runner(shell, runner.id, system_id)

@@ -1,5 +1,5 @@
-"""Traces: runners append at exact offsets (`PATCH`, plain ASGI, every few seconds per job), people read. Invariant:
-`Range` in the answer is the number of bytes stored, so a runner that lost count finds the right offset."""
+"""Job logs (traces): runners append at exact offsets (`PATCH`, plain ASGI, every few seconds per job), people read.
+Invariant: `Range` in the answer to a runner is the number of bytes stored, so that it finds the right offset again."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -55,8 +55,8 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
 
 
 def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
-    """The job to whose trace a request appends; None if token, job or manager is not cached, or the request
-    has a query or comes through a proxy."""
+    """The job to whose trace a request appends; None if only the ordinary handler can answer: token or job is not
+    cached, the manager's contact must be stored, or the request has a query or comes through a proxy."""
     headers = first_headers(scope)
     if scope["query_string"] or b"x-forwarded-for" in headers:
         return None
@@ -148,7 +148,7 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
 
 
 def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
-    """A response with the bytes of the log from `start` to `end`, even if the log grows meanwhile."""
+    """A response with the bytes of the log from `start` up to `end` and no more, even if the log grows meanwhile."""
     return Streamed(
         _limit_bytes(edge.traces.read(job.id, start), end - start) if end > start else None,
         status,

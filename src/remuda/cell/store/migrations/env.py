@@ -1,4 +1,4 @@
-"""Alembic runs this file to render revisions as SQL. The caller of the statements begins the transaction."""
+"""Alembic runs this file to render revisions as SQL without BEGIN and COMMIT, which the caller adds."""
 
 from alembic import context
 

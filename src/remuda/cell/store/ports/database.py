@@ -1,6 +1,6 @@
-"""The interface that the store's ports need from a database (SQLite, PostgreSQL or memory). The ports of seldom used
-tables are written once on top of it; those of jobs and pipelines have further methods in each database. A row holds the
-whole value as its JSON body, and beside it the columns that queries need (`Table.columns`)."""
+"""The interface that the store's ports need from a database (SQLite, PostgreSQL or memory). Most ports use only this
+interface; those of jobs and pipelines have further methods, which are written for each database. A row has the whole
+value as JSON in the column `body`, and copies of the fields that queries need in other columns (`Table.columns`)."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Table(Generic[T]):
     generated: frozenset[str] = frozenset()
     """Columns that SQLite computes from the body."""
     shortened: frozenset[str] = frozenset()
-    """Text columns that PostgreSQL indexes; it stores long texts as a prefix and a hash there."""
+    """Text columns in which PostgreSQL stores a long text as its beginning and a hash."""
 
     @property
     def column_list(self) -> str:
@@ -52,7 +52,7 @@ class Table(Generic[T]):
         return decode(self.kind, row[0]) if self.has_body else self.kind(*row)
 
     def row(self, value: T) -> dict[str, Any]:
-        """Return all columns of the row for a value, including the encoded body, by column name."""
+        """Return all columns of the row for a value, by name, including `body` with the encoded value."""
         return {**self.columns(value), "body": encode(value)} if self.has_body else dict(self.columns(value))
 
 
@@ -71,7 +71,8 @@ TOKENS = Lock("tokens")
 
 
 class Rows(Protocol):
-    """Reads and writes rows. `**columns` selects rows by the values of columns or of fields of the body."""
+    """Reads and writes rows. Keyword arguments (`**columns`) select the rows that have these values in the columns, or
+    in the fields of the value that can be searched without a column (`Table.fields`)."""
 
     async def find(self, table: Table[T], **columns: Any) -> T | None:
         """Return the row whose columns have these values, or None. The values must identify at most one row."""
@@ -86,7 +87,7 @@ class Rows(Protocol):
         limit: int | None = None,
         **columns: Any,
     ) -> list[T]:
-        """Return the rows that have these values and for which `where` holds. Names in `order` can end in DESC."""
+        """Return the rows that have these values and for which `where` holds, sorted by `order` (such as `id DESC`)."""
         ...
 
     async def add(self, table: Table[T], *values: T) -> None:
@@ -138,11 +139,11 @@ class Transaction(Rows, Protocol):
     async def read_family(self, pipeline: Pipeline) -> Family: ...
 
     async def add_jobs(self, jobs: Sequence[tuple[Job, JobSpec]]) -> None:
-        """Add first attempts of jobs, each with its spec, which later attempts share."""
+        """Add the first attempts of jobs, each with its spec. Retries of a job share its spec."""
         ...
 
     async def update_job(self, job: Job) -> None:
-        """Store a changed job. This transaction must have read it with `find_locked`, or have locked its pipeline."""
+        """Store a changed job, which this transaction must have read with `find_locked`."""
         ...
 
 
@@ -150,7 +151,8 @@ class Database(Rows, Protocol):
     """The database of a cell: reads, single writes, and transactions."""
 
     async def change(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], lock: Lock | None = None) -> T:
-        """Run `work` in a transaction, which takes `lock` first. After a conflict `work` is called again."""
+        """Run `work` in a transaction that holds `lock`, and return its result. After a conflict with another
+        transaction `work` is called again in a new one."""
         ...
 
     async def find_page(
@@ -161,12 +163,11 @@ class Database(Rows, Protocol):
         ...
 
     async def put_inside(self, table: Table[T], value: T, owner: Table[Any], owner_id: int) -> bool:
-        """Add or replace a row in one statement. If `owner` has no row with the id `owner_id`, store nothing and return
-        False."""
+        """Add or replace a row if the table `owner` has a row with the id `owner_id`. Returns whether it was stored."""
         ...
 
     async def remove_some(self, table: Table[Any], where: Comparison, *, limit: int) -> int:
-        """Remove at most `limit` rows for which `where` holds, from a table with ids. Returns how many."""
+        """Remove at most `limit` rows for which `where` holds, from a table with ids. Returns how many it removed."""
         ...
 
     async def close(self) -> None: ...
@@ -179,7 +180,8 @@ class Database(Rows, Protocol):
 
 
 async def add_row(database: Database, table: Table[S], value: S, *, taken: str = "the new id is taken already") -> S:
-    """Store a value with a new id. Raises ConflictError(taken) if another row has its value in a unique column."""
+    """Store a value with a new id. Raises ConflictError with the message `taken` if a stored row has its id or unique
+    column."""
 
     async def add(rows: Transaction) -> S:
         added = replace(value, id=await rows.draw_id(table))

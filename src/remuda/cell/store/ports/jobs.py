@@ -1,5 +1,5 @@
-"""The store port of jobs, their step results and the rows of their artifacts. Each database has its own queries for
-jobs on the path of a runner's calls; the SQL databases share the other ones (`store.sql.lists`)."""
+"""The store port of jobs, their step results and the rows of their artifacts. The abstract methods are implemented for
+each database; SQLite and PostgreSQL share some of them (`store.sql.lists`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,7 +30,7 @@ class JobStore(ABC):
 
     @abstractmethod
     async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
-        """Read what the payload of a job is built from: spec, pipeline, project, variables, and settings by name."""
+        """Read what a job's payload is built from: spec, pipeline, project, variables, and these settings (names)."""
 
     @abstractmethod
     async def list_jobs(self, page: Page, selection: JobFilter = ALL_JOBS) -> tuple[Sequence[Job], int]:
@@ -42,8 +42,8 @@ class JobStore(ABC):
 
     @abstractmethod
     async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
-        """Return the jobs in these states whose pipelines have not ended, oldest first. Pipelines that wait for a
-        manual action count only if updated after `held_since`, because such pipelines accumulate without end."""
+        """Return the jobs in these states whose pipelines have not ended, oldest first. A pipeline that waits for a
+        manual action is left out unless updated after `held_since`, because such pipelines accumulate without end."""
 
     @abstractmethod
     async def count_jobs(self) -> Mapping[str, int]:
@@ -53,7 +53,7 @@ class JobStore(ABC):
     async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
-        """Return the newest successful job of this name on a ref, which is a tag (`tag`), a branch (not `tag`) or
+        """Return the newest successful job with this name on the tag (`tag` is True) or branch (False) `ref`, or on
         either (None)."""
 
     @abstractmethod
@@ -62,7 +62,8 @@ class JobStore(ABC):
 
     @abstractmethod
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
-        """Return the job leased to this request and not acknowledged yet: a repeated request gets the same job."""
+        """Return the job that a request of the runner got and that is still `leased` (not acknowledged), or None. So a
+        repeated request gets the same job again."""
 
     @abstractmethod
     async def change_job(
@@ -74,23 +75,24 @@ class JobStore(ABC):
 
     @abstractmethod
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        """Store the job `ended`, whose end changes no other job (`lifecycle.finish_alone`). Returns whether it was
-        stored. It is not stored if the row differs from `known`, or if no job of its pipeline with a higher id is
-        pending, leased or running: then the pipeline may have ended, and `change_family` must decide. So of jobs that
-        end at the same time, at least one goes through `change_family` and sees all others."""
+        """Store the success of a job without reading the other jobs of its pipeline. `known` is the job as the caller
+        read it, `ended` is from `lifecycle.finish_alone`. Returns False, and stores nothing, if the stored job differs
+        from `known`, or if no job of the pipeline with a higher id is pending, leased or running. Then the pipeline may
+        end with this job, and the caller must use `change_family`. So of jobs that end at the same time, at least one
+        goes through `change_family`, which sees all others."""
 
     @abstractmethod
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> PayloadParts | None:
-        """Store the change of a job from `known` to `leased`, and return the parts of its payload. Returns None, and
-        stores nothing, if the stored job differs from `known` or the stored runner from `runner`, or if the same
-        request of the runner already has another job (`find_leased_job`)."""
+        """Store the change of a job from `known` to `leased`, and return the parts of its payload (`settings` as for
+        `load_payload_parts`). Returns None, and stores nothing, if the stored job differs from `known` or the stored
+        runner from `runner`, or if the same request of the runner already has another job (`find_leased_job`)."""
 
     async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
         """Store step results that follow the stored ones without a gap, and ignore others. Returns the next expected
-        sequence number. `limit_bytes` limits the size per job (`core.jobs.result_limits`). Raises NotFoundError if the
-        job does not exist."""
+        sequence number. `limit_bytes` limits the total size of a job's results (`core.jobs.result_limits`). Raises
+        NotFoundError if the job does not exist."""
 
         async def add(rows: Transaction) -> int:
             await _lock_job(rows, job_id)
@@ -129,7 +131,8 @@ class JobStore(ABC):
     async def change_artifacts(
         self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], JobArtifacts | None]
     ) -> Sequence[Artifact]:
-        """Store a job and its artifacts as `decide` returns them (None: no change). Returns the removed artifacts."""
+        """Store the job and the artifacts that `decide` returns for the stored ones (None: change nothing). Artifacts
+        that it leaves out are removed and returned."""
 
         async def change(rows: Transaction) -> Sequence[Artifact]:
             job = await rows.find_locked(JOBS, id=job_id)

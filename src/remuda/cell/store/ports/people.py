@@ -124,8 +124,8 @@ class PeopleStore:
     async def list_users(
         self, page: Page, *, search: str = "", organization_id: int | None = None
     ) -> tuple[Sequence[User], int]:
-        """Return one page of users, newest first, and the number of all matches. `search` is part of a name, or a whole
-        mail address."""
+        """Return one page of users, newest first, and the number of all matches. `search` is part of a name or user
+        name, or a whole mail address."""
         return await self._database.find_page(USERS, page, UserFilter(search=search, organization_id=organization_id))
 
     async def put_user(self, user: User) -> None:
@@ -148,8 +148,8 @@ class PeopleStore:
         return await self._database.find_all(MEMBERS, order=("kind", "owner_id"), user_id=user_id)
 
     async def add_user_token(self, token: UserToken, *, instead_of: int | None = None) -> UserToken:
-        """Store a token and revoke the one with the id `instead_of`, in one transaction. Raises ConflictError if that
-        is revoked already or does not exist, or if a token with the same hash exists."""
+        """Store a token and, in the same transaction, revoke the one with the id `instead_of`, if given. Raises
+        ConflictError if that is revoked already or does not exist, or if a token with the same hash exists."""
 
         async def add(rows: Transaction) -> UserToken:
             if await rows.find(USER_TOKENS, token_hash=token.token_hash):
@@ -187,7 +187,7 @@ class PeopleStore:
 
 
 async def check_path_is_free(rows: Transaction, path: str, *, but: int | None = None) -> None:
-    """Raise ConflictError if a namespace, or a project other than `but`, has the path: both share one set of paths."""
+    """Raise ConflictError if a namespace or a project has the path. The project with the id `but` may have it."""
     project = await rows.find(PROJECTS, path_key=path.casefold())
     namespace = await rows.find(NAMESPACES, path_key=path.casefold())
     if namespace or (project and project.id != but):
@@ -202,7 +202,7 @@ async def _add_namespace(rows: Transaction, namespace: Namespace) -> Namespace:
 
 
 async def _draw_free_id(rows: Transaction, table: Table[Any]) -> int:
-    """Return a new id that no row has: the ids of the first rows are constants and were not drawn."""
+    """Return a new id that no row has. Some rows, such as those that every new cell has, got ids without `draw_id`."""
     while await rows.find(table, id=(number := await rows.draw_id(table))):
         pass
     return number

@@ -1,4 +1,4 @@
-"""The store port of pipelines, and of decisions about all jobs of a pipeline."""
+"""The store port of pipelines, and of changes that concern several jobs of a pipeline (`change_family`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -31,11 +31,12 @@ class PipelineStore(ABC):
         schedule: Schedule | None = None,
         due_at: float | None = None,
     ) -> Family:
-        """Store a pipeline, its jobs, the processed ref and the schedule's next run time, in one transaction. The store
-        assigns all ids. Jobs that can start are enqueued (`lifecycle.begin`). If a pipeline of this `upstream_job_id`
-        exists, it is returned and nothing is stored. `sees` is the full ref and the commit whose push it processes,
-        `schedule` has its next run time, `due_at` is the time for which it runs now: raises ConflictError if the
-        schedule's row has another time, because another process ran it."""
+        """Store a pipeline with its jobs, assign their ids, and enqueue the jobs that can start (`lifecycle.begin`).
+        For a push, `sees` is its full ref and commit, which are recorded as processed in the same transaction. For a
+        schedule, `schedule` has the next run time to store, and `due_at` is the run time that was due (None: a user
+        started it). If a pipeline with this `upstream_job_id` exists, it is returned and nothing is stored. Raises
+        NotFoundError if the project does not exist, ConflictError if the stored schedule is due at another time than
+        `due_at`, because another process has run it or a user has changed it."""
         owner = pipeline.project_id
 
         async def add(rows: Transaction) -> Family:
@@ -67,7 +68,8 @@ class PipelineStore(ABC):
     async def list_pipelines(
         self, project_id: ProjectId, page: Page, selection: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
-        """Return one page of a project's pipelines that match `selection`, in its order, and the number of matches."""
+        """Return one page of the pipelines of a project that `selection` selects, in the order that it sets, and the
+        total number of matches."""
 
     @abstractmethod
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
@@ -81,8 +83,8 @@ class PipelineStore(ABC):
 
     @abstractmethod
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store what `decide` returns for the current pipeline and jobs, and return what was stored. Raises
-        NotFoundError for an unknown id."""
+        """Store the changes that `decide` returns for the stored family, and return what was stored. Raises
+        NotFoundError if the pipeline does not exist."""
 
     @abstractmethod
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:

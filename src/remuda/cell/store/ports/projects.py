@@ -70,7 +70,7 @@ class ProjectStore:
         )
 
     async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
-        """Add a variable, or replace it (`replace`). Returns False if one to add exists or one to replace does not."""
+        """Add a variable; False if it exists. With `replace`, replace the stored one; False if it does not exist."""
         put = self._database.update if replace else self._database.add_if_absent
         return await put(VARIABLES, variable)
 
@@ -89,7 +89,7 @@ class ProjectStore:
         return await self._database.find(SEEN_REFS, project_id=project_id, ref=ref) is not None
 
     async def put_seen_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
-        """Record commits, by full ref name, as processed: they start no pipelines. None removes a deleted ref."""
+        """Record the commits of refs (full names) as processed: they start no pipelines. None: the ref was deleted."""
 
         async def put(rows: Transaction) -> None:
             for ref, sha in sorted(refs.items()):

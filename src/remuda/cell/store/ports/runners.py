@@ -1,4 +1,4 @@
-"""The store port of runners and their managers (the processes that poll with a runner's token)."""
+"""The store port of runners and their managers (the processes that poll for jobs with a runner's token)."""
 
 from collections.abc import Callable, Sequence
 

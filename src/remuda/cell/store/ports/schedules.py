@@ -53,7 +53,7 @@ class ScheduleStore:
         return bool(await self._database.remove(TRIGGERS, id=trigger_id))
 
     async def put_release(self, release: Release, *, replace: bool) -> bool:
-        """Add a release, or replace it (`replace`). Returns False if one to add exists or one to replace does not."""
+        """Add a release; False if it exists. With `replace`, replace the stored one; False if it does not exist."""
         put = self._database.update if replace else self._database.add_if_absent
         return await put(RELEASES, release)
 

@@ -38,6 +38,6 @@ class Store:
         await self.database.check_writable()
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Yield ids of jobs that other processes of this cell changed, though some may never be reported. An empty
+        """Yield ids of jobs that other processes of this cell changed. Some changes may never be reported. An empty
         collection means that reports may have been lost. Ends at once if only one process can use the store."""
         return self.database.watch_changes()

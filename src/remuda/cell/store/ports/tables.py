@@ -1,4 +1,4 @@
-"""Defines the tables of a cell as `Table` values, for the ports. `remuda.cell.store.migrations` creates them."""
+"""Defines the tables of a cell as `Table` values, for the ports. `remuda.cell.store.migrations` has their SQL."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -41,7 +41,8 @@ class SeenRef(NamedTuple):
 
 
 def _columns(*fields: str, **computed: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
-    """Return a function that computes a row's columns: `fields` copied from the value, `computed` by function."""
+    """Return a function that computes the columns of a value's row: `fields` are copied from its attributes, each of
+    `computed` is the result of a function."""
 
     def columns(row: Any) -> dict[str, Any]:
         copied = {name: getattr(row, name) for name in fields}

@@ -1,16 +1,17 @@
-"""Makes several decisions about families (a pipeline with its jobs) in one PostgreSQL transaction; each sees the
-results of the earlier ones. Decisions that add jobs, and those about jobs with resource groups, which the pipelines of
-a project share, need a transaction of their own. Invariant: pipelines are locked in the order of their ids, so that
-transactions cannot deadlock. A job is stored only if its row still equals what was read."""
+"""Changes several families (pipelines with their jobs) in one PostgreSQL transaction. The changes are the results of
+functions (decisions), each of which sees the results of the earlier ones. Decisions that add jobs, and those about jobs
+with resource groups, which the pipelines of a project share, need a transaction of their own. Invariant: pipelines are
+locked in the order of their ids, so that transactions cannot deadlock. A job is stored only if its row still equals
+what was read."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace as replaced
+from msgspec.structs import replace
 
 from remuda.cell.errors import NotFoundError
-from remuda.cell.store.postgres import rows
+from remuda.cell.store.postgres import job_statements
 from remuda.cell.store.postgres.database import groups_by_column
 from remuda.cell.store.postgres.pool import Connection
 from remuda.cell.store.row_bodies import decode, decode_job
@@ -27,14 +28,14 @@ FAMILIES = (
 
 
 class FamilyDecision(msgspec.Struct, frozen=True):
-    """A function to call with the stored pipeline and its jobs, which returns the changes to store."""
+    """A change to make: `decide` gets the stored pipeline with its jobs and returns the changes to store."""
 
     pipeline_id: PipelineId
     decide: Callable[[Family], Changes]
 
 
 class FamilyChange(msgspec.Struct, frozen=True):
-    """The result of a decision: the family before it and what was stored, or the exception that it raised."""
+    """The result of a `FamilyDecision`: the family before it and what was stored, or the exception that it raised."""
 
     before: Family | None
     applied: Applied
@@ -45,8 +46,8 @@ def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
     ids = ", ".join(str(int(pipeline_id)) for pipeline_id in sorted(set(pipeline_ids)))
     return (
         f"SELECT FROM pipelines WHERE id IN ({ids}) ORDER BY id FOR NO KEY UPDATE;"
-        f" SELECT pg_advisory_xact_lock({rows.PIPELINES_LOCK}, hash) FROM (SELECT DISTINCT hashint8(id) AS hash"
-        f" FROM unnest('{{{ids}}}'::bigint[]) AS id ORDER BY 1) AS hashes"
+        f" SELECT pg_advisory_xact_lock({job_statements.PIPELINES_LOCK}, hash)"
+        f" FROM (SELECT DISTINCT hashint8(id) AS hash FROM unnest('{{{ids}}}'::bigint[]) AS id ORDER BY 1) AS hashes"
     )
 
 
@@ -56,8 +57,8 @@ async def change_families(db: Connection, decisions: Sequence[FamilyDecision]) -
     fetched = await db.fetch(FAMILIES, sorted({decision.pipeline_id for decision in decisions}))
     families, bodies = read_families(fetched)
     changes, jobs, pipelines = apply_decisions(decisions, families)
-    await rows.update_jobs(db, jobs, bodies)
-    await rows.update_pipelines(db, pipelines)
+    await job_statements.update_jobs(db, jobs, bodies)
+    await job_statements.update_pipelines(db, pipelines)
     return changes
 
 
@@ -79,8 +80,8 @@ def read_families(rows: Iterable[Any]) -> tuple[dict[PipelineId, Family], Mappin
 def apply_decisions(
     decisions: Sequence[FamilyDecision], families: dict[PipelineId, Family]
 ) -> tuple[Sequence[FamilyChange | None], Sequence[Job], Sequence[Pipeline]]:
-    """Make decisions without storing them. Returns the result of each (None: it needs a transaction of its own), and
-    all changed jobs and pipelines."""
+    """Call the decisions in order without storing anything. Returns the result of each (None: it needs a transaction of
+    its own), and all changed jobs and pipelines. `families` is updated with the changes."""
     results: list[FamilyChange | None] = []
     jobs: dict[JobId, Job] = {}
     pipelines: dict[PipelineId, Pipeline] = {}
@@ -106,7 +107,7 @@ def apply_decisions(
         if changes.pipeline:
             pipelines[decision.pipeline_id] = changes.pipeline
         results.append(FamilyChange(family, Applied(jobs=changes.jobs, pipeline=changes.pipeline)))
-        families[decision.pipeline_id] = replaced(
+        families[decision.pipeline_id] = replace(
             family,
             pipeline=changes.pipeline or family.pipeline,
             jobs=tuple(changed.get(job.id, job) for job in family.jobs),

@@ -7,7 +7,7 @@ from remuda.cell.store.postgres.database import LostRaceError, row_count, shorte
 from remuda.cell.store.postgres.payload_parts import PartsQuery, select_payload_parts
 from remuda.cell.store.postgres.pool import Connection
 from remuda.cell.store.row_bodies import encode
-from remuda.cell.store.sql.filters import in_words
+from remuda.cell.store.sql.filters import quote_states
 from remuda.cell.values import UNDER_WAY, Job, Pipeline
 from remuda.model.job import JobId, JobState
 
@@ -27,7 +27,7 @@ STORE_JOBS = (
     f" AND pg_try_advisory_xact_lock_shared({PIPELINES_LOCK}, hashint8(beside_in))),"
     " beside AS (SELECT ending.id FROM ending CROSS JOIN LATERAL (SELECT FROM jobs AS further"
     " WHERE further.pipeline_id = ending.beside_in AND further.id > ending.id AND further.retried = 0"
-    f" AND further.state IN ({in_words(UNDER_WAY)}) ORDER BY further.id DESC LIMIT 1"
+    f" AND further.state IN ({quote_states(UNDER_WAY)}) ORDER BY further.id DESC LIMIT 1"
     " FOR SHARE SKIP LOCKED) AS further),"
     " free AS (SELECT jobs.id FROM old JOIN jobs ON jobs.id = old.id AND jobs.body = old.before"
     " WHERE (old.runner IS NULL OR EXISTS (SELECT FROM runners WHERE runners.id = old.runner_id"
@@ -44,9 +44,9 @@ STORE_JOBS = (
 waiting for one row while holding others causes deadlocks.
 
 A job that is leased (`runner`) needs a runner that is still what was read, and a request that has no job yet. A job
-that ends beside others (`beside_in` is its pipeline) needs a job with a higher id that is under way. The row of that
-job is read while the pipeline's lock is shared. So if all jobs of a pipeline end at the same time, at least one end is
-a decision about the pipeline, and that decision sees all others, because it waits until nobody shares the lock.
+that ends beside others (`beside_in` is its pipeline) needs a job with a higher id in a state of `UNDER_WAY`. The row of
+that job is read while the pipeline's lock is shared. So if all jobs of a pipeline end at the same time, at least one
+end is a decision about the pipeline, and that decision sees all others, because it waits until nobody shares the lock.
 
 FOR SHARE reads a row again that changed since the statement began. FOR KEY SHARE would not, because such a change
 leaves the key alone: then a job could end beside one that a decision had just ended, and the pipeline never ended.
@@ -61,7 +61,7 @@ LEASE_JOBS = (
 
 
 class Write(NamedTuple):
-    """A changed job, to be stored only if the body of its row still equals `before`."""
+    """A changed job, to be stored only if the column `body` of its row still equals `before`."""
 
     before: bytes
     job: Job
@@ -70,7 +70,7 @@ class Write(NamedTuple):
     query: PartsQuery | None = None
     """Finds the payload parts of a job that is leased."""
     is_beside: bool = False
-    """Store it only while a later job of its pipeline is under way."""
+    """Store it only while a job of its pipeline with a higher id is pending, leased or running."""
 
     def values(self) -> tuple[Any, ...]:
         return (
@@ -86,7 +86,7 @@ def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
 
 
 async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId, bytes]) -> None:
-    """Store changed jobs. Raises LostRaceError if a row is no longer as it was read (`bodies`)."""
+    """Store changed jobs. `bodies` has their rows' `body` as read; raises LostRaceError if one has changed since."""
     if len(jobs) == 1:
         count = row_count(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
     elif jobs:

@@ -1,12 +1,12 @@
 """The PostgreSQL implementation of the `JobStore` port, for several processes at the same time. A job is changed only
-if its row is still, byte for byte, what the decision was based on; otherwise the decision is made again. So a lease
-needs one message to the server and holds no lock between reading and writing."""
+if its row is still, byte for byte, what the change was computed from, or inside a transaction that has locked the row.
+So a lease needs one message to the server and holds no lock between reading and writing."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from remuda.cell.store.paging import read_in_pieces
 from remuda.cell.store.ports.tables import JOBS
-from remuda.cell.store.postgres import rows
+from remuda.cell.store.postgres import job_statements
 from remuda.cell.store.postgres.database import (
     AWAY,
     FAILURES,
@@ -44,11 +44,11 @@ class PostgresJobs(SqlJobs):
         self._database = database
         self._requests: set[tuple[RunnerId, str] | None] = set()
         """Requests of runners for which a hand-out is being stored."""
-        # One at a time: what gathers meanwhile is stored with the next, and a statement costs more than what it stores.
+        # One batch at a time: changes that arrive meanwhile join the next one, and a statement costs more than a row.
         self._writes = WriteBatcher(self._store_jobs, lanes=1)
         database.frequent |= {
-            rows.STORE_JOBS: 9,
-            rows.LEASE_JOBS: 14,
+            job_statements.STORE_JOBS: 9,
+            job_statements.LEASE_JOBS: 14,
             PAYLOAD_PARTS: 5,
             select_by_key("runners", "token_hash", str): 1,
             _LEASED: 2,
@@ -78,7 +78,7 @@ class PostgresJobs(SqlJobs):
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
         expected = decide(known) if known else None
-        if known and expected and await self._writes.submit(rows.Write(encode(known), expected)):
+        if known and expected and await self._writes.submit(job_statements.Write(encode(known), expected)):
             return self._tell_others(known, expected)
         for _ in range(_OPTIMISTIC_TRIES):
             body = await self._database.load_body(_JOBS, job_id)
@@ -86,7 +86,7 @@ class PostgresJobs(SqlJobs):
                 return None
             before = decode(Job, body)
             after = decide(before)
-            if after is None or await self._writes.submit(rows.Write(body, after)):
+            if after is None or await self._writes.submit(job_statements.Write(body, after)):
                 return self._tell_others(before, after)
 
         async def change(transaction: PostgresTransaction) -> tuple[Job | None, Job | None]:
@@ -100,7 +100,7 @@ class PostgresJobs(SqlJobs):
         return self._tell_others(before_change, after_change) if before_change else None
 
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        is_stored = await self._writes.submit(rows.Write(encode(known), ended, is_beside=True))
+        is_stored = await self._writes.submit(job_statements.Write(encode(known), ended, is_beside=True))
         return self._tell_others(known, ended if is_stored else None) is not None
 
     async def lease_job(
@@ -112,13 +112,13 @@ class PostgresJobs(SqlJobs):
         self._requests.add(request)
         try:
             query = PartsQuery.of(leased, settings)
-            result = await self._writes.submit(rows.Write(encode(known), leased, encode(runner), query))
+            result = await self._writes.submit(job_statements.Write(encode(known), leased, encode(runner), query))
         finally:
             self._requests.discard(request)
         self._tell_others(known, leased if result else None)
         return result if isinstance(result, PayloadParts) else None
 
-    async def _store_jobs(self, writes: Sequence[rows.Write]) -> Sequence[PayloadParts | bool | None]:
+    async def _store_jobs(self, writes: Sequence[job_statements.Write]) -> Sequence[PayloadParts | bool | None]:
         """Store changes of jobs with one statement. Returns for each whether it was stored; for a lease, the payload
         parts. Of two changes of one job only the first is stored. None for all: the statement failed, and each caller
         must store its change alone. Raises StoreError if the connection was lost."""
@@ -129,9 +129,9 @@ class PostgresJobs(SqlJobs):
         try:
             async with self._database.borrow(keyed=True) as db:
                 if queries:
-                    fetched = await db.fetch(rows.LEASE_JOBS, *columns, *query_values(queries))
+                    fetched = await db.fetch(job_statements.LEASE_JOBS, *columns, *query_values(queries))
                 else:
-                    fetched = await db.fetch(rows.STORE_JOBS, *columns)
+                    fetched = await db.fetch(job_statements.STORE_JOBS, *columns)
         except FAILURES as error:
             if isinstance(error, AWAY):
                 raise store_error(error) from error
@@ -139,7 +139,7 @@ class PostgresJobs(SqlJobs):
         stored = {row[1] for row in fetched if row[0] == "stored"}
         parts = read_payload_parts(queries, fetched) if queries else {}
 
-        def result(write: rows.Write) -> PayloadParts | bool:
+        def result(write: job_statements.Write) -> PayloadParts | bool:
             if write.job.id not in stored or first[write.job.id] is not write:
                 return False
             return parts[write.query] if write.query else True
@@ -147,7 +147,9 @@ class PostgresJobs(SqlJobs):
         return list(map(result, writes))
 
     def _tell_others(self, before: Job, after: Job | None) -> Job | None:
-        if after is not None and (rows.is_news(before.state, after.state) or before.priority != after.priority):
+        if after is not None and (
+            job_statements.is_news(before.state, after.state) or before.priority != after.priority
+        ):
             self._database.notifications.send([after])
         return after
 
@@ -163,10 +165,10 @@ class PostgresJobs(SqlJobs):
         }
 
     async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
-        of = f"SELECT id FROM pipelines WHERE {IS_OPEN}"
+        open_pipelines = f"SELECT id FROM pipelines WHERE {IS_OPEN}"
         sql = (
-            f"SELECT jobs.id FROM ({of} AND status = ANY($1::text[]) UNION ALL"
-            f" {of} AND status = 'manual' AND updated_at > $2) AS moving"
+            f"SELECT jobs.id FROM ({open_pipelines} AND status = ANY($1::text[]) UNION ALL"
+            f" {open_pipelines} AND status = 'manual' AND updated_at > $2) AS moving"
             " JOIN jobs ON jobs.pipeline_id = moving.id WHERE jobs.state = ANY($3::text[]) ORDER BY 1"
         )
         fetched = await self._database.fetch(

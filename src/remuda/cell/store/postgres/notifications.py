@@ -1,7 +1,7 @@
 """Tells the other processes of a cell which jobs this process changed, with PostgreSQL's LISTEN and NOTIFY. A
 notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
 other in the whole database. Notifications may be lost; therefore `receive` yields an empty collection whenever it has
-connected, and `dispatch.timeouts` reads all jobs periodically."""
+connected, and `dispatch.timeouts` reads waiting and assigned jobs periodically."""
 
 import asyncio
 import random
@@ -18,14 +18,14 @@ from remuda.model.job import JobId, JobState
 
 _CHANNEL = "remuda_jobs"
 _AT_ONCE = 400
-"""Ids in one notification, which holds 8000 bytes."""
+"""Maximum number of ids in one notification, which holds 8000 bytes."""
 _MOST_UNSENT = 10_000
-"""Ids that wait while there is no connection. Further ids are dropped; listeners find those jobs by reading."""
+"""Maximum number of ids that wait for a connection. Further ids are dropped; listeners find those jobs by reading."""
 _GATHER_SECONDS = 0.05
-"""Between two notifications. The first of many changes is sent at once, the others together: every notification makes
-its listeners read the jobs, so a few large ones cost much less than many small ones."""
+"""Time between two notifications. The first of many changes is sent at once, the others together: every notification
+makes its listeners read the jobs, so a few large ones cost much less than many small ones."""
 _PENDING_SECONDS = 0.005
-"""Between two notifications if a job is pending: a runner may wait for it at another process."""
+"""Time between two notifications if a job is pending: a runner may wait for it at another process."""
 _PAUSE = Backoff(first_seconds=0.2, ceiling_seconds=10.0)
 _CHECK_SECONDS = 30.0
 """Time without a message after which a connection is checked."""
@@ -104,8 +104,8 @@ class JobNotifications:
             raise
 
     async def _wait(self, db: Any, seconds: float) -> None:
-        """Wait at most `seconds` for ids to send or yield; test the connection if there are none for `_CHECK_SECONDS`.
-        Raises ConnectionResetError if it is closed."""
+        """Wait until there are ids to send or to yield, at most `seconds`. If nothing happens for `_CHECK_SECONDS`,
+        test the connection. Raises ConnectionResetError if the connection is closed."""
         if seconds <= 0:
             return
         self._news.clear()

@@ -1,4 +1,4 @@
-"""Reads the stored parts of the payloads of many jobs with one PostgreSQL statement."""
+"""Reads the rows that job payloads are built from, for many jobs with one PostgreSQL statement."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -35,7 +35,7 @@ PAYLOAD_PARTS = select_payload_parts(1)
 
 
 class PartsQuery(NamedTuple):
-    """The ids with which the payload parts of one job are found, and the names of the settings it needs."""
+    """The ids and setting names with which the rows for the payload of one job are found."""
 
     job_id: JobId
     pipeline_id: PipelineId
@@ -61,7 +61,7 @@ def query_values(queries: Sequence[PartsQuery]) -> tuple[list[Any], ...]:
 
 def read_payload_parts(queries: Iterable[PartsQuery], rows: Iterable[Any]) -> dict[PartsQuery, PayloadParts]:
     """Return for each query the values that the payload of a job is built from, decoded from the rows that
-    the statement `PAYLOAD_PARTS` selected for all queries."""
+    `PAYLOAD_PARTS` or `rows.LEASE_JOBS` returned for all queries."""
     bodies: dict[tuple[str, int], Any] = {}
     variables: defaultdict[tuple[int, int], list[ProjectVariable]] = defaultdict(list)
     settings: dict[str, str] = {}

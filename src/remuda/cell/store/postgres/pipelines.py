@@ -1,7 +1,7 @@
 """The PostgreSQL implementation of the `PipelineStore` port, for several processes at the same time. A pipeline's row
-is locked while a decision about its jobs is made, a project's row while it gets a pipeline, and all resource groups of
-a project while one is assigned. A decision may be based on a job as it was just before that job was leased: the result
-is then as if the runner had called a moment later."""
+is locked while a change of its jobs is computed and stored, a project's row while it gets a pipeline, and all resource
+groups of a project while one is assigned. A job that is not changed itself may be leased in the meantime: the result is
+then as if its runner had called a moment later."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.ports.tables import PIPELINES
-from remuda.cell.store.postgres import rows
+from remuda.cell.store.postgres import job_statements
 from remuda.cell.store.postgres.database import (
     AWAY,
     FAILURES,
@@ -49,7 +49,7 @@ class PostgresPipelines(SqlPipelines):
         self._database = database
         # One at a time in each lane: decisions about one pipeline wait for each other anyway.
         self._lanes = [WriteBatcher(self._change_families, lanes=1) for _ in range(_LANES)]
-        database.frequent |= {rows.UPDATE_PIPELINES: 4, FAMILIES: 1, select_by_key("pipelines", "id", int): 1}
+        database.frequent |= {job_statements.UPDATE_PIPELINES: 4, FAMILIES: 1, select_by_key("pipelines", "id", int): 1}
 
     async def add_pipeline(
         self,
@@ -84,7 +84,9 @@ class PostgresPipelines(SqlPipelines):
             raise change.error
         applied = change.applied
         before = {job.id: job.state for job in change.before.jobs} if change.before else {}
-        news = (job for job in applied.jobs if applied.pipeline or rows.is_news(before.get(job.id), job.state))
+        news = (
+            job for job in applied.jobs if applied.pipeline or job_statements.is_news(before.get(job.id), job.state)
+        )
         self._database.notifications.send(news)
         return applied
 
@@ -135,7 +137,7 @@ class PostgresPipelines(SqlPipelines):
 
 
 async def _apply(transaction: PostgresTransaction, changes: Changes, bodies: Mapping[JobId, bytes]) -> Applied:
-    await rows.update_jobs(transaction.db, changes.jobs, bodies)
+    await job_statements.update_jobs(transaction.db, changes.jobs, bodies)
     new = []
     if changes.retries:
         sql = "SELECT id, spec_id FROM jobs WHERE id = ANY($1::bigint[])"
@@ -144,5 +146,5 @@ async def _apply(transaction: PostgresTransaction, changes: Changes, bodies: Map
         new = [replace(retry.job, id=id_) for retry, id_ in zip(changes.retries, ids, strict=True)]
         await transaction.add_tries([(job, specs[retry.of]) for job, retry in zip(new, changes.retries, strict=True)])
     if changes.pipeline:
-        await rows.update_pipelines(transaction.db, [changes.pipeline])
+        await job_statements.update_pipelines(transaction.db, [changes.pipeline])
     return Applied(jobs=(*changes.jobs, *new), pipeline=changes.pipeline)

@@ -41,7 +41,8 @@ class Pool:
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
 
     async def take(self) -> Connection:
-        """Return a connection for exclusive use until `give`. Raises TimeoutError if all are in use for too long."""
+        """Return a connection for exclusive use until `give`. Raises TimeoutError if all are in use for too long,
+        InterfaceError after `close`."""
         if self._closed:
             raise asyncpg.InterfaceError("the connections are closed")
         while self._idle:
@@ -94,7 +95,7 @@ class Pool:
             self._count -= 1
 
     async def _wait_turn(self) -> Connection | None:
-        """Wait until another caller returns a connection. None: the caller may open a new one."""
+        """Wait for a connection that another caller returns. Returns None if the caller may open a new one instead."""
         waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
@@ -102,7 +103,7 @@ class Pool:
                 return await waiting
         except BaseException:
             if waiting.done() and not waiting.cancelled():
-                # It arrived at the moment at which the caller gave up.
+                # A connection, or the permission to open one, arrived when the caller gave up.
                 if (db := waiting.result()) is not None:
                     self.give(db)
                 else:

@@ -1,6 +1,7 @@
-"""Batches reads: while a statement runs, keys that further requests want collect, and the next statement reads all of
-them. A single request does not wait. Nearly every request begins by reading one job or runner, and a statement costs
-far more than a row. Invariant: a row is read after the caller asked for it, so every caller sees its own writes."""
+"""Batches reads: while a statement runs, the keys that further requests need are collected, and the next statement
+reads all of them. A single request does not wait. Nearly every request begins by reading one job or runner, and a
+statement costs far more than a row. Invariant: a row is read after the caller asked for it, so every caller sees its
+own writes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -21,7 +22,7 @@ class _Batch(Generic[K, R]):
 
 
 class ReadBatcher(Generic[K, R]):
-    """Batches reads of one kind of row; `fetch` reads many keys at once."""
+    """Batches reads of one kind of row; `fetch` gets many keys and returns the rows that exist, by key."""
 
     def __init__(self, fetch: Callable[[Sequence[K]], Awaitable[Mapping[K, R]]]) -> None:
         self._fetch = fetch

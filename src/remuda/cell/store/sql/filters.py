@@ -1,5 +1,5 @@
-"""Translates the filters of lists (such as `JobFilter`) to SQL; their `fits` methods define the meaning. Conditions are
-a mapping from SQL to the parameter for its `?`; None means no parameter."""
+"""Translates the filters of lists (such as `ProjectFilter`) to SQL that selects the values for which their `fits` is
+true. `Conditions` maps each SQL condition to the value of its parameter `?`, or to None if it has no parameter."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import singledispatch
@@ -30,15 +30,16 @@ class Dialect(Protocol):
     """The SQL expressions of filters that differ between SQLite and PostgreSQL."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
-        """Return SQL for a field of the body, which PostgreSQL casts to `kind`; NULL in rows older than the field."""
+        """Return SQL for a field of the JSON in `body`, which PostgreSQL casts to `kind`; NULL if the row does not have
+        it."""
         ...
 
     def has_one_of(self, name: str, numbers: Collection[int]) -> str:
-        """Return the SQL condition that the list `name` in the body contains one of the numbers."""
+        """Return the SQL condition that the list `name` in the JSON of `body` contains one of the numbers."""
         ...
 
     def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
-        """Return the SQL condition that the list `name` in the body of a runner contains all the texts."""
+        """Return the SQL condition that the field `name` of a runner, a list, contains all the texts."""
         ...
 
     def among(self, column: str, values: Collection[Any], kind: str = "text") -> Conditions:
@@ -204,7 +205,7 @@ def pipeline_order(selection: PipelineFilter) -> str:
     return f"{column} {direction}, id {direction}" if column else f"id {direction}"
 
 
-def in_words(states: Collection[JobState]) -> str:
+def quote_states(states: Collection[JobState]) -> str:
     """Return job states as a list of quoted SQL strings, for use in `IN (...)`."""
     return ", ".join(f"'{state.value}'" for state in sorted(states))
 

@@ -1,4 +1,4 @@
-"""Reads and writes of table rows that SQLite and PostgreSQL do with the same SQL. Statements have numbered parameters
+"""Methods that read and write rows with the same SQL in SQLite and PostgreSQL. Statements have numbered parameters
 (`$1`)."""
 
 from abc import ABC, abstractmethod
@@ -65,7 +65,8 @@ class SqlRows(ABC):
     async def select_page(
         self, kind: type[T], table: str, where: Conditions, page: Page, order: str, states: Sequence[str] = ()
     ) -> tuple[list[T], int]:
-        """Return one page of rows, decoded as `kind`, and the number of all matches (0 if `page` asks for no count)."""
+        """Return one page of rows, decoded as `kind`, and the number of all matches (0 if `page` asks for no count).
+        For `where`, `order` and `states` see `statements.select_page`."""
         count, sql, values = statements.select_page(table, where, page, order, states, limits_parts=self.limits_parts)
         total = sum(row[0] for row in await self.fetch(count, *values)) if page.counted else 0
         return [decode(kind, row[0]) for row in await self.fetch(sql, *values)], total
@@ -139,5 +140,5 @@ class SqlRows(ABC):
 
 
 class SqlDatabase(SqlRows, Database, ABC):
-    """A database that runs `SqlRows` outside transactions. The transactions that it passes to `work` of `change` are
-    `SqlRows`, too."""
+    """A database with the methods of `SqlRows`, which run outside transactions. The transactions of its `change` have
+    the methods of `SqlRows`, too."""

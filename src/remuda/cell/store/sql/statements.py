@@ -1,5 +1,5 @@
-"""Generates SQL for any table that SQLite and PostgreSQL both understand, with numbered parameters (`$1`). The texts
-are cached, so that a database can recognize a statement that it has prepared."""
+"""Generates SQL for the tables of a cell, which SQLite and PostgreSQL both understand, with numbered parameters
+(`$1`)."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -13,9 +13,10 @@ from remuda.cell.values import Page
 def insert(
     table: Table[Any], columns: tuple[str, ...], *, conflict: Literal["", "ignore", "replace"] = "", inside: str = ""
 ) -> str:
-    """Return the SQL that adds a row. On a conflict it fails (`''`), or ignores the new row, or replaces the old one.
-    `inside` names a table that must have a row with the id that is passed after the columns; else nothing is added."""
-    names, values = ", ".join(columns), places(len(columns))
+    """Return the SQL that adds a row. If a row with the same key exists, the SQL fails (`conflict` is empty), ignores
+    the new row, or replaces the old one. With `inside`, the name of a table, the row is added only if that table has a
+    row with the id that is the last parameter."""
+    names, values = ", ".join(columns), _placeholders(len(columns))
     if table.is_numbered:
         source = f"(number, {names}) SELECT coalesce(max(number), 0) + 1, {values} FROM {table.name} WHERE true"
     elif inside:
@@ -41,7 +42,8 @@ def update(table: Table[Any], columns: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def select(table: Table[Any], conditions: tuple[str, ...], order: tuple[str, ...], *, has_limit: bool) -> str:
-    """Return the SQL that selects rows; with `has_limit` its last parameter is the limit."""
+    """Return the SQL that selects rows by `conditions` (all must hold). With `has_limit` its last parameter is the
+    limit."""
     sql = f"SELECT {table.column_list} FROM {table.name}"
     if conditions:
         sql += f" WHERE {' AND '.join(conditions)}"
@@ -54,7 +56,7 @@ def _last_number(conditions: Sequence[str]) -> int:
     return sum("$" in condition for condition in conditions)
 
 
-def places(count: int) -> str:
+def _placeholders(count: int) -> str:
     return ", ".join(f"${number}" for number in range(1, count + 1))
 
 
@@ -67,9 +69,10 @@ def select_page(
     *,
     limits_parts: bool,
 ) -> tuple[str, str, list[Any]]:
-    """Return SQL that counts rows, SQL that reads one page of them, and their parameters. Rows in several `states` are
-    selected per state and merged: an index has the rows of each state in order, so that only as many as the page needs
-    are read. `limits_parts` adds a limit to each part, without which PostgreSQL reads the part whole."""
+    """Return SQL that counts the rows for which all conditions of `where` hold, SQL that reads one page of them, and
+    the parameters of both. `where` maps each condition to the value of its `?`. Rows in several `states` are selected
+    per state and merged, so that an index by state can be used and only as many rows as the page needs are read.
+    `limits_parts` adds a limit to the selection of each state, because PostgreSQL would otherwise read all its rows."""
     values: list[Any] = []
     parts = []
     where = {**where, **page.bounds}

@@ -12,7 +12,7 @@ import msgspec
 
 from remuda.cell.store.paging import read_in_pieces
 from remuda.cell.store.row_bodies import decode, decode_cached, encode
-from remuda.cell.store.sql.filters import IS_OPEN, in_words
+from remuda.cell.store.sql.filters import IS_OPEN, quote_states
 from remuda.cell.store.sql.lists import SqlJobs
 from remuda.cell.store.sqlite.database import SqliteDatabase, json_list, update_job
 from remuda.cell.store.write_batching import WriteBatcher
@@ -43,14 +43,14 @@ _setting = msgspec.json.Decoder(tuple[str, str]).decode
 
 
 class _Write(NamedTuple):
-    """A changed job, to be stored only if the body of its row still equals `before`."""
+    """A changed job, to be stored only if the column `body` of its row still equals `before`."""
 
     before: bytes
     job: Job
     runner: bytes | None = None
-    """The runner that it is leased to. The runner must be unchanged, and its request must have no job yet."""
+    """The encoded runner that the job is leased to. It must be unchanged, and its request must have no job yet."""
     is_beside: bool = False
-    """Store it only while a later job of its pipeline is under way."""
+    """Store it only while a job of its pipeline with a higher id is pending, leased or running."""
 
     def values(self) -> tuple[Any, ...]:
         job = self.job
@@ -60,7 +60,8 @@ class _Write(NamedTuple):
 
 @lru_cache
 def _store_jobs(many: int) -> str:
-    """Return the SQL that stores `many` changes of jobs. A change sees the rows as they were before the statement."""
+    """Return the SQL that stores `many` `_Write`s. Each condition is checked on the rows as they were before the
+    statement."""
     return (
         "UPDATE jobs SET state = new.column2, retried = new.column3, runner_id = new.column4,"
         " request_id = new.column5, body = new.column6"
@@ -71,8 +72,8 @@ def _store_jobs(many: int) -> str:
         " AND NOT EXISTS (SELECT 1 FROM jobs AS had INDEXED BY jobs_by_request"
         " WHERE had.state = 'leased' AND had.runner_id = new.column4 AND had.request_id = new.column5))"
         " AND (NOT new.column9 OR EXISTS (SELECT 1 FROM jobs AS later WHERE later.pipeline_id = jobs.pipeline_id"
-        # From the end: the first jobs of a large pipeline are over.
-        f" AND later.id > jobs.id AND later.retried = 0 AND later.state IN ({in_words(UNDER_WAY)})"
+        # From the end, because the first jobs of a large pipeline end first.
+        f" AND later.id > jobs.id AND later.retried = 0 AND later.state IN ({quote_states(UNDER_WAY)})"
         " ORDER BY later.id DESC))"
     )
 
@@ -101,11 +102,11 @@ class SqliteJobs(SqlJobs):
         return self._database.load(Job, sql, runner_id, request_id)
 
     async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
-        of = f"SELECT id FROM pipelines WHERE {IS_OPEN}"
+        open_pipelines = f"SELECT id FROM pipelines WHERE {IS_OPEN}"
         sql = (
             "SELECT jobs.id FROM"
-            f" ({of} AND status IN (SELECT value FROM json_each(?)) UNION ALL"
-            f" {of} AND status = 'manual' AND updated_at > ?) AS moving"
+            f" ({open_pipelines} AND status IN (SELECT value FROM json_each(?)) UNION ALL"
+            f" {open_pipelines} AND status = 'manual' AND updated_at > ?) AS moving"
             " CROSS JOIN jobs ON jobs.pipeline_id = moving.id"
             " WHERE +jobs.state IN (SELECT value FROM json_each(?)) ORDER BY 1"
         )
@@ -150,8 +151,8 @@ class SqliteJobs(SqlJobs):
             self._calls.discard(call)
 
     async def _store_jobs(self, writes: Sequence[_Write]) -> Sequence[bool]:
-        """Store changes; of two changes of one job only the first, as neither saw the other. Returns for each whether
-        it was stored."""
+        """Store changed jobs and return for each whether it was stored. Of two changes of one job only the first is
+        stored, because neither takes the other into account."""
         first = {write.job.id: write for write in reversed(writes)}
         sql = _store_jobs(len(first))
         values = [value for write in first.values() for value in write.values()]

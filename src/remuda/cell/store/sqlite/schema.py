@@ -25,7 +25,7 @@ def _create_or_migrate(db: sqlite3.Connection, path: str, cell_id: int | None) -
     version = read_revision(db)
     if version is None:
         if cell_id is None or db.execute("SELECT 1 FROM sqlite_master").fetchone():
-            raise DataFolderError(f"{path} is the database of something else; give another data folder")
+            raise DataFolderError(f"{path} is not the database of a cell; give another data folder")
         _run(db, migrations.sqlite_statements())
         db.execute("INSERT INTO cell VALUES (?)", (cell_id,))
         return cell_id

@@ -1,4 +1,4 @@
-"""Facts about the keys of `[runners.docker]`: how Remuda treats each. `table.py` joins them."""
+"""Says how Remuda treats each key of `[runners.docker]` (`fact.py`). `table.py` joins all such tables."""
 
 from remuda.manager.config.keys.fact import Facts, differs, ignored, own, refused_if_set, works
 

@@ -1,4 +1,4 @@
-"""The type of a fact about one configuration key: how Remuda treats it, and its description."""
+"""The type `Fact`: how Remuda treats one configuration key (works, differs, ignored, refused), with a description."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class Fact:
     """Returns another fact for some values."""
 
     def of(self, value: Any) -> "Fact":
-        """Return the fact that `unless` has for this value of the key, or else this fact."""
+        """Return the fact that applies to this value of the key: some values are treated in another way (`unless`)."""
         return self if self.unless is None else self.unless(value) or self
 
 

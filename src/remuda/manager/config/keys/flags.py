@@ -1,5 +1,6 @@
-"""Facts about `[runners.feature_flags]`, gitlab-runner's switches: how Remuda treats each. Most choose between two
-behaviours, of which Remuda has only one. Flags without effect are listed so that they are not reported as unknown."""
+"""Says how Remuda treats each of gitlab-runner's switches in `[runners.feature_flags]` (`fact.py`). Most choose between
+two behaviours, of which Remuda has only one. Flags without effect are listed so that they are not reported as
+unknown."""
 
 from dataclasses import replace
 from typing import Any
@@ -66,7 +67,7 @@ FLAGS: Facts = {
     "FF_ENABLE_JOB_INPUTS_INTERPOLATION": _never("the server interpolates inputs"),
     "FF_USE_JOB_ROUTER": _never("jobs are requested from the server directly"),
     "FF_POSIXLY_CORRECT_ESCAPES": _never("scripts are files, without escapes"),
-    "FF_USE_FLEETING_ACQUIRE_HEARTBEATS": _never("listed machines have no plugin that could check them"),
+    "FF_USE_FLEETING_ACQUIRE_HEARTBEATS": _never("machines are checked every minute, not when a job gets one"),
     "FF_USE_DOCKER_AUTOSCALER_DIAL_STDIO": _never("the agent uses the engine on its own machine"),
     "FF_USE_LEGACY_S3_CACHE_ADAPTER": _never("there is only one S3 client"),
     "FF_USE_LEGACY_GCS_CACHE_ADAPTER": _never("Google Cloud Storage is not supported"),

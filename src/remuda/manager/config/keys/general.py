@@ -1,4 +1,4 @@
-"""Facts about the keys outside of `[[runners]]`: how Remuda treats each. `table.py` joins them."""
+"""Says how Remuda treats each key outside of `[[runners]]` (`fact.py`). `table.py` joins all such tables."""
 
 from remuda.manager.config.keys.fact import Facts, differs, ignored, own, refused_if_set, works
 

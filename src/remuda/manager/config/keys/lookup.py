@@ -1,5 +1,6 @@
-"""The table of facts about all keys by path, such as `runners.docker.image`. For an unknown key the nearest known name
-is suggested. A fact about a section applies to all keys in it. Pure code without I/O."""
+"""The table of how Remuda treats all keys, by path such as `runners.docker.image`, and the search for the keys of a
+file in that table. For an unknown key the nearest known name is suggested. Keys of an ignored section cause no warnings
+of their own. Pure code without I/O."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -47,7 +48,7 @@ class Finding:
     value: Any
     fact: Fact
     is_below: bool = False
-    """A section above it has the fact for everything below."""
+    """True if a section around it has a fact, too."""
     is_foreign: bool = False
     nearest: str = ""
     """For an unknown key: the nearest known name."""
@@ -62,8 +63,8 @@ def plain(text: str) -> str:
 
 
 def walk(document: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield each key of a configuration with the fact about it. A section of an executor that the runner does not use
-    is a single finding."""
+    """Yield each key of a parsed configuration file, with how Remuda treats it (`Fact`). A section of an executor that
+    the runner does not use is yielded as a whole, without its keys."""
     yield from _walk(document, "", "", is_below=False)
 
 

@@ -1,4 +1,5 @@
-"""Facts about the sections for ssh, instance, autoscaler, Docker Machine and custom executors, by key."""
+"""Says how Remuda treats each key of `[runners.ssh]`, `[runners.instance]`, `[runners.autoscaler]`, `[runners.machine]`
+and `[runners.custom]` (`fact.py`). `table.py` joins all such tables."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Facts about the keys of `[[runners]]` and its small sections: how Remuda treats each. `table.py` joins them."""
+"""Says how Remuda treats each key of `[[runners]]` and its small sections (`fact.py`). `table.py` joins such tables."""
 
 from dataclasses import replace
 from typing import Any
@@ -101,8 +101,8 @@ RUNNER: Facts = {
     ),
     "get_sources_timeout": works("how long the checkout may take", "the job's timeout"),
     "custom_build_dir.enabled": differs(
-        "whether jobs may choose their folder below `$CI_BUILDS_DIR` with `GIT_CLONE_PATH`. In containers, and with "
-        "`run_as`, `$CI_BUILDS_DIR` is then a folder that only this job uses",
+        "whether jobs may choose their folder below `$CI_BUILDS_DIR` with `GIT_CLONE_PATH`. In containers, in a "
+        "sandbox, and with `run_as` or `first_uid`, `$CI_BUILDS_DIR` is then a folder of this slot, project and path",
         "true with containers, else false, also for `instance`",
     ),
     "artifact.upload_timeout": differs("how long an upload may take, including all attempts", "the job's timeout"),

@@ -1,4 +1,4 @@
-"""Facts about the keys of `[runners.cache]`: how Remuda treats each. `table.py` joins them."""
+"""Says how Remuda treats each key of `[runners.cache]` (`fact.py`). `table.py` joins all such tables."""
 
 from dataclasses import replace
 from typing import Any

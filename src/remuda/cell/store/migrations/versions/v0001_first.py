@@ -1,5 +1,5 @@
-"""Creates the first tables. A row has the whole value as JSON (body), and copies of the fields that queries need.
-`spec_id` lets all attempts of a job share one spec."""
+"""Creates the first tables. A row has the whole value as JSON in the column `body`, and copies of the fields that
+queries need in other columns. All attempts of a job have the same `spec_id` and so share one spec."""
 
 import sqlalchemy as sa
 from alembic import op

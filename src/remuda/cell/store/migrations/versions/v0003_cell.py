@@ -1,4 +1,4 @@
-"""Replaces the old version table: Alembic has the schema version, the table `cell` has the id of the owning cell."""
+"""Replaces the table `schema_version`: Alembic's table has the version, `cell` has the id of the owning cell."""
 
 import sqlalchemy as sa
 from alembic import op
