@@ -19,7 +19,7 @@ class DataFolderError(CellError):
 
 
 class ConflictError(CellError):
-    """The name is taken, or the object was changed by somebody else meanwhile."""
+    """An object cannot be stored: its name is taken, or somebody else has changed it meanwhile."""
 
 
 class NotFoundError(CellError):
@@ -31,11 +31,11 @@ class ProjectDeletedError(NotFoundError):
 
 
 class MissingDependencyError(CellError):
-    """A job cannot start because artifacts of jobs that it depends on are missing or expired."""
+    """Artifacts of jobs that a job depends on are missing or expired. If found at the hand-out, the job fails."""
 
 
 class CannotStartError(CellError):
-    """A job cannot start, on this runner or on any; the job fails with the failure reason `reason`."""
+    """A job fails with the reason `reason`, because this runner lacks a feature for it or no runner can start it."""
 
     def __init__(self, message: str, reason: FailureReason) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class TooDeepError(InvalidError):
 
 
 class ForbiddenError(CellError):
-    """The caller may not do this. For a runner that no longer runs a job, `job_status` is the job's status."""
+    """The caller may not do this. `job_status`: status of a job that the calling runner does not have any more."""
 
     def __init__(self, message: str, *, job_status: str | None = None) -> None:
         super().__init__(message)

@@ -1,11 +1,10 @@
 """Publishes changes of jobs, pipelines and runners as events, to which API clients subscribe.
 
-A reported change only names a job; the event contains what the store has when the job is read. So two changes in a row
-may become one event, and every state in an event was stored. Reports of other processes' changes may be lost, so
-unfinished jobs for which an event was published are read again from time to time. While a subscriber wants events of
-runners, all runners are read every few seconds, because their online status depends on time. Changes of jobs are
-collected and read while there are subscribers, and for `LINGER_SECONDS` after the last one has left.
-"""
+The code that changes a job reports only its id; the event contains what the store has when the job is read afterwards.
+So two changes in a row may become one event, and every state in an event was stored. Reports from other processes may
+be lost, so unfinished jobs for which an event was published are read again from time to time. While a subscriber wants
+events of runners, all runners are read every few seconds, because their online status depends on time. Changes of jobs
+are collected and read while there are subscribers, and for `LINGER_SECONDS` after the last one has left."""
 
 import asyncio
 import secrets
@@ -51,7 +50,7 @@ _log = logger("cell")
 
 
 class ChangedJobs:
-    """Collects the ids of changed jobs while there are event subscribers."""
+    """Collects the ids of changed jobs, for events about them, while there are event subscribers."""
 
     def __init__(self) -> None:
         self.enabled = False
@@ -60,7 +59,7 @@ class ChangedJobs:
         self._missed = False
 
     def note(self, *jobs: JobId) -> None:
-        """Add the ids of changed jobs. Without arguments, record that any job may have changed."""
+        """Add the ids of changed jobs. Without ids, or with too many, record that any job may have changed."""
         if not self.enabled:
             return
         if jobs and len(self._jobs) + len(jobs) <= MOST_CHANGED:
@@ -108,7 +107,7 @@ class Events:
 
     @contextmanager
     def subscribe(self, *, runners: bool) -> Iterator[Watcher]:
-        """Register a subscriber for the duration of the block. `runners`: also publish events of runners."""
+        """Register an event subscriber until the `with` block ends. `runners`: it wants events of runners, too."""
         watcher = Watcher(runners=runners)
         if not self._changed.enabled:
             self._changed.enabled = True
@@ -158,7 +157,7 @@ class Events:
                 await self._clock.sleep(GATHER_SECONDS)
 
     def _clear(self) -> None:
-        """Stop collecting changes and drop all events and state, because there are no subscribers."""
+        """Stop collecting changes and drop events and states, as there have been no subscribers for a while."""
         self._changed.enabled = False
         self._changed.take()
         self.buffer.forget()
@@ -167,7 +166,7 @@ class Events:
         self._runners = None
 
     def _reset(self) -> None:
-        """Drop the buffered events, because changes were perhaps missed: subscribers must read all state again."""
+        """Drop the events, as changes may be missing: subscribers get a `reset` event and read all state again."""
         self.buffer.forget()
         self._wake()
 
@@ -243,8 +242,8 @@ class Events:
             await self._publish_runners()
 
     async def _publish_runners(self) -> None:
-        """Publish each runner that was added, changed or removed since the last call; the first call only records the
-        runners. Does nothing while no subscriber wants events of runners."""
+        """Publish an event for each runner that was added, changed or removed since the last call; the first call only
+        remembers the runners. Does nothing while no subscriber wants events of runners."""
         if not any(watcher.runners for watcher in self._watchers):
             return
         contacts: dict[RunnerId, float] = {}

@@ -1,8 +1,7 @@
 """The Prometheus metrics of a cell, with GitLab's names where GitLab has them, so that dashboards keep working.
 
 Numbers from the store and the queue are read at each scrape: only unfinished jobs and pipelines, because the number of
-finished ones only grows. For finished ones, each process counts those that it ended since its start.
-"""
+finished ones only grows. For finished ones, each process counts those that it ended since its start."""
 
 from collections import Counter as Numbers
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 
 
 
 class _MirroredCounter:
-    """A Prometheus counter that is set from totals which other code counts, instead of being incremented."""
+    """A Prometheus counter for totals that other code counts: `set_totals` raises it to the current totals."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
@@ -105,12 +104,9 @@ class CellMetrics:
         polls: int,
         watchers: int = 0,
     ) -> bytes:
-        """Return all metrics in Prometheus' text format.
-
-        The arguments are current numbers: unfinished `jobs` by state and `pipelines` by status, ended ones since the
-        start of the process, jobs that wait for a runner (`waiting`), long-polling job requests (`polls`), open event
-        streams (`watchers`).
-        """
+        """Return all metrics in Prometheus' text format. The arguments are current numbers: unfinished `jobs` by state
+        and `pipelines` by status, ended ones since the start of the process, jobs that wait for a runner (`waiting`),
+        long-polling job requests (`polls`), open event streams (`watchers`)."""
         for state in frozenset(JobState) - FINAL:
             self._jobs.labels(state.value).set(jobs.get(state.value, 0))
         for status in OPEN:

@@ -32,11 +32,8 @@ _log = logger("cell")
 
 class CellServer(Server):
     """A uvicorn server without signal handlers, because the cell's own process handles signals. Call `leave` to stop
-    it.
-
-    `main_loop` and `shutdown` are copies of uvicorn's with shorter pauses: uvicorn notices a stop only at its next
-    tick, and always sleeps a tenth of a second before it ends.
-    """
+    it. `main_loop` and `shutdown` are copies of uvicorn's with shorter pauses: uvicorn notices a stop only at its next
+    tick, and always sleeps a tenth of a second before it ends."""
 
     def __init__(self, app: CellApp, settings: CellSettings, on_started: Callable[[], None]) -> None:
         connections = replace(

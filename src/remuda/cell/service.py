@@ -1,8 +1,7 @@
-"""Runs a cell in one process. The composition root: only this module creates the parts of a cell and connects them.
+"""Runs a cell in one process. The composition root: only this module creates its components and connects them.
 
-The order of a start: lock the data folder, bind the port, open the store, create the parts, load the queue, serve. A
-stop ends long-polling requests first, so that the HTTP server need not wait for them.
-"""
+The order of a start: lock the data folder, bind the port, open the store, create the components, load the queue, serve.
+A stop ends long-polling requests first, so that the HTTP server need not wait for them."""
 
 import asyncio
 import contextlib
@@ -77,8 +76,7 @@ class CellService:
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
         """Serve until `stop` is set. `ready` is called with the public URL once requests are served, not before. Raises
-        DataFolderError or another CellError if the cell cannot start.
-        """
+        DataFolderError or another CellError if the cell cannot start."""
         with (
             open_folder(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
             contextlib.closing(bind(self.settings.host, self.settings.port)) as listener,
@@ -158,7 +156,7 @@ class CellService:
         }
 
     async def _reread_keys(self, stop: asyncio.Event) -> None:
-        """Reload the encryption keys periodically, because another process or a command may have added one."""
+        """Read the encryption keys again periodically: another process or a command may have added one."""
         while not await wait_for_event(stop, within_seconds=REREAD_SECONDS):
             try:
                 self._seals.refresh()
@@ -235,8 +233,7 @@ class CellService:
         return blobs
 
     async def _ensure_tokens(self, store: Store) -> None:
-        """Store the administrator's token that the settings give; if they give none, and no user token is stored yet,
-        generate one. Generate the runner registration token of the cell, too, if it is missing."""
+        """Ensure an administrator's token (of the settings, or new if no user has one) and a registration token."""
         secret = self.settings.admin_token
         if secret is None and not await store.people.list_user_tokens():
             secret = self.admin_token_generated = new_admin_token(self.settings.cell_id)

@@ -200,12 +200,12 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def is_shared(self) -> bool:
-        """True if several processes can serve this cell at the same time."""
+        """True if several processes can serve this cell at the same time, which needs a PostgreSQL database."""
         return self.database.startswith("postgres")
 
     @property
     def url(self) -> str:
-        """The public address without a trailing slash."""
+        """The public address (URL) of the cell without a trailing slash."""
         return (self.public_url or f"http://{_url_host(self.host)}:{self.port}").rstrip("/")
 
     @property
@@ -214,7 +214,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return urlsplit(self.registry).netloc
 
     def with_port(self, port: int) -> "CellSettings":
-        """Return a copy with the port that was actually bound, and with `public_url` set."""
+        """Return a copy with the port that was actually bound, and with `public_url` for it."""
         settings = msgspec.structs.replace(self, port=port)
         return msgspec.structs.replace(settings, public_url=settings.url)
 

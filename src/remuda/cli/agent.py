@@ -39,7 +39,8 @@ def proxy(*options: Rest) -> None:
 def bootstrap(*options: Rest) -> None:
     """Install the agent as a file, on this machine or on another one.
 
-    Examines the machine and chooses a form that runs there: the zip file for its Python, or the frozen agent.
+    Examines the machine and chooses a form that runs there: the zip file if the machine has a suitable Python, else the
+    frozen agent, a program that needs no Python.
 
     Try:
 

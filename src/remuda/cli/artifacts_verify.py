@@ -1,7 +1,6 @@
 """`remuda artifacts verify`: checks that files, or an archive of them, are those that a runner has signed.
 
-`remuda.stdsteps.signatures.statements` defines the signed statement, which lists files with their digests.
-"""
+`remuda.stdsteps.signatures.statements` defines the signed statement, which lists files with their digests."""
 
 import hashlib
 import os

@@ -1,7 +1,6 @@
 """Finds the cell that a command calls, and the token for it: from options, the environment, or what `remuda up` stored.
 
-A stored token is sent only to the stored address, never to another one that an option or variable names.
-"""
+A stored token is sent only to the stored address, never to another one that an option or variable names."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,7 @@
 """Maps an error to the message and the exit code of the command, for `remuda.cli.main`.
 
-Errors are listed by name, so that this module need not import theirs; a test checks that each name exists.
-"""
+Error classes are listed by name, so that this module need not import the modules that define them; a test checks that
+each name exists."""
 
 from remuda.lib.exits import CommandError, Exit
 

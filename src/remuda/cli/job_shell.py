@@ -1,8 +1,7 @@
 """`remuda job shell` and `remuda job release`: open a shell in a job, and stop keeping a failed job for debugging.
 
 While a shell is open, the local terminal is in raw mode; `~.` at the beginning of a line disconnects. Bytes go
-through the cell at exact offsets, so that after a broken connection none is lost or repeated.
-"""
+through the cell at exact offsets, so that after a broken connection none is lost or repeated."""
 
 import asyncio
 import os
@@ -162,8 +161,7 @@ class _Shell:
         self._is_open = False
 
     async def run(self) -> int:
-        """Pass input and output on until the shell ends, and return its exit code, or 129 if the user disconnects.
-        Raises CommandError if the shell ends without an exit code."""
+        """Forward input and output to the end; return the exit code, 129 if disconnected. CommandError if none came."""
         with _raw_terminal() if self._terminal else nullcontext():
             async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
                 receiving = tasks.create_task(self._receive(), name="shell output")

@@ -35,7 +35,7 @@ def repeatable(name: str, about: str) -> Parameter:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineArguments(PipelineOptions):
-    """`PipelineOptions` with help texts, as one parameter of a command."""
+    """Options about compiling a pipeline file (`PipelineOptions`), with help texts, as one parameter of a command."""
 
     file: Annotated[
         Path | None,

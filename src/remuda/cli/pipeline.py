@@ -22,8 +22,8 @@ def lint(
 ) -> int:
     """Check a pipeline file.
 
-    Prints all mistakes, each with its place, the line and what to do. For a correct file, prints the number of jobs, or
-    why there would be no pipeline.
+    Prints all mistakes, each with file, line and column, the text of the line, and what to do. For a correct file,
+    prints the number of jobs, or why there would be no pipeline.
 
     Try:
 

@@ -74,8 +74,9 @@ def list_plugins(*, output: Output = "text") -> None:
 
     They are searched in this order: `plugin = "aws"` in config.toml means the highest installed version, else
     fleeting-plugin-aws on PATH, else that of a distribution. For "fleeting-plugin-aws", PATH comes first. "aws:1.2"
-    means an installed version only. "/opt/aws" is the path of a program. A * in the column used marks the plugin
-    that the name alone means. A version of ? means that the program does not report one.
+    means an installed version only. "/opt/aws" is the path of a program. A * in the column used marks the program that
+    a runner uses if config.toml has the name without a version. A version of ? means that the program does not report
+    one.
 
     Try:
 
@@ -168,8 +169,8 @@ def check(
     yes: Annotated[bool, Parameter(negative="", help="Allow more than two instances.")] = False,
     output: Output = "text",
 ) -> None:
-    """Test a plugin, in any language, with all calls of a host: handshake, configuration, concurrent calls, Ctrl-C,
-    a kill.
+    """Test a plugin, in any language, with everything that a host (a program that starts plugins, such as the runner
+    manager) does: handshake, configuration, concurrent calls, Ctrl-C, a kill.
 
     INSTANCES ARE CREATED at the provider and deleted again, which may cost money. Without --yes, at most two are
     created. Existing instances are not touched, but nobody else may use the group meanwhile.
@@ -290,8 +291,8 @@ def _install(text: str, *, is_upgrading: bool, is_replacing: bool) -> None:
 
 
 def _read_plugins(file: Path) -> list[str]:
-    """Return the plugins of the runners in a config.toml that are missing or in the plugin folder. For a plugin that is
-    found elsewhere, prints where instead."""
+    """Return the plugins of a config.toml's runners that `remuda plugin install` may install or upgrade: those missing
+    or in the plugin folder. Prints the path of a plugin that is found elsewhere, such as on PATH."""
     from remuda.fleeting.errors import PermanentError
     from remuda.fleeting.plugin_search import find_program, plugin_folder
 
@@ -316,8 +317,7 @@ def _read_plugins(file: Path) -> list[str]:
 
 
 def _configuration(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return `plugin_config` and `connector_config` of a file. A file without these keys is a `plugin_config` as a
-    whole. Raises BadInputError if the file has other keys besides them."""
+    """Read `plugin_config` and `connector_config`; a file without them is the former. BadInputError for more keys."""
     document = _table(file)
     sections = ("plugin_config", "connector_config")
     if not document.keys() & set(sections):

@@ -1,7 +1,6 @@
 """Downloads and unpacks plugins with the agent's registry client and archive reader; errors become those of `fleeting`.
 
-Only this module uses both `fleeting` and `steps`, which do not import each other.
-"""
+Only this module uses both `fleeting` and `steps`, which do not import each other."""
 
 import os
 import threading

@@ -18,7 +18,7 @@ def _switch(about: str) -> Parameter:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunArguments(RunOptions):
-    """`RunOptions` with the help text of each option for the command line."""
+    """The options about running a pipeline (`RunOptions`) with their help texts, as one parameter of `remuda run`."""
 
     job: Annotated[
         tuple[str, ...],

@@ -68,9 +68,10 @@ def set_runner(
 ) -> None:
     """Change the settings of a runner that GitLab does not have.
 
-    A held request gets a new job at once, but occupies one of gitlab-runner's `concurrent` workers while it waits.
-    Therefore requests of gitlab-runner are answered at once by default. Hold them if `concurrent` is larger than
-    the number of runners in its configuration. Remuda's own manager says with each request whether it may be held.
+    The cell can hold a job request: if there is no job, it delays the answer until there is one. So a new job starts at
+    once, but the request occupies one of gitlab-runner's `concurrent` workers while it waits. Therefore requests of
+    gitlab-runner are answered at once by default. Hold them if `concurrent` is larger than the number of runners in its
+    configuration. Remuda's own manager says with each request whether it may be held.
 
     Try:
 

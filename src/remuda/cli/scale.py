@@ -61,11 +61,12 @@ def sweep(
     data: Data = None,
     output: Output = "text",
 ) -> int:
-    """List machines of this manager without an owner: of removed runners, or unknown to the manager.
+    """List machines of this manager that belong to no configured runner, or that the manager does not know.
 
-    They are found by their tags. Machines of runners that were removed while no manager ran are found by stored data.
+    Machines are found by the tags that they got when they were created. For runners that were removed from the
+    configuration while no manager ran, the manager asks the plugin with stored settings.
 
-    Exit code 1 if a group could not be asked, or refused a removal.
+    Exit code 1 if the plugin of a machine group did not answer, or refused to remove a machine.
 
     Try:
 

@@ -1,8 +1,7 @@
 """`remuda up`: runs cell and runner manager in this process, with persistent data (`remuda.localrun.embedded`).
 
 The agent is a separate process, which keeps running while it has jobs. If the first start is interrupted, the next one
-completes it.
-"""
+completes it."""
 
 import asyncio
 import os
@@ -103,8 +102,7 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
 
 
 async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
-    """Return the manager's configuration. Registers a new runner if none is stored in `folder`, or the cell does not
-    know the stored one."""
+    """Return the manager's configuration. Creates a runner if `folder` has no token, or the cell does not know it."""
     from remuda.localrun.client_file import Access, read_access, write_access
     from remuda.localrun.embedded import shell_manager
     from remuda.wire.user_client import RefusedError

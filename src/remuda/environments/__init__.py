@@ -1,8 +1,7 @@
 """Environment plugins: programs that add a kind of environment (machines, containers) in which jobs run.
 
 For authors of a plugin in Python: the base class `Plugin`, `serve`, and helpers in `local_machine`. For the manager and
-`remuda environment check`: `host` and `client`. The protocol is `wire/proto/environment.proto`.
-"""
+`remuda environment check`: `host` and `client`. The protocol is `wire/proto/environment.proto`."""
 
 from remuda.environments.errors import ConfigurationError, LostError, TemporaryError
 from remuda.environments.plugin import Connection, Plugin, through

@@ -1,8 +1,7 @@
 """Conformance checks for environment plugins in any language. `remuda environment check` prints the results.
 
 The checks follow the life of a real job, once for each protocol version that the plugin and Remuda have in common. Each
-depends on those before it, so the first failure ends the checks of this version.
-"""
+depends on those before it, so the first failure ends the checks of this version."""
 
 import asyncio
 import os

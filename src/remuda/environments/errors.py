@@ -6,12 +6,13 @@ class TemporaryError(Exception):
 
 
 class LostError(Exception):
-    """No later try can succeed; the job fails with this text. From `connect`: the machine does not exist any more."""
+    """No later try can succeed: the job fails, and its user sees this text. From `connect`: the machine does not exist
+    any more, and all jobs on it fail. From `after` or `clean_up`: the manager only logs it."""
 
 
 class ConfigurationError(Exception):
-    """The plugin's `config` is wrong; the text names the key and what is right."""
+    """The runner's `config` for the plugin is wrong; the text names the key and says what is right."""
 
 
 class PluginError(Exception):
-    """The plugin cannot be used: it does not start, prints no valid handshake, or shares no protocol version."""
+    """Unusable plugin: it does not start, prints no valid handshake, or supports no protocol version of the manager."""

@@ -1,8 +1,7 @@
 """Parses the handshake line of an environment plugin, and chooses the protocol version. Pure.
 
 `remuda-environment|VERSIONS|unix|PATH` is the first line on stdout, printed once the plugin accepts calls. VERSIONS are
-the protocol versions that it speaks, separated by commas; PATH is its socket.
-"""
+the protocol versions that it speaks, separated by commas; PATH is its socket."""
 
 import re
 from collections.abc import Collection

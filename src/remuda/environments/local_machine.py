@@ -18,7 +18,7 @@ IDLE_EXIT_SECONDS = 60
 
 
 def folders_of(base: Path, place: Place) -> Folders:
-    """Paths of a job's working directory, builds and cache folder below `base`, without creating them."""
+    """Paths of a job's working directory, builds and cache folder in a machine's folder `base`. Creates nothing."""
     builds = base / (place.builds_dir or "builds")
     own = str(place.slot) if place.job is None else f"job-{place.job}"
     work = builds / (place.folder or f"{place.runner}/{own}/{place.project}")
@@ -26,8 +26,8 @@ def folders_of(base: Path, place: Place) -> Folders:
 
 
 def make_folders(base: Path, place: Place) -> Folders:
-    """Create a job's working directory and a second one with the suffix `.tmp`, if they do not exist, and return the
-    paths of the job's folders. Raises LostError if they cannot be created, or the job has `run_as`."""
+    """Create a job's working directory in a machine's folder `base`, and a second one with the suffix `.tmp`, if
+    missing; return the paths of the job's folders. LostError if that fails, or for `run_as`, which is not supported."""
     folders = folders_of(base, place)
     if place.run_as:
         raise LostError(f"run_as = {place.run_as}: jobs of this plugin run as its own user")
@@ -50,8 +50,8 @@ async def remove_folders(base: Path, place: Place) -> None:
 
 
 def _below(base: Path, place: Place, folder: str) -> tuple[Path, str]:
-    """Split the path of a job's folder into a trusted folder (of the operator or plugin) and the path below that, in
-    which symbolic links must not be followed because jobs can write to its folders."""
+    """Split the path of a job's folder into a folder that jobs cannot replace (`builds_dir` of the configuration, or
+    `base`), and the path below it, in which links must not be followed because jobs can write there."""
     trusted = base / place.builds_dir if place.builds_dir else base
     return trusted, str(Path(folder).relative_to(trusted))
 
@@ -63,7 +63,7 @@ async def run_hook(name: str, command: str, place: Place, work_dir: str) -> str:
 
 
 async def connect_agent(base: Path) -> Connection:
-    """Connect to the agent in a machine's folder `base`. It is started if it does not run."""
+    """Connect to the agent of the machine with the folder `base`. The agent is started if it does not run."""
     data = base / "agent"
     base.mkdir(parents=True, exist_ok=True)
     words = ("proxy", "--start", "--idle-exit", str(IDLE_EXIT_SECONDS), "--data", str(data))

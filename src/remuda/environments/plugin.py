@@ -3,8 +3,7 @@
 Order of calls for a job: `acquire`, `connect` (unless the machine's agent is connected), `prepare`, `before`, work
 through the agent, `after`, `clean_up`. Calls for different jobs are concurrent. Each call may be repeated, also in a
 new process, so a plugin stores what it needs in `folder`. After a restart `adopt` is called for every job that has a
-machine. A call may be cancelled at any time; a cancelled `acquire` must keep no machine.
-"""
+machine. A call may be cancelled at any time; a cancelled `acquire` must keep no machine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -44,13 +43,12 @@ class Plugin:
         return None
 
     async def acquire(self, place: Place) -> str:
-        """Wait for a machine for a job and return its name. A call with the same `place.key` must return the same
-        machine."""
+        """Wait for a machine for a job and return the machine's name. A second call for the same job (`place.key`) must
+        return the same machine."""
         raise NotImplementedError
 
     async def adopt(self, place: Place, machine: str) -> None:
-        """Record that a job already has this machine. Called after each start of the plugin's process, also while the
-        manager runs on, for every job that got its machine before that start."""
+        """Record that a job already has this machine. Called for such jobs after each start of the plugin's process."""
         raise NotImplementedError
 
     async def prepare(self, place: Place, machine: str) -> Folders:
@@ -59,15 +57,15 @@ class Plugin:
         raise NotImplementedError
 
     async def before(self, place: Place, machine: str) -> str:
-        """Run `place.before_job` on the machine, outside the job. Return its output. Raises LostError if it fails."""
+        """Run the operator's `before_job` on the machine, outside the job; return its output. LostError if it fails."""
         raise NotImplementedError
 
     async def after(self, place: Place, machine: str) -> str:
-        """Run `place.after_job` on the machine, outside the job. Return its output. Raises LostError if it fails."""
+        """Run the operator's `after_job` on the machine, outside the job; return its output. LostError is logged."""
         raise NotImplementedError
 
     async def connect(self, machine: str) -> Connection:
-        """Return a connection to the machine's agent, which is started if it does not run; see `through`."""
+        """Return a connection to the machine's agent, started if it does not run. LostError if the machine is gone."""
         raise NotImplementedError
 
     async def recover(self) -> Sequence[str]:

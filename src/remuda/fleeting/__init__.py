@@ -2,8 +2,7 @@
 
 For authors of a plugin in Python: `Plugin`, values, errors, and `serve`, which turns the class into a program that
 Remuda and gitlab-runner can start. For the scaler: `port` defines the interface; `host` calls a plugin in a process of
-its own, `InProcess` one in the manager's. The protocol: docs/reference/fleeting-protocol.md.
-"""
+its own, `InProcess` one in the manager's. The protocol: docs/reference/fleeting-protocol.md."""
 
 from remuda.fleeting.errors import PermanentError, TemporaryError, UnhealthyError, UnsupportedError
 from remuda.fleeting.in_process import InProcess

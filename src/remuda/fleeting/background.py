@@ -12,8 +12,7 @@ ANSWER_SECONDS = 5.0
 
 
 class BackgroundTasks:
-    """Background tasks of a plugin. A task has a name, usually that of its machine; of each name at most one runs at a
-    time. A failed task is logged and not repeated."""
+    """Named background tasks, usually for machines, one at a time per name. Errors are logged; no task is repeated."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -29,11 +28,11 @@ class BackgroundTasks:
         return self._tasks.start_once(work, name=name)
 
     async def rest(self, seconds: float) -> bool:
-        """Called by a task: sleep for `seconds`, return True. False at once if `finish` waits: the task should end."""
+        """For background tasks: sleep and return True; False at once during `finish`, so that the task ends itself."""
         return not await wait_for_event(self._ending, within_seconds=seconds)
 
     async def finish(self) -> None:
-        """Wait for all tasks to end. Calls of `rest` return False at once meanwhile."""
+        """Wait until all tasks have ended. Meanwhile `rest` returns False at once, so that sleeping tasks end."""
         self._ending.set()
         try:
             await self._tasks.wait()

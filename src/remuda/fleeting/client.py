@@ -1,6 +1,5 @@
-"""gRPC client of an instance group plugin. Every call except Acquire has a deadline; a failed call is not retried, but
-raises TemporaryError or PermanentError. If a plugin accepts more instances than requested, only the requested number
-counts."""
+"""gRPC client of an instance group plugin. Every call except Acquire has a deadline; a failed call raises
+TemporaryError or PermanentError and is not retried. Of accepted instances only the requested number counts."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +46,7 @@ _PERMANENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Deadlines of calls, in seconds. A plugin that misses one of update, increase or decrease is restarted."""
+    """Seconds to wait for answers. A plugin that misses a deadline of update, increase or decrease is restarted."""
 
     init: float = 60.0
     update: float = 60.0
@@ -85,7 +84,7 @@ def translate_errors(what: str) -> Iterator[None]:
 
 
 class WireGroup:
-    """Implements the Protocols of `port` by calls over a gRPC channel."""
+    """Calls an instance group's plugin over a gRPC channel. Implements all interfaces of `port`, also optional ones."""
 
     def __init__(self, channel: Channel, log: Logger, deadlines: Deadlines) -> None:
         self._stub = InstanceGroupStub(channel)
@@ -214,8 +213,8 @@ class WireGroup:
         return RoomAtProvider(capacity=capacity, explanation=answer.explanation)
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait until the plugin assigns an instance to the job run `holder`; return the instance's name. There is no
-        deadline, because the plugin may have to create the instance. `key`, `caches`: see `port.Provides.acquire`."""
+        """Wait until the plugin assigns an instance to a job; return its name. No deadline: it may have to be created.
+        `holder`: id of this run of the job; `key`: equal for jobs with equal needs; `caches`: keys of its caches."""
         self._need(Capability.PROVIDER)
         with translate_errors("Acquire"):
             request = provider.AcquireRequest(holder=holder, key=key, caches=caches)

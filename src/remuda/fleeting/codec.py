@@ -89,7 +89,7 @@ def connect_info_to_wire(info: ConnectInfo) -> pb.ConnectInfoResponse:
 
 
 def connect_info_from_wire(sent: pb.ConnectInfoResponse) -> ConnectInfo:
-    """Convert the plugin's answer. Raises TemporaryError if it has no connector."""
+    """Convert the plugin's answer how to connect to an instance. TemporaryError if it has no login settings."""
     if not sent.HasField("connector"):
         raise TemporaryError("the plugin's ConnectInfo has no connector; it has to say how to log in")
     return ConnectInfo(

@@ -1,6 +1,5 @@
-"""Errors of calls to a plugin: the plugin raises them, and its host raises them again. The scaler retries calls for a
-single job and the preparation of an instance only after TemporaryError; Init, Update, Increase and Decrease also after
-PermanentError. The texts are written for operators."""
+"""Errors of calls to a plugin, also raised by its host. The scaler retries Init, Update, Increase and Decrease after
+both; calls for one job and the preparation of an instance only after TemporaryError. Texts are for operators."""
 
 from remuda.plugins.errors import PermanentError, TemporaryError
 

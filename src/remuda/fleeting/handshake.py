@@ -1,8 +1,7 @@
 """Handshake of HashiCorp's go-plugin: the first line of a plugin, and its environment variables. Pure.
 
 The line is `1|0|unix|PATH|grpc|CERTIFICATE`: core protocol, version of the plugin's protocol, network, address, kind of
-calls, and the plugin's certificate if the host wants TLS.
-"""
+calls, and the plugin's certificate if the host wants TLS."""
 
 import base64
 import binascii

@@ -2,8 +2,7 @@
 
 `init` starts the program and raises if that fails. Later, a process that ends or hangs is restarted after a growing
 pause; meanwhile calls raise TemporaryError, or PermanentError if the last restart failed with that, with the cause.
-Instances are not affected. `close` ends the process.
-"""
+Instances are not affected. `close` ends the process."""
 
 import asyncio
 import random
@@ -40,7 +39,7 @@ T = TypeVar("T")
 def _forward(
     method: Callable[Concatenate[WireGroup, P], Awaitable[T]], *, is_vital: bool = False
 ) -> "Callable[Concatenate[HostedGroup, P], Coroutine[Any, Any, T]]":
-    """Make a method that calls the plugin's process. `is_vital`: restart a process that does not answer in time."""
+    """Make a method that calls `method` of the plugin process. `is_vital`: restart it if it does not answer in time."""
 
     async def forward(host: "HostedGroup", /, *args: P.args, **options: P.kwargs) -> T:
         return await host._call(lambda group: method(group, *args, **options), is_vital=is_vital)
@@ -49,7 +48,7 @@ def _forward(
 
 
 class HostedGroup:
-    """Implements all Protocols of `port` by calls to the plugin's process."""
+    """An instance group with a plugin process that is restarted when it ends. Implements all interfaces of `port`."""
 
     def __init__(
         self,

@@ -1,6 +1,5 @@
-"""Runs the plugin of an instance group in the caller's process: for tests, and for plugins that need no own process.
-A call raises TemporaryError if the plugin's method returns a wrong type or fails with an unexpected error; the text
-names the method or the source line."""
+"""Runs an instance group's plugin in the caller's process: for tests, and for plugins that need no own process. Raises
+TemporaryError, with method or source line, if a method returns a wrong type or fails with an unexpected error."""
 
 import asyncio
 import logging
@@ -34,7 +33,7 @@ _log = logging.getLogger("remuda.fleeting")
 
 
 class InProcess:
-    """Implements all Protocols of `port` by calling the methods of a `Plugin` object."""
+    """An instance group whose `Plugin` object runs in this process. Implements all interfaces of `port`."""
 
     def __init__(self, plugin: Plugin[Any]) -> None:
         self._plugin = plugin

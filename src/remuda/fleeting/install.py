@@ -3,8 +3,7 @@
 In a registry a plugin is an image for each platform; the layer with its files has an annotation that names the version,
 as GitLab publishes plugins. Installation is atomic. `install_file` refuses a file whose version is installed with other
 content, unless `is_replacing` is set. The caller's registry client checks digests, and its unpacker refuses malicious
-archives.
-"""
+archives."""
 
 import filecmp
 import os
@@ -106,9 +105,8 @@ def choose_layer(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], Versio
 def install(
     reference: Reference, source: Source, unpack: Unpack, folder: Path, *, say: Callable[[str], None]
 ) -> Installed:
-    """Install the version that the registry has for the reference's constraint into the plugin folder `folder`, unless
-    it is installed. `unpack` extracts the downloaded archive, `say` gets progress messages. Raises PermanentError if
-    the registry has no such version for this machine."""
+    """Install the registry's version for the reference's constraint into `folder`, unless it is installed. `unpack`
+    extracts the archive, `say` gets progress messages. Raises PermanentError if there is none for this machine."""
     document, _ = source.manifest(reference.constraint.text)
     try:
         if "manifests" in document:
@@ -132,9 +130,8 @@ def install(
 def install_file(
     file: Path, unpack: Unpack, folder: Path, *, say: Callable[[str], None], is_replacing: bool = False
 ) -> Installed:
-    """Install a program or an archive under the name and version that the program reports. `is_replacing`: replace an
-    installed plugin of that version whose content differs; otherwise PermanentError is raised, as for a file that is
-    not a plugin."""
+    """Install a program or archive under the name and version that it reports. `is_replacing`: replace an installed one
+    of that version with other content; else PermanentError, as for a file that is no plugin."""
     if file.is_dir():
         raise PermanentError(f"{file} is a folder; give the program in it, or an archive with it")
     if not file.is_file():
@@ -188,8 +185,8 @@ def copy_program(program: Path, target: Path) -> None:
 
 
 def put(files: Path, reference: Reference, version: Version, folder: Path) -> Installed:
-    """Move the folder `files` into the plugin folder `folder`, which must be on the same file system. If the version is
-    installed already, nothing is moved, and `is_new` of the result is false."""
+    """Install a plugin by moving its folder `files` into the plugin folder `folder` on the same file system, as
+    `reference` and `version`. If that is installed already, moves nothing, and the result's `is_new` is false."""
     target = version_folder(reference, version, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists() and not is_program(target / PROGRAM):

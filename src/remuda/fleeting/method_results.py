@@ -1,8 +1,7 @@
 """Checks the results of a plugin's methods, and finds the line in which a method failed. Pure.
 
 Plugins are often written without a type checker, so a wrong result is refused with a message that names the method.
-Messages show the types of values and not the values, which may be passwords; only names and states are shown.
-"""
+Messages show the types of values and not the values, which may be passwords; only names and states are shown."""
 
 import inspect
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
@@ -79,7 +78,7 @@ def states(method: str, result: object) -> Mapping[str, InstanceState]:
 
 
 def halves(plugin: object) -> Iterator[str]:
-    """Yield, for each optional ability of which a plugin has only some methods, a text: `suspend without resume`."""
+    """Find optional abilities that a plugin has only in part. Yields texts such as `suspend without resume`."""
     for ability in CAPABILITIES.values():
         names = [name for name in vars(ability) if not name.startswith("_")]
         present = [name for name in names if callable(getattr(plugin, name, None))]

@@ -2,8 +2,7 @@
 
 `plugin = "aws"` is an installed version, else `fleeting-plugin-aws` on PATH or beside the running Python. For a full
 name (`fleeting-plugin-aws`) installed versions come last, as for gitlab-runner. A name with a repository or a `:` is an
-installed version, unless it is the path of a program. A bare name is never a file of the working directory.
-"""
+installed version, unless it is the path of a program. A bare name is never a file of the working directory."""
 
 import os
 import re
@@ -53,7 +52,7 @@ class FoundPlugin:
 
 
 def places(name: str) -> tuple[Where, ...]:
-    """The kinds of places in which the plugin `name` is searched, in the order of the search."""
+    """Return where plugin `name` is searched, in order: as path, installed versions, PATH, Python distributions."""
     if _PATH.match(name):
         return (Where.PATH,)
     if "/" in name:
@@ -112,8 +111,7 @@ def versions(reference: Reference, folder: Path) -> list[Version]:
 
 
 def list_plugins(env: Mapping[str, str] = os.environ) -> list[FoundPlugin]:
-    """All plugins of this machine by name, each program once. Of equal names come first the installed versions, newest
-    first, then programs on PATH, then Python distributions."""
+    """All plugins of this machine by name, each once; of equal names: installed (newest first), PATH, distributions."""
     every: dict[Path, FoundPlugin] = {}
     for plugin in (*_list_installed(plugin_folder(env)), *_list_on_path(env), *_list_distributions()):
         first = every.setdefault(plugin.program, plugin)

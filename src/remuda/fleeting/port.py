@@ -3,8 +3,7 @@
 `host.HostedGroup` (a plugin in a process of its own) and `in_process.InProcess` (one in the host's) implement all
 Protocols here; the capabilities in their `ProviderInfo` say which optional ones work. Call order: `init` once, first;
 then any others, also concurrently; `shutdown` last. `increase` and `decrease` are only requests: the next `update`
-returns their result, also after an error. Every call raises TemporaryError or PermanentError with the cause.
-"""
+returns their result, also after an error. Every call raises TemporaryError or PermanentError with the cause."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -47,8 +46,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connector:
-    """How to log in to instances: as input of `init` the operator's settings, in the result of `connect_info` the
-    complete ones for one instance."""
+    """How to log in to instances: for `init` the operator's settings; from `connect_info` those of one instance."""
 
     os: str = ""
     arch: str = ""
@@ -68,7 +66,7 @@ class Connector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings that every plugin gets in addition to its configuration."""
+    """Settings for every plugin besides its own: how to log in to instances, and the owner that tags new ones."""
 
     connector: Connector = field(default_factory=Connector)
     owner: str = ""
@@ -127,7 +125,7 @@ class TaggedInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Numbers of jobs of one capability key (jobs with equal needs) that want instances."""
+    """How many jobs with one capability key (jobs with equal needs) run, wait, and will be ready soon."""
 
     key: str = ""
     running: int = 0
@@ -141,7 +139,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """Input of a plugin that scales by itself: the demand, and the jobs that have instances."""
+    """Report to a plugin that scales itself: how many jobs want instances, and which instance each running job has."""
 
     wanted: Sequence[Wanted] = ()
     open_requests: int = 0
@@ -154,7 +152,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoomAtProvider:
-    """Answer of a plugin that scales by itself: how many jobs it can take."""
+    """Answer of a plugin that scales by itself: how many jobs it can run at the same time, and why."""
 
     capacity: int | None = None
     """Concurrent jobs, present ones included; None: any number."""
@@ -200,7 +198,7 @@ class CanSuspend(Protocol):
         """Request that instances are stopped. Returns the accepted ones, also those suspended already."""
 
     async def resume(self, instances: Sequence[str]) -> Sequence[str]:
-        """Request that suspended instances are started. Returns the accepted ones, also those that run."""
+        """Request that suspended instances are started. Returns the accepted ones, and those that already run."""
 
 
 @runtime_checkable
@@ -219,20 +217,20 @@ class CanRecover(Protocol):
 
 @runtime_checkable
 class Provides(Protocol):
-    """Optional ability of a plugin: scale by itself and assign instances to jobs. `increase` is never called, and
-    `decrease` only by `remuda scale sweep`, for orphans that `recover` found. A holder is the id of one run of a job.
-    Every call may be repeated, also to a restarted plugin."""
+    """Optional ability of a plugin: create and delete instances by its own decision, and assign them to jobs. The
+    manager never calls `increase`, and `decrease` only for `remuda scale sweep`, to remove orphans that `recover`
+    found. A holder is the id of one run of a job. Every call may be repeated, also after a restart."""
 
     async def room(self, wishes: Wishes) -> RoomAtProvider:
-        """Report the demand and the holders to the plugin, every few seconds; return how many jobs may run at once."""
+        """Called every few seconds: take demand and the jobs with instances. Returns how many jobs may run at once."""
 
     async def acquire(self, holder: str, *, key: str = "", caches: Sequence[str] = ()) -> str:
-        """Wait for an instance for a job. A repeated call returns the same one; after a cancelled call the job has
-        none. `key`: equal for jobs with equal needs (`Wanted.key`); `caches`: keys of the caches that the job uses.
-        Raises PermanentError if the job can never get one."""
+        """Wait for an instance; a repeated call returns the same one, after a cancelled one the job has none. `key`:
+        equal for jobs of equal needs; `caches`: keys of its caches. PermanentError: the job can never get one."""
 
     async def release(self, holder: str, *, is_used: bool = True, warmed: Sequence[str] = ()) -> None:
-        """Free the instance of a job. `is_used`: the job started. `warmed`: keys of the caches that it left there."""
+        """A job has ended: reuse or delete its instance. `holder`: id of this run of the job. `is_used`: it started
+        there. `warmed`: keys of the caches that it left there."""
 
 
 CAPABILITIES: Mapping[Capability, type] = {

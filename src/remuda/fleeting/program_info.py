@@ -34,7 +34,7 @@ class ProgramInfo:
 
 
 def by_hand(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the variables by which a plugin recognises that a host has started it."""
+    """Return the environment without the variables of a plugin host, as if a person started the program."""
     return {name: value for name, value in env.items() if name != COOKIE and not name.startswith(HOST_PREFIX)}
 
 

@@ -1,8 +1,7 @@
 """References to plugins in a registry: `[[registry/]repository/]name[:constraint]`. Pure.
 
 Rules are those of GitLab's fleeting-artifact, so each tool finds what the other has installed. Versions are semantic
-versions without build metadata; a pre-release fits only a constraint that names it in full.
-"""
+versions without build metadata; a pre-release fits only a constraint that names it in full."""
 
 import re
 from collections.abc import Iterable
@@ -82,7 +81,7 @@ class Reference:
 
     @property
     def short(self) -> str:
-        """The reference without its constraint, and without registry and repository if they are the defaults."""
+        """Return a short text for users: no version, and no registry and repository if they are the defaults."""
         return self.place.removeprefix(f"{REGISTRY}/").removeprefix(f"{REPOSITORY}/")
 
 

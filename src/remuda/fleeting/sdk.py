@@ -4,8 +4,7 @@ Methods are called concurrently in one event loop: call a library that blocks wi
 TemporaryError for what may work later, PermanentError for what will not; anything else is reported as a fault of the
 plugin. `update` should return an instance that cannot be looked up as UNKNOWN: one that is missing several times in a
 row counts as gone, and its jobs are lost. `increase` and `decrease` that succeed in part should return that part.
-Optional abilities are further methods (the Protocols of `port`), which are announced to the host automatically.
-"""
+Optional abilities are further methods (the Protocols of `port`), which are announced to the host automatically."""
 
 import re
 from abc import ABC, abstractmethod
@@ -39,7 +38,7 @@ ConfigT = TypeVar("ConfigT", bound=msgspec.Struct)
 
 
 class NoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`config_type` of a plugin without settings."""
+    """The configuration type (`config_type`) for a plugin that has no settings of its own."""
 
 
 class Plugin(ABC, Generic[ConfigT]):

@@ -115,7 +115,7 @@ class GroupService(InstanceGroupBase):
 
 
 class AbilitiesService(AbilitiesBase):
-    """gRPC service of a plugin: the optional calls Stats and Recover, which only Remuda makes, not gitlab-runner."""
+    """gRPC service: optional calls Stats (quota, price) and Recover (tagged instances), which only Remuda makes."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -137,7 +137,8 @@ class AbilitiesService(AbilitiesBase):
 
 
 class ProviderService(ProviderBase):
-    """gRPC service of a plugin that scales by itself: the calls Room, Acquire and Release of a Remuda manager."""
+    """gRPC service of a plugin that decides itself when to create and delete instances: the calls Room, Acquire and
+    Release of a Remuda manager."""
 
     def __init__(self, group: InProcess) -> None:
         self._group = group
@@ -178,7 +179,7 @@ class StdioService(GRPCStdioBase):
 
 
 class BrokerService(GRPCBrokerBase):
-    """Serves go-plugin's broker stream, which has no messages and stays open until the host closes it."""
+    """Serves go-plugin's broker stream: messages are ignored; it stays open until the host closes it."""
 
     async def StartStream(self, stream: "Stream[process.ConnInfo, process.ConnInfo]") -> None:  # noqa: N802
         while await stream.recv_message() is not None:

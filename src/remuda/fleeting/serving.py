@@ -1,7 +1,6 @@
 """Turns a `Plugin` into a program that Remuda or gitlab-runner starts, with commands such as `version` for people.
 
-The process ends on GRPCController.Shutdown, on SIGTERM, or when its parent is gone. Instances stay in every case.
-"""
+The process ends on GRPCController.Shutdown, on SIGTERM, or when its parent is gone. Instances stay in every case."""
 
 import asyncio
 import json
@@ -49,8 +48,7 @@ _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "
 
 
 def serve(plugin: Plugin[Any], arguments: Sequence[str] | None = None) -> int:
-    """Main function of a plugin's program: serve a host, or run the command in `arguments` (None: those of the
-    process), such as `version`. Returns the exit code."""
+    """Main function of a plugin: serve a host, or run a command in `arguments` (`version`). Returns the exit code."""
     if wrong := find_mistake(plugin):
         sys.stderr.write(f"remuda.fleeting.serve: {wrong}\n")
         return 2
@@ -104,8 +102,8 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 def _bootstrap(plugin: Plugin[Any], repository: str) -> int:
-    """Run the command `bootstrap`: copy the running program into the plugin folder, under `repository`. Used in
-    container images with a plugin. Returns the exit code."""
+    """Run a plugin's command `bootstrap`, for container images: install the program itself into the plugin folder, as
+    `repository`. Returns the exit code."""
     from remuda.fleeting.install import copy_program, put
     from remuda.fleeting.references import parse_reference, parse_version
 

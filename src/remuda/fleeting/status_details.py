@@ -14,7 +14,7 @@ _KNOWN: dict[str, type[Message]] = {kind.DESCRIPTOR.full_name: kind for kind in 
 
 
 class Details(StatusDetailsCodecBase):
-    """Codec for google.rpc.Status with details SuspendResponse and ResumeResponse; other details are dropped."""
+    """Codec of gRPC error details. Decodes only SuspendResponse and ResumeResponse: which instances succeeded."""
 
     def encode(self, status: Status, message: str | None, details: Sequence[Message]) -> bytes:
         packed = StatusDetails(code=status.value, message=message or "")

@@ -25,7 +25,7 @@ async def read_stdio(channel: Channel, hear: Callable[[bytes], None]) -> None:
 
 
 async def hold_broker(channel: Channel) -> None:
-    """Keep the broker stream open until the plugin ends; no message is expected."""
+    """Keep go-plugin's broker stream (for more connections) open until the plugin ends. No messages are expected."""
     with suppress(*ENDS):
         async with GRPCBrokerStub(channel).StartStream.open() as stream:
             await stream.send_request()

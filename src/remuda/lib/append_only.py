@@ -1,7 +1,6 @@
 """Append-only files, written by clients that resend a piece when the response was lost.
 
-A piece has a byte offset. Where it overlaps the file, the bytes must be equal; a gap or different bytes are refused.
-"""
+A piece has a byte offset. Where it overlaps the file, the bytes must be equal; a gap or different bytes are refused."""
 
 import os
 from typing import NamedTuple
@@ -15,9 +14,8 @@ class Appended(NamedTuple):
 
 
 def append(file: int, size: int, start: int, data: bytes) -> Appended:
-    """Append the bytes of `data` (at the offset `start`) that are beyond the end of the file, which has `size` bytes.
-    Writes nothing if there is a gap or the overlapping bytes differ. If writing fails, the new bytes are removed again,
-    unless another process has written after them; raises the OSError."""
+    """Append the bytes of `data` (at offset `start`) beyond the end of the file of `size` bytes; nothing if there is a
+    gap or overlapping bytes differ. If writing fails, cuts them off unless others wrote after them; raises OSError."""
     common = overlap(file, size, start, data)
     if common is None:
         return Appended(taken=False, size=size)
@@ -36,7 +34,7 @@ def append(file: int, size: int, start: int, data: bytes) -> Appended:
 
 
 def overlap(file: int, size: int, start: int, data: bytes) -> int | None:
-    """Return how many bytes of `data` the file already has at `start`; None if they differ or there is a gap."""
+    """Return how many first bytes of `data` the file has at `start`; None if they differ or `start` is past its end."""
     if not 0 <= start <= size:
         return None
     common = min(size - start, len(data))

@@ -1,7 +1,6 @@
 """Exponential backoff for every retry loop. Pure.
 
-The caller draws the jitter, a number between 0 and 1, so that many clients do not retry at the same moment.
-"""
+The caller draws the jitter, a number between 0 and 1, so that many clients do not retry at the same moment."""
 
 from remuda.lib.dataclass import dataclass
 
@@ -14,7 +13,7 @@ class Backoff:
     ceiling_seconds: float = 60.0
 
     def delay(self, failures: int, *, jitter: float = 1.0) -> float:
-        """Return the seconds to wait after this many failures. `jitter`: 0 halves the delay, 1 does not change it."""
+        """Return the seconds to wait after `failures` in a row. `jitter`: random; 0: half the delay, 1: all of it."""
         if failures < 1:
             raise ValueError("a delay needs at least one failure")
         if not 0.0 <= jitter <= 1.0:

@@ -2,8 +2,7 @@
 
 Use `now` for deadlines. It starts at the wall clock and then follows the machine's boot time, so a change of the wall
 clock, up to a day, neither sets it back nor ends running work. Use `wall` for times that are agreed with others, such
-as the expiry of a token or a schedule. See docs/decisions/0023-time.md.
-"""
+as the expiry of a token or a schedule. See docs/decisions/0023-time.md."""
 
 import asyncio
 import heapq
@@ -146,7 +145,7 @@ class VirtualClock:
         self._wall_ahead += seconds
 
     def jump(self, seconds: float) -> None:
-        """Advance without waking sleepers, as if the process had been paused. The next `advance` wakes them late."""
+        """Advance the time without waking sleeping tasks, like a paused process. The next `advance` wakes them late."""
         self._now += seconds
 
 

@@ -2,8 +2,7 @@
 
 The standard library compiles five functions per class, which slows the agent's start. Here the functions are shared
 closures. `replace`, `asdict`, `fields` and type checkers see an ordinary dataclass. Classes that are not frozen and
-slotted are left to the standard library.
-"""
+slotted are left to the standard library."""
 
 import dataclasses
 from collections.abc import Callable
@@ -95,7 +94,7 @@ def _make_init(cls: type, fields: tuple[dataclasses.Field[Any], ...]) -> Callabl
 
 
 def _compile_init(fields: tuple[dataclasses.Field[Any], ...], *, has_post_init: bool) -> Callable[..., None]:
-    """Compile a constructor: slower to make than a closure, faster to call, so for classes with many instances."""
+    """Compile a constructor: slower to create than a closure, faster to call. For classes with many instances."""
     names: dict[str, Any] = {"_put": _put, "_MISSING": MISSING}
     positional: list[str] = []
     keyword_only: list[str] = []

@@ -1,8 +1,7 @@
 """Raises the limit of open files (soft limit) of a service to the hard limit.
 
 The service gives the old limit back to programs that it starts (`restore_limit`), because some iterate over all
-descriptors up to the limit.
-"""
+descriptors up to the limit."""
 
 import resource
 from contextlib import suppress
@@ -13,7 +12,7 @@ _MOST = 1 << 20
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of this process to the hard limit, if permitted; return the limit that holds then."""
+    """Raise this process's soft limit of open files to the hard one if permitted. Returns the limit in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     target = _MOST if hard == resource.RLIM_INFINITY else hard
     if soft == resource.RLIM_INFINITY or soft >= target:
@@ -26,6 +25,6 @@ def raise_limit() -> int:
 
 
 def restore_limit(pid: int) -> None:
-    """Give a child process the limit of open files that this process was started with."""
+    """Set a child process's limit of open files back to that at the start of this process. Errors are ignored."""
     with suppress(OSError, ValueError):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _INHERITED)

@@ -1,7 +1,6 @@
 """Durations in configuration files: `30m`, `1h30m`, `90s`, `500ms`; a plain number is seconds. Pure.
 
-The format is Go's plus days (`7d`). Pipeline files have another, see `remuda.pipeline.syntax.durations`.
-"""
+The format is Go's plus days (`7d`). Pipeline files have another, see `remuda.pipeline.syntax.durations`."""
 
 import re
 

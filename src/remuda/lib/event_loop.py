@@ -1,11 +1,10 @@
 """Starts the event loop of a process, with a correction of `asyncio.timeout` for Python 3.11.0 to 3.11.3.
 
-A TaskGroup whose task fails while the block ends cancels its parent and does not take the cancellation back. In these
-versions every later timeout of that parent raises CancelledError instead of TimeoutError, because it expects that
-the task has no other cancellation. The correction is that of Python 3.11.4: compare their number with that when the
-block of the timeout began. Third-party libraries use `asyncio.timeout`, too, so the class itself is changed. Lint
-refuses `asyncio.run` elsewhere (TID251).
-"""
+If a task of a TaskGroup fails while the block ends, the group cancels its parent task and does not take the
+cancellation back. In these versions every later timeout of that parent raises CancelledError instead of TimeoutError,
+because it expects that the task has no other cancellation. The correction is that of Python 3.11.4: the timeout
+compares the number of cancellations at the end of its block with the number at the beginning. Third-party libraries use
+`asyncio.timeout`, too, so the class itself is changed. Lint refuses `asyncio.run` elsewhere (TID251)."""
 
 import asyncio
 import sys

@@ -1,7 +1,6 @@
 """Crash-safe files, written completely or not at all, and lock files.
 
-Locks are the kernel's (flock), which releases them when the process dies.
-"""
+Locks are the kernel's (flock), which releases them when the process dies."""
 
 import asyncio
 import fcntl
@@ -78,8 +77,7 @@ def read_whole_lines(path: Path) -> list[bytes]:
 
 
 def make_private(path: Path) -> None:
-    """Before a library opens a file: create it, or change its mode, so that only this user has access. Raises OSError
-    if that is not permitted, because another user owns it."""
+    """Create a file, or change its mode, so that only this user has access. OSError if another user owns it."""
     with _open_private(path) as file:
         if stat.S_IMODE(os.fstat(file).st_mode) & 0o077:
             os.fchmod(file, 0o600)
@@ -118,7 +116,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return device and inode, which change if the file is replaced; None if it is missing or out of reach."""
+    """Return device and inode of a file, which change if it is replaced; None if missing or not accessible."""
     try:
         status = path.stat()
     except OSError:
@@ -150,10 +148,8 @@ def hold_lock(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterator[HeldLock]:
-    """Lock a file during the block: exclusively if it is free, else together with the processes that share it.
-
-    Blocks up to `patience_seconds` while another process has it exclusively, then raises InUseError.
-    """
+    """Lock a file during the block: exclusively if it is free, else together with the processes that share it. Blocks
+    up to `patience_seconds` while another process has it exclusively, then raises InUseError."""
     until = time.monotonic() + patience_seconds
     with _open_private(lock) as file:
         while not _try_lock(file, fcntl.LOCK_EX):

@@ -19,7 +19,7 @@ class IdRange:
     last: int
 
     def after(self, last_used: int | None) -> int:
-        """Return the id after `last_used`; None: the first. Raises IdsExhaustedError at the end of the range."""
+        """Return the id after `last_used` (None: the first id). Raises IdsExhaustedError if there are no more."""
         following = self.first if last_used is None else max(last_used + 1, self.first)
         if following > self.last:
             raise IdsExhaustedError(f"ids {self.first} to {self.last} are used up")

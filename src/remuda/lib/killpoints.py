@@ -1,9 +1,8 @@
-"""Kill points: named lines at which a test can kill a process with SIGKILL.
+"""Kill points: named lines in the code at which a test can kill a process with SIGKILL.
 
 The process kills itself at the line that REMUDA_KILL_POINT names, when it is reached for the REMUDA_KILL_AFTER-th time.
-It first creates the file REMUDA_KILL_MARK; a process that finds this file continues. `POINTS` lists every name with the
-state at that line; `QUIET_POINTS` are lines that an ordinary job does not reach.
-"""
+Before that it creates the file REMUDA_KILL_MARK; a process that finds this file does not kill itself. `POINTS` lists
+every name with the state at that line; `QUIET_POINTS` are lines that an ordinary job does not reach."""
 
 import os
 import signal

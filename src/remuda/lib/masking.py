@@ -1,13 +1,12 @@
 """Mask secrets in a stream of bytes before it is written to disk.
 
-Masked are known secrets (overlapping ones become one `[MASKED]`), and the characters of the token alphabet after a
-token prefix (`glpat-`…). The output does not depend on how the input is cut. Bytes that could still become part of a
-secret are held back until its line ends, not longer, because a secret of several lines is masked line by line.
+Two things are replaced by `[MASKED]`: known secrets (overlapping ones by one mask), and characters of the token
+alphabet after a token prefix (`glpat-`…). The output does not depend on how the input is cut. Bytes that could become
+part of a secret are written later, at the latest at the end of their line: secrets of several lines are masked line by
+line.
 
-Three values are the whole state, so a new process can continue in the middle of a stream: `pending` (input bytes that
-must be fed again), `covered` (how many of those a written `[MASKED]` stands for) and `in_token` (the stream is
-inside a masked token).
-"""
+Three values are the whole state, so a new process can continue in the middle of a stream: `pending` (input bytes to
+feed again), `covered` (how many of those a written `[MASKED]` stands for), `in_token` (inside a masked token)."""
 
 import re
 from collections.abc import Iterable
@@ -91,7 +90,7 @@ class Masker:
         self.in_token = in_token
 
     def use(self, secrets: Secrets) -> None:
-        """Use these secrets from now on, also for bytes that are held back."""
+        """Use these secrets from now on, also for bytes that were fed before but are not written yet."""
         self._secrets = secrets
 
     @property
@@ -99,7 +98,7 @@ class Masker:
         return len(self._tail)
 
     def feed(self, data: bytes) -> bytes:
-        """Mask the next piece of the stream. Bytes that could still become part of a secret are held back."""
+        """Mask the next piece; return bytes to write. A possible start of a secret is kept for a later call."""
         text = self._tail + data
         tokens = self._tokens(text)
         keep = self._first_undecided(text)
@@ -110,7 +109,7 @@ class Masker:
         return self._emit(text, keep, tokens)
 
     def finish(self) -> bytes:
-        """End the stream: mask and return the bytes that were held back. The masker can then take a new stream."""
+        """End the stream: mask and return the kept bytes. The masker can then be used for a new stream."""
         text = self._tail
         out = self._emit(text, len(text), self._tokens(text))
         self.covered, self.in_token = 0, False
@@ -139,7 +138,7 @@ class Masker:
         return b"".join(out)
 
     def _mask_end(self, text: bytes) -> tuple[int, bool]:
-        """Return where in this text the last written mask ends, and whether the mask may continue after the text."""
+        """Return up to which offset a written `[MASKED]` covers the text, and whether its token may continue after."""
         if not self.in_token or self.covered > len(text):
             return self.covered, self.in_token
         end = _run_end(text, self.covered)
@@ -159,7 +158,7 @@ class Masker:
         return tokens
 
     def _first_undecided(self, text: bytes) -> int:
-        """Return the start of the longest suffix of the text that more input could turn into a secret or token."""
+        """Return the offset of the first byte not to write yet: more input could make the rest a secret or token."""
         line = text.rfind(b"\n") + 1
         keep = len(text)
         if line == keep:
@@ -172,10 +171,9 @@ class Masker:
 
 
 def _families(prefixes: Iterable[bytes]) -> tuple[tuple["re.Pattern[bytes]", tuple[bytes, ...]], ...]:
-    """Group prefixes by their first two bytes (most begin with `gl`), each group with a pattern that finds all of them.
-
-    A match consumes only those two bytes, or one if they are equal, so that overlapping prefixes are found.
-    """
+    """Group token prefixes by their first two bytes (most begin with `gl`). Returns for each group a pattern that finds
+    where one of its prefixes begins, and the prefixes. A match consumes only those two bytes, or one if they are equal,
+    so that overlapping prefixes are found."""
     families: dict[bytes, list[bytes]] = {}
     for prefix in prefixes:
         families.setdefault(prefix[:2], []).append(prefix)
@@ -206,10 +204,8 @@ def _run_end(text: bytes, start: int) -> int:
 
 
 def _partial(text: bytes, pattern: bytes, line: int, longest: int) -> int:
-    """Return the start of the longest suffix of the text that `pattern` begins with; else the text's length.
-
-    Suffixes that start before the offset `line`, or are longer than `longest`, do not count.
-    """
+    """Return the offset of the longest suffix of `text` with which `pattern` begins; else the length of the text.
+    `line`: offset of the last line, before which no suffix starts. `longest`: maximum length of a suffix."""
     first = pattern[:1]
     start = text.find(first, max(line, len(text) - longest))
     while start >= 0:

@@ -2,10 +2,9 @@
 
 A job can replace any folder it may change by a link, even while this process works there. So a path is resolved once up
 to a folder that jobs cannot change. From there each folder is opened relative to its parent (`dir_fd`) with O_NOFOLLOW.
-Leftovers may have mode 000 and may be nested deeper than paths, the stack or descriptors allow: permissions are
-restored through a descriptor, and only a few descriptors are open at a time. Emptying, removing and walking a folder
-never enter a mount point in it; `open_below` and `remove_below` do not check the folders on the way.
-"""
+A job's folders may have mode 000 and be nested deeper than path length, recursion or open files allow: permissions are
+restored through a descriptor, and only a few are open at a time. Emptying, removing and walking never enter a mount
+point; `open_below` and `remove_below` do not check the folders on the way."""
 
 import errno
 import os
@@ -44,8 +43,7 @@ def close_after(descriptor: int) -> Iterator[int]:
 
 
 def open_folder(name: str, *, dir_fd: int | None = None) -> int:
-    """Open a folder. If it is not readable, restore the owner's permissions first; a readable folder is not changed,
-    even if its owner cannot enter it (see `grant_owner`). Raises OSError for a link."""
+    """Open a folder; if unreadable, restore the owner's permissions (see `grant_owner`). Raises OSError for a link."""
     try:
         return os.open(name, FOLDER, dir_fd=dir_fd)
     except PermissionError:
@@ -65,11 +63,9 @@ def grant_owner(folder: int) -> None:
 def make_below(
     base: Path, relative: str, *, mode: int = 0o777, is_owned: bool = False, may_be_mounted: bool = False
 ) -> int:
-    """Create a folder with its parents below `base`, a path that no job can change, and open it.
-
-    Anything on the way that is not a folder is removed. `is_owned`: a parent folder of another user is removed, too,
-    because that user could replace its children. `may_be_mounted`: a mount point on the way is not an error.
-    """
+    """Create a folder with its parents below `base`, a path that no job can change, and open it. Anything on the way
+    that is not a folder is removed. `is_owned`: a parent folder of another user is removed, too, because that user
+    could replace its children. `may_be_mounted`: a mount point on the way is not an error."""
     base.mkdir(parents=True, exist_ok=True)
     parts = _parts(relative)
     here = os.open(base, _PLACE & ~os.O_NOFOLLOW)
@@ -122,8 +118,7 @@ def _make(name: str, above: int, mode: int, *, is_owned: bool, may_be_mounted: b
 
 
 def open_below(base: Path, relative: str) -> int:
-    """Open a folder below `base`, which no job can change, and restore the owner's permissions of all folders on the
-    way. Raises OSError if the folder does not exist or there is a link below `base`."""
+    """Open a folder below `base`, which no job can change; restores permissions. OSError: it is missing, or a link."""
     here = os.open(base, _PLACE & ~os.O_NOFOLLOW)
     try:
         for part in _parts(relative):
@@ -137,8 +132,7 @@ def open_below(base: Path, relative: str) -> int:
 
 
 def remove_below(base: Path, relative: str) -> None:
-    """Remove a file or folder below `base`, which no job can change. Does nothing if it does not exist, or if a parent
-    is a link or a file."""
+    """Remove a file or folder below `base`, which no job can change, unless it is missing or a parent is no folder."""
     if "\0" in relative:
         return  # no path contains NUL, so it cannot exist
     *way, last = _parts(relative)
@@ -178,10 +172,8 @@ def remove(name: str, *, dir_fd: int | None = None) -> None:
 
 
 def remove_tree(path: Path | str, *, ignore_errors: bool = False) -> None:
-    """Remove a folder with its contents; links are not followed.
-
-    Raises OSError, unless `ignore_errors`, if the folder does not exist or something is left.
-    """
+    """Remove a folder with its contents; links are not followed. Raises OSError, unless `ignore_errors`, if the folder
+    does not exist or something is left."""
     try:
         _remove_folder(os.fspath(path), None)
     except OSError:
@@ -198,11 +190,9 @@ def _remove_folder(name: str, dir_fd: int | None) -> None:
 
 
 def empty(top: int) -> None:
-    """Remove everything that can be removed in an open folder.
-
-    Then raises the first error, or EBUSY if new entries keep appearing. Subfolders of a folder are moved up into `top`
-    before the folder is removed, so that at most two levels are open at a time.
-    """
+    """Remove everything that can be removed in an open folder. Then raises the first error, or EBUSY if new entries
+    keep appearing. Subfolders of a folder are moved up into `top` before the folder is removed, so that at most two
+    levels are open at a time."""
     grant_owner(top)
     prefix, moved = f".{token_hex(8)}-", 0
     stuck: dict[str, OSError] = {}
@@ -233,8 +223,8 @@ def empty(top: int) -> None:
 
 
 def _flatten(top: int, name: str, prefix: str, moved: int) -> int:
-    """Remove the folder `name` in `top` after moving its subfolders into `top`. A moved folder is named `prefix` and a
-    number, counted from `moved` on; returns the last number."""
+    """Remove the folder `name` in `top`. Subfolders that are not empty are first moved into `top`, to be removed later;
+    each gets the name `prefix` and a number. `moved`: the last number used before; returns the last number used now."""
     with close_after(open_folder(name, dir_fd=top)) as inner:
         if _is_mounted(inner, top):
             raise OSError(errno.EBUSY, "it is a mount point; unmount it", name)
@@ -278,12 +268,9 @@ class WalkedFolder(NamedTuple):
 
 
 def walk(top: int, *, is_repaired: bool = False) -> Iterator[WalkedFolder]:
-    """Yield each folder of a tree, innermost first. Mount points and folders that cannot be opened are left
-    out; links are not followed.
-
-    `is_repaired`: restore the owner's permissions of folders that are not readable; others are not changed. Raises
-    MovedError if a folder is moved during the walk.
-    """
+    """Yield each folder of a tree, innermost first, without mount points and folders that cannot be opened; links are
+    not followed. `is_repaired`: restore the owner's permissions of unreadable folders. Raises MovedError if a folder is
+    moved during the walk."""
     here = os.dup(top)
     try:
         above: list[_Level] = []
@@ -336,8 +323,7 @@ class _Level:
 
 
 def open_plain(path: Path | str, *, follow: bool = False) -> int:
-    """Open a plain file, or with `follow` a link to one. Raises OSError for anything else,
-    such as a device, whose opening can have effects."""
+    """Open a plain file, or with `follow` a link to one. Raises OSError for others: opening a device has effects."""
     with close_after(os.open(path, _NAME if follow else _NAME | os.O_NOFOLLOW)) as place:
         if not stat.S_ISREG(os.fstat(place).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(path))
@@ -404,10 +390,8 @@ def _identity(folder: int) -> tuple[int, int]:
 
 
 def _is_mounted(folder: int, above: int | None, name: str = "") -> bool:
-    """True if the folder is a mount point. `above`: its open parent; None: the parent of the path `name`.
-
-    Unless this process is root, False for a folder on the file system of its parent, because only root can bind-mount.
-    """
+    """True if the folder is a mount point. `above`: its open parent; None: the parent of the path `name`. Unless this
+    process is root, False for a folder on the file system of its parent, because only root can bind-mount."""
     if above is None:
         with close_after(os.open(os.path.dirname(name.rstrip("/")) or ".", _PLACE & ~os.O_NOFOLLOW)) as parent:
             return _is_mounted(folder, parent)
@@ -427,5 +411,5 @@ def _mount_number(folder: int) -> bytes:
 
 
 def _through(descriptor: int) -> str:
-    """Return a path to the open file itself (in /proc), which stays right if the file is renamed."""
+    """Return a path in /proc that refers to the open file itself, so it is still valid if the file is renamed."""
     return f"/proc/self/fd/{descriptor}"

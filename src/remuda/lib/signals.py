@@ -1,8 +1,7 @@
 """Installs signal handlers in the event loop for as long as a command runs.
 
 Under `nohup` SIGHUP stays ignored if its handler would stop the command. SIGINT is always handled, although shells
-ignore it for background programs of a script: a script that sends SIGINT wants it to work.
-"""
+ignore it for background programs of a script: a script that sends SIGINT wants it to work."""
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -20,8 +19,7 @@ def stop_signals() -> list[signal.Signals]:
 def handle_signals(
     handlers: Mapping[signal.Signals, Callable[[], object]], *, hangup_stops: bool = True
 ) -> Iterator[None]:
-    """Install signal handlers during the block. `hangup_stops`: the handler of SIGHUP stops the command, so under
-    `nohup` it is not installed; False: it does something else, such as a reload, and is always installed."""
+    """Install signal handlers during the block. `hangup_stops`: install none for SIGHUP under `nohup`."""
     import asyncio  # takes 50 ms, which a command that only needs `STOPPING` should not wait for
 
     loop = asyncio.get_running_loop()

@@ -1,8 +1,7 @@
 """Temporary folders for the sockets of plugin processes.
 
 A process locks its folder while it lives. Creating a `SocketFolder` removes the user's unlocked folders, which killed
-processes left.
-"""
+processes left."""
 
 import fcntl
 import os
@@ -64,7 +63,7 @@ def _sweep(parent: str) -> None:
 
 @contextmanager
 def _lock_unused(path: Path) -> Iterator[Path]:
-    """Lock a folder during the block. Raises OSError if another process has locked it or another user owns it."""
+    """Lock a folder to remove it, during the block. OSError if it is in use (locked) or another user owns it."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(folder).st_uid != os.geteuid():

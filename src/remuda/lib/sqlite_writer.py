@@ -3,8 +3,7 @@
 All operations that queued up during a commit share the next one, because of the cost of an fsync. If an operation
 raises, all are run again, each in its own savepoint, and only the failing one is undone; so an operation must be
 repeatable. Callers learn of success after the commit. A caller that is cancelled while it waits does not know whether
-its operation is stored. Operations are stored in the order of their arrival.
-"""
+its operation is stored. Operations are stored in the order of their arrival."""
 
 import asyncio
 import contextlib
@@ -45,9 +44,7 @@ class Writer:
 
     async def run(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
         """Run an operation in a transaction; return its result after the commit. Raises ClosedError after `close`.
-
-        `is_statement`: at most one statement changes data, so no explicit transaction is needed.
-        """
+        `is_statement`: at most one statement changes data, so no explicit transaction is needed."""
         if self._closed:
             raise ClosedError
         loop = asyncio.get_running_loop()
@@ -102,8 +99,8 @@ class Writer:
                 operation.error = operation.error or error
 
     def _run_all(self, batch: list[_Operation]) -> bool:
-        """Run a batch in one transaction without savepoints. Returns False if an operation raised; the caller must then
-        roll back and run the operations one by one."""
+        """Run a batch of operations in one transaction without savepoints. Returns False if an operation raised an
+        error: the caller must then roll back and run each operation in a savepoint of its own."""
         try:
             for operation in batch:
                 operation.result = operation.run(self._db)
@@ -139,7 +136,8 @@ def _run_alone(operation: _Operation, db: sqlite3.Connection) -> None:
 
 
 def _report(batch: list[_Operation]) -> None:
-    """Pass results and errors to the waiting callers, in their event loops; those of a closed loop are dropped."""
+    """Give the callers that wait for these operations their results or errors, each in its own event loop. If a
+    caller's loop is closed, its result is dropped."""
     for loop in {operation.loop for operation in batch}:
         own = [operation for operation in batch if operation.loop is loop]
         with contextlib.suppress(RuntimeError):

@@ -1,8 +1,7 @@
 """Tasks that outlive the call that starts them, such as one that keeps a plugin running or a reconnect.
 
 An object has a `TaskOwner`, starts its tasks there, and calls `close` or `wait` when it ends. This is the only module
-that calls `asyncio.create_task` and `asyncio.gather`; lint refuses them elsewhere (TID251).
-"""
+that calls `asyncio.create_task` and `asyncio.gather`; lint refuses them elsewhere (TID251)."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,7 +11,7 @@ T = TypeVar("T")
 
 
 class TaskOwner:
-    """Keeps references to tasks while they run, and reports those that fail. Usable again after `close` or `wait`."""
+    """Keeps references to running tasks; reports errors to `on_failure` or the loop. Reusable after `close`, `wait`."""
 
     def __init__(self, on_failure: Callable[[str, BaseException], None] | None = None) -> None:
         """`on_failure`: called with name and error of a task that failed; None: the event loop logs the error."""
@@ -49,7 +48,7 @@ class TaskOwner:
         await asyncio.gather(*tasks, return_exceptions=True)  # noqa: TID251 - supervised: cancelled above
 
     async def wait(self) -> None:
-        """Wait until no task runs, new ones included. If the caller is cancelled, the tasks are, too."""
+        """Wait until no task runs, also new ones. If the caller is cancelled, the tasks are cancelled, too."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)  # noqa: TID251 - `_finish` reports failures
 
@@ -70,10 +69,8 @@ class TaskOwner:
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, T], *, name: str) -> T:
-    """Run a coroutine to its end even if the caller is cancelled; the cancellation is raised after that.
-
-    A second cancellation cancels the coroutine, too.
-    """
+    """Run a coroutine to its end even if the caller is cancelled; the cancellation is raised after that. A second
+    cancellation cancels the coroutine, too."""
     task = asyncio.create_task(work, name=name)  # noqa: TID251 - ended or cancelled below
     try:
         return await asyncio.shield(task)

@@ -1,7 +1,6 @@
 """Waiting for events with a time limit.
 
-`wait_for_event` is cheap and uses real time. `wait_for_any_event` uses a `Clock`, so tests can control its time.
-"""
+`wait_for_event` is cheap and uses real time. `wait_for_any_event` uses a `Clock`, so tests can control its time."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,5 +1,5 @@
-"""Downloads the artifacts and reports of a finished run, for `remuda run --artifacts DIR`: a job's files to
-`DIR/<job>/`, its reports to `DIR/<job>/reports/`, and jobs of a downstream pipeline below the job that started it."""
+"""Downloads artifacts and reports of a finished run, for `remuda run --artifacts DIR`: a job's files to `DIR/<job>/`,
+its reports to `DIR/<job>/reports/`; those of a downstream pipeline's jobs to the folder of its trigger job."""
 
 import asyncio
 import re
@@ -47,8 +47,8 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
-    """Download one report of a job as it was uploaded, compressed or not. Stops after `LIMIT_BYTES`, so a larger report
-    is incomplete. `pipeline`: the job's pipeline. `kind`: the type of the report, such as junit."""
+    """Download a report of a job and return its bytes as uploaded, possibly gzipped; cut off at `LIMIT_BYTES` if
+    larger. `pipeline`: that of the job. `kind`: the type of the report, such as junit."""
     report = bytearray()
     async for piece in client.artifacts(pipeline.project_id, job.id, kind):
         report += piece
@@ -77,9 +77,8 @@ def extract(archive: BinaryIO, folder: Path) -> None:
 
 
 def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
-    """Write the report in `data` to a folder, decompressed if it is gzip. `file`: its name, type and format. Every gzip
-    member after the first becomes a file of its own, with a number in its name. Raises CommandError if the gzip data is
-    damaged or too large."""
+    """Write a report to a folder, decompressed if it is gzip; every gzip member after the first becomes a file with a
+    number in its name. `file`: name, type, format. CommandError if the gzip data is damaged or too large."""
     folder.mkdir(parents=True, exist_ok=True)
     name = Path(file.filename).name
     # A person would overlook a hidden file.
@@ -102,9 +101,8 @@ def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
 
 
 def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:
-    """Decompress one gzip member to `out`, and return the bytes read beyond its end. `piece`: the first bytes of the
-    member. `data`: the stream with the bytes after `piece`. Raises EOFError if the data ends inside the member,
-    CommandError if the unpacked member is too large."""
+    """Decompress one gzip member to `out`; return the bytes read beyond its end. `piece`: its first bytes; `data`: the
+    stream after them. Raises EOFError if the data ends inside, CommandError if the member is too large."""
     decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
     while piece:
         out.write(decompressor.decompress(piece, _PIECE_BYTES))

@@ -21,8 +21,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_access(data: Path, name: str = FILE_NAME) -> Access | None:
-    """Read the stored URL and token; None if there is no file. Raises BadInputError if the file is unreadable or of a
-    newer version."""
+    """Read URL and token of the cell from the file `name` in the folder `data`; None if there is no such file. Raises
+    BadInputError if the file is unreadable or was written by a newer version of Remuda."""
     file = data / name
     try:
         access = msgspec.json.decode(file.read_bytes(), type=Access)
@@ -42,8 +42,8 @@ def write_access(data: Path, access: Access, name: str = FILE_NAME) -> None:
 
 
 def ensure_token(folder: Path, chosen: str | None = None) -> str:
-    """Return `chosen`, else the token in `client.json`, else a new one. If there is no `client.json` yet, it is written
-    with the token and an empty URL; an existing file is not changed, even if `chosen` is another token."""
+    """Return the administrator's token: `chosen` if set, else that in `client.json`, else a new one. If the file is
+    missing, writes it with the token and an empty URL; an existing one is not changed, even if `chosen` differs."""
     from remuda.cell.service import new_admin_token
 
     access = read_access(folder)

@@ -1,7 +1,6 @@
-"""The implementation of `remuda run`, after its options are parsed: checks the options, compiles the pipeline file, and
-runs the pipeline in a data folder, which is temporary unless the options say otherwise. With `--watch` it runs the
-pipeline again after every change of a file. Invariant: however a run ends, except by SIGKILL, it leaves no temporary
-file, unless `--keep` says so."""
+"""The implementation of `remuda run`, after its options are parsed: checks them, compiles the pipeline file, and runs
+it in a data folder, temporary unless the options say otherwise; with `--watch` again after every change of a file.
+Invariant: however a run ends, except by SIGKILL, it leaves no temporary file, unless `--keep` says so."""
 
 import hashlib
 import json
@@ -50,7 +49,7 @@ def run(
 
 
 def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
-    """Call `run_once` now and after every change of a file until the user interrupts. Errors of a run are printed."""
+    """Call `run_once` now and after every change in `folder`, print its errors, until interrupted; return that code."""
     from remuda.localrun.sources.file_watch import look, wait_for_change
 
     while True:
@@ -141,8 +140,7 @@ def _check_manual(pipeline: "Pipeline", names: tuple[str, ...]) -> None:
 
 
 def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
-    """Return `pipeline`, which has only the chosen jobs, with the other jobs of `whole`, the same pipeline with all
-    jobs, in its list of left-out jobs."""
+    """Copy `pipeline` (the chosen jobs), with the other jobs of `whole` added to its list of left-out jobs."""
     import msgspec
 
     from remuda.pipeline import LeftOut
@@ -157,8 +155,8 @@ def _with_unchosen(pipeline: "Pipeline", whole: "Pipeline") -> "Pipeline":
 
 
 def _record_compared(file: PipelineFile) -> tuple[PipelineFile, set[str]]:
-    """Return a copy of the file, and an empty set. Compiling the copy adds to the set the refs that its rules compare
-    with (`compare_to`): the cell needs the commits of these refs, too."""
+    """Return a copy of the file and a set, which is empty at first. When the copy is compiled, every ref that its rules
+    compare with (`compare_to`) is added to the set. The commits of these refs must be uploaded to the cell, too."""
     import msgspec
 
     compared: set[str] = set()

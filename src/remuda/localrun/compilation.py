@@ -25,8 +25,7 @@ _STDIN = Path("-")
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineFile:
-    """A pipeline file with everything that its compilation depends on: included files, inputs, and the facts for its
-    rules (event, ref, variables, changed files)."""
+    """A pipeline file with what its compilation needs: included files, inputs, facts for rules (event, ref…)."""
 
     folder: Path
     name: str

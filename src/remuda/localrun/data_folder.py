@@ -9,7 +9,7 @@ _PLATFORM_NAMES = frozenset({"cell", "manager", "managers", "client.json", "runn
 
 
 def data_folder(folder: Path | None) -> Path:
-    """Return the value of an option as absolute path; if it is None, the user's data folder for remuda."""
+    """Return the value of a `--data` option as absolute path; None: the default folder of Remuda for this user."""
     if folder is not None:
         return folder.absolute()
     import platformdirs
@@ -31,8 +31,8 @@ def usable_folder(folder: Path, option: str) -> Path:
 
 
 def platform_folder(folder: Path, option: str) -> Path:
-    """Return a platform's folder, created if missing. Raises BadInputError, which names the option, if the folder has
-    other files and no `client.json`: its name is then probably mistyped."""
+    """Return a local platform's data folder, created if missing. Raises BadInputError, which names the option, if it
+    has other files and no `client.json`: the path is probably mistyped."""
     usable_folder(folder, option)
     names = sorted(entry.name for entry in folder.iterdir())
     ours = (*_PLATFORM_NAMES, *(name for name in names if name.startswith((".", "snapshot-")) and name != ".git"))

@@ -85,9 +85,9 @@ async def run_manager(
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[None]:
-    """Run a manager until the end of the `async with` block; its agent keeps running. `environment`: starts that agent
-    and connects to it. `recovers`: ask the agent for jobs of an earlier manager whose journal is lost. `keep_builds`:
-    keep the working directories of failed jobs. `on_job_over`: called when a job has ended."""
+    """Run a runner manager during the `async with` block; its agent, which `environment` starts, keeps running.
+    `recovers`: take over the agent's jobs of an earlier manager whose journal (job records on disk) is lost.
+    `keep_builds`: keep working directories of failed jobs. `on_job_over`: called when a job has ended."""
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         service = ManagerService(
@@ -110,8 +110,7 @@ async def run_manager(
 
 
 async def _stop(task: asyncio.Task[None], stop: asyncio.Event) -> None:
-    """Set `stop`, and cancel `task` if it still runs after `STOP_SECONDS`. Errors of the task are raised by the
-    caller's TaskGroup, not here."""
+    """Set `stop` and wait for the manager in `task`; cancel it after `STOP_SECONDS`. Its errors are not raised here."""
     stop.set()
     await asyncio.wait([task], timeout=STOP_SECONDS)
     if not task.done():

@@ -13,9 +13,9 @@ from remuda.localrun.view import RunView
 
 
 def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_kept: bool) -> None:
-    """Choose a failed job whose working directory was kept, preferably one that is not allowed to fail. With `opens`,
-    on a terminal, open a shell for it; otherwise print how to open one later, or why that is not possible. `folder`:
-    where the shell's script is written. `is_kept`: `folder` is kept after the run."""
+    """Choose a failed job whose directory was kept, preferably one not allowed to fail, and write a script to `folder`
+    that opens a shell there. With `opens`, on a terminal, run it now; else print how to run it later, or why not.
+    `manager_data`: has records of the directory and variables. `is_kept`: `folder` is not deleted after the run."""
     from remuda.manager.compile.kept_workdirs import read_kept_job
 
     for name, _, job in sorted(view.all_jobs(), key=lambda entry: entry[2].allow_failure):

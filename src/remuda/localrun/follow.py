@@ -79,7 +79,8 @@ class Follower:
                 await self._client.cancel_pipeline(pipeline.project_id, pipeline.pipeline_id)
 
     async def _help_jobs_to_start(self, view: RunView) -> bool:
-        """Add the tags of waiting jobs to the runner, and start the chosen manual jobs. True if a job was started."""
+        """Add the tags of unfinished jobs to the runner, so that it can take them, and start the waiting manual jobs
+        that the user named. Returns True if a manual job was started."""
         tags = self._tags | unfinished_tags(view)
         if tags != self._tags:
             await self._client.tag_runner(self._runner.id, sorted(tags))

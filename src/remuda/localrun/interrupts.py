@@ -1,6 +1,5 @@
-"""Handles Ctrl-C during `remuda run`; SIGTERM and a closed terminal count as Ctrl-C. Before the pipeline exists, Ctrl-C
-stops the run. After that, the first Ctrl-C cancels the pipeline; the second one ends the run without waiting for the
-end of the pipeline."""
+"""Handles Ctrl-C during `remuda run`; SIGTERM and a closed terminal count as Ctrl-C. Before the pipeline exists, it
+stops the run. Later, the first one cancels the pipeline; the second ends the run without waiting for its end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +17,7 @@ class Interrupts:
         self._limit: asyncio.Timeout | None = None
 
     def arrive(self) -> None:
-        """Record an interrupt and cancel the block of `stop_on_interrupt`, if any. Called by the signal handler."""
+        """Signal handler: cancel the block of `stop_on_interrupt`; set `asked`, or `again` at later interrupts."""
         if self._limit is not None:
             self._limit.reschedule(asyncio.get_running_loop().time())
             self._limit = None
@@ -26,8 +25,8 @@ class Interrupts:
 
     @asynccontextmanager
     async def stop_on_interrupt(self) -> AsyncIterator[None]:
-        """Cancel the `async with` block at the first interrupt and raise InterruptedRunError; cleanup in the block
-        still runs. After the block has called `hold`, interrupts do not cancel it any more."""
+        """Run the `async with` block and cancel it at the first interrupt; then raise InterruptedRunError. Cleanup code
+        in the block still runs. If the block calls `hold`, later interrupts do not cancel it."""
         try:
             async with asyncio.timeout(None) as limit:
                 self._limit = limit
@@ -43,6 +42,5 @@ class Interrupts:
             self._limit = None
 
     def hold(self) -> None:
-        """Make later interrupts not cancel the current block of `stop_on_interrupt`. They only set `asked` and `again`,
-        which the block checks."""
+        """From now on, interrupts do not cancel the current block, which must check `asked` and `again` itself."""
         self._limit = None

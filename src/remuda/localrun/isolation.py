@@ -55,8 +55,8 @@ def find_isolation(choice: IsolationChoice, folder: Path) -> Isolation:
 
 
 def platform_places(folder: Path) -> tuple[str, ...]:
-    """Return the folders to hide from jobs: this platform's, and the usual folders of other platforms of this user, of
-    services on this machine, and of gitlab-runner."""
+    """Return the folders that jobs must not see: `folder`, the data of this platform; the default data folders of other
+    platforms of this user; and the usual configuration folders of Remuda's services and of gitlab-runner."""
     home = os.path.expanduser("~")
     data = os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
     usual = (f"{data}/remuda", runs_folder(), f"{home}/.gitlab-runner", "/etc/gitlab-runner", "/etc/remuda")
@@ -64,8 +64,7 @@ def platform_places(folder: Path) -> tuple[str, ...]:
 
 
 def runs_folder() -> str:
-    """Return the parent of this user's temporary run folders. It is one of the folders hidden from jobs, so that no job
-    sees another run."""
+    """Return the parent of this user's temporary run folders, hidden from jobs, so that none sees another run."""
     import tempfile
 
     return f"{tempfile.gettempdir()}/remuda-runs-{os.getuid()}"
@@ -89,14 +88,14 @@ def sandbox_command(folder: Path, manager: Path, snapshot: Path) -> tuple[str, .
 
 
 def open_to_jobs(folder: Path) -> None:
-    """Let other users pass through (not list) the platform's folder, to reach the jobs' folders in it."""
+    """Let other users pass through the platform's folder, not list it: jobs reach their folders in it."""
     for place in (folder, *(parent for parent in folder.parents if str(parent) == runs_folder())):
         place.chmod(stat.S_IMODE(place.stat().st_mode) | 0o011)
 
 
 def _current_folder(folder: Path) -> list[str]:
-    """Return a list with the working directory, to which jobs may write; an empty list if it is itself one of the
-    folders to hide for the platform at `folder`. A subfolder of these is returned: a run inside a job works in one."""
+    """Return a list with the working directory, to which jobs may write; empty if it is a folder to hide from jobs
+    (`platform_places(folder)`). One inside such a folder is returned: a job may itself call `remuda run`."""
     current = os.getcwd()
     return [] if current in platform_places(folder) else [current]
 
@@ -126,14 +125,14 @@ def _user_problem(folder: Path) -> str | None:
 
 
 def find_closed_code() -> Path | None:
-    """Return the first folder on the path to this program's code that other users cannot enter, or None."""
+    """Return the outermost folder above this code that other users (jobs) cannot enter; None if they can enter all."""
     places = (Path(place) for place in hidden_folders.own_places())
     return next((closed for place in places if (closed := find_closed_folder(place / "any"))), None)
 
 
 def find_closed_folder(path: Path) -> Path | None:
-    """Return the outermost parent folder of `path` that other users cannot enter; None if there is none. `runs_folder`
-    is not counted, because `open_to_jobs` opens it."""
+    """Return the outermost parent folder of `path` that other users cannot enter; None if they can enter all.
+    `runs_folder` is not checked, because `open_to_jobs` makes it passable."""
     for folder in reversed(path.parents):
         if str(folder) != runs_folder() and folder.exists() and not folder.stat().st_mode & stat.S_IXOTH:
             return folder

@@ -1,6 +1,5 @@
-"""Stops the agent of a platform that runs inside a command. The runner manager leaves the agent running when it ends,
-because jobs must survive a restart of the manager. `remuda run` stops the agent with its jobs (`close`); `remuda up`
-stops it only if no job runs (`end_if_idle`)."""
+"""Stops the agent of a platform that runs inside a command; the manager leaves it running, because jobs must survive
+its restart. `remuda run` stops it with its jobs (`close`); `remuda up` only if no job runs (`end_if_idle`)."""
 
 import asyncio
 import os
@@ -42,9 +41,8 @@ async def end_if_idle(data: Path) -> frozenset[str]:
 
 
 async def _end(data: Path, *, closing: bool) -> None:
-    """Stop the agent; with `closing`, end its jobs first. If an agent process exists that does not answer yet, waits
-    for it, because nothing would stop it later. Raises CommandError if the agent does not exit in time or a job could
-    not be ended."""
+    """Stop the agent; with `closing`, end its jobs first. Waits for one that exists but does not answer yet, because
+    nothing would stop it later. CommandError if it does not exit in time or a job could not be ended."""
     try:
         async with asyncio.timeout(END_SECONDS):
             while True:

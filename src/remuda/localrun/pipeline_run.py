@@ -1,6 +1,5 @@
-"""Runs one pipeline on a platform that exists only for it: makes a snapshot of the folder, starts the platform, uploads
-the snapshot, follows the pipeline, prints a summary, and stops the platform. Invariant: however a run ends, except by
-SIGKILL, it leaves no process."""
+"""Runs one pipeline on a platform of its own: makes a snapshot of the folder, starts the platform, uploads, follows the
+pipeline, prints a summary, stops. Invariant: however a run ends, except by SIGKILL, it leaves no process."""
 
 import asyncio
 import json
@@ -72,8 +71,8 @@ def _links(spec: RunSpec, workspace: Workspace) -> Path | None:
 
 
 def _cache(spec: RunSpec, run_as: str) -> Path | None:
-    """Return the folder for the caches of jobs, which is in /var/cache if jobs run as another user who cannot reach the
-    default one; None if the caches are deleted at the end of the run."""
+    """Return the folder for the caches of jobs, in /var/cache if the user `run_as` ('': the current one) cannot reach
+    the default; None if the caches are deleted at the end of the run."""
     if spec.cache is None or not run_as:
         return spec.cache
     is_reachable = spec.has_own_cache or find_closed_folder(spec.cache) is None

@@ -1,5 +1,5 @@
 """Summarizes a finished run: a table for people, a JSON document for programs, and the exit code. Pure. A job's time is
-split by its steps; the rest (hand-out of the job, start of the agent, last uploads) is called overhead."""
+split by its steps. The rest is called overhead: sending the job to the runner, starting the agent, last uploads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -83,7 +83,7 @@ def time_by_step(job: JobView, now: float) -> dict[str, float]:
 
 
 def total_time_by_step(view: RunView) -> dict[str, float]:
-    """Return `time_by_step` summed over all jobs, with `waiting` for the time before jobs started."""
+    """Return seconds per step name over all jobs, with `overhead` (outside of steps) and `waiting` (before start)."""
     total: dict[str, float] = {}
     for _, _, job in view.all_jobs():
         for name, seconds in time_by_step(job, view.now).items():

@@ -8,8 +8,7 @@ from typing import TextIO, cast
 
 
 def service_log(file: TextIO, say: Callable[[str], None]) -> TextIO:
-    """Return a stream for JSON log lines. `file` gets all lines. `say`, which shows a text to the user, gets the
-    errors; an error that is logged several times is shown once."""
+    """Return a stream for JSON log lines. `file` gets all; `say`, which informs the user, each error once."""
     return cast("TextIO", _ServiceLog(file, say))
 
 

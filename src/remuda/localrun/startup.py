@@ -59,8 +59,8 @@ _cells: "list[CellProcess]" = []
 
 
 def begin(arguments: Sequence[str]) -> None:
-    """Start the agent and the cell process, unless an argument of `remuda run` shows that nothing will run. With
-    `--data` or `--isolation` the agent is started later, after the options are parsed."""
+    """Start agent and cell process before the options are parsed, unless `arguments` has an option such as `--help`,
+    with which no pipeline runs. With `--data` or `--isolation` the agent is started after parsing."""
     for name in REPOSITORY_VARIABLES:
         # Inside a git hook these would point the git of every job to the hook's repository.
         os.environ.pop(name, None)

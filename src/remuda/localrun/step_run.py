@@ -129,8 +129,8 @@ def _local_reference(text: str) -> str:
 
 
 def _read_bare(base: Path, text: str) -> str:
-    """Read the file at the path `text`, relative to `base`, or the step file in the folder there. Returns its steps as
-    a YAML text to run if it is a definition without a spec, or a list of steps; else ''."""
+    """Read a step file that has no spec (no declared inputs): a definition, or only a list of steps. Returns a YAML
+    text that runs it, or '' for any other file. `text`: the path of the file or its folder, relative to `base`."""
     if not text.startswith((".", "/")):
         return ""
     try:
@@ -201,7 +201,7 @@ async def _agent(folder: Path, resolver: Resolver) -> AsyncIterator[Jobs]:
 
 async def _follow(jobs: Jobs) -> tuple[list[dict[str, Any]], pb.JobEnd]:
     """Print the job's log to stderr until the job ends. Returns the step events and the agent's message about the end.
-    An interrupt cancels the job; steps that always run still run."""
+    An interrupt cancels the job; steps with the condition `always()` still run."""
     events: list[dict[str, Any]] = []
     ended: asyncio.Future[pb.JobEnd] = asyncio.get_running_loop().create_future()
     log = LogText()

@@ -1,6 +1,5 @@
-"""Uploads the snapshot and the other projects of a run to its cell, and creates the pipeline there. The request for the
-pipeline contains what rules depend on (event, variables, compared commit), so that the cell compiles the file to the
-same jobs as this command."""
+"""Uploads the snapshot and other projects of a run to its cell, and creates the pipeline there. Its request has what
+rules depend on (event, variables, compared commit), so that the cell compiles the same jobs."""
 
 import asyncio
 from collections.abc import Mapping
@@ -46,7 +45,7 @@ class Package(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repository_paths(file: "PipelineFile", folder: Path) -> list[Path]:
-    """Return the paths where `pack` creates repositories, that of the user's project first."""
+    """Return the paths at which `pack` will create the snapshot repositories, that of the user's project first."""
     return [folder / "own.git", *(folder / f"other-{number}.git" for number, _ in enumerate(file.projects))]
 
 
@@ -77,8 +76,8 @@ def _pack_other(path: str, folder: Path, git_dir: Path) -> Package:
 async def deliver(
     cell: "Cell", own: Package, others: list[Package], file: "PipelineFile", choice: Choice, *, links: Path | None
 ) -> "PipelineInfo":
-    """Upload all projects and create the pipeline of `own`, the user's project. `links`: the folder with links to the
-    cell's repositories, if they use the snapshots' objects without copying, so that no push is needed; else None."""
+    """Upload all projects to the cell and create the pipeline of `own`, the user's. `links`: folder of links to the
+    cell's repositories if these use the snapshots' objects in place (only refs are set); None: push the commits."""
     other_ids = [await _upload(cell, package, links) for package in others]
     project = await _upload(cell, own, links)
     if other_ids:
@@ -122,8 +121,8 @@ def _predefined_variables(facts: "Facts") -> Mapping[str, str]:
 
 
 async def _upload(cell: "Cell", package: Package, links: Path | None) -> int:
-    """Create the project in the cell if missing, upload its refs, and return its id. `links`: the folder with links to
-    the cell's repositories if only refs have to be set there; None: push the commits."""
+    """Create the project in the cell if missing, upload its refs, and return its id. `links`: folder of links to the
+    cell's repositories if these use the snapshots' objects in place (only refs are set); None: push."""
     project = await cell.client.ensure_project(package.path, default_branch=package.default_branch)
     if links is not None:
         (links / f"{package.path}.git" / LENDS).touch()

@@ -132,7 +132,7 @@ def note_of(job: JobView, now: float) -> str:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of a job's status between two polls, for the plain output."""
+    """A change of the status of one job, found by comparing two polls. The plain output prints one line for each."""
 
     at: float
     job: str
@@ -167,5 +167,5 @@ def unfinished_tags(view: RunView) -> frozenset[str]:
 
 
 def manual_jobs(view: RunView) -> Sequence[tuple[str, RunView, JobView]]:
-    """Return the manual jobs that wait for somebody to start them, in the form of `RunView.all_jobs`."""
+    """Return manual jobs that wait to be started, also downstream: each as (unique name, its pipeline, job)."""
     return [entry for entry in view.all_jobs() if entry[2].status == "manual"]

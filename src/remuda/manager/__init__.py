@@ -1,6 +1,5 @@
-"""The runner manager: requests jobs from a cell or a GitLab server, runs them through agents, and sends logs and step
-results back.
+"""The runner manager: requests jobs from a Remuda cell (Remuda's own CI server) or a GitLab server, runs them through
+agents on the jobs' machines, and sends logs and step results back.
 
 `core/` has the decisions without I/O, `polling/` requests jobs, `jobs/` runs them, `environments/` provides machines,
-`process/` supervises everything. A journal lets a new process resume the jobs of an earlier one.
-"""
+`process/` supervises everything. A file with all current jobs, the journal, lets a new process resume them."""

@@ -27,7 +27,7 @@ async def serve(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the manager with command line arguments. Returns 0, or 2 for an error that the operator can correct."""
+    """Run the manager until a signal stops it. Returns 0, or 2 after an error that the operator can correct."""
     parser = argparse.ArgumentParser(prog="python -m remuda.manager", description="Requests jobs and runs them.")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)

@@ -18,7 +18,7 @@ class DataFolderError(ManagerError):
 
 
 class JournalDamagedError(DataFolderError):
-    """The journal file is damaged. The manager replaces it, and recovers running jobs from their agents."""
+    """The journal (file of all jobs) is damaged. The manager replaces it, and recovers running jobs from agents."""
 
 
 class FolderTakenError(DataFolderError):
@@ -26,11 +26,11 @@ class FolderTakenError(DataFolderError):
 
 
 class RegisterError(ManagerError):
-    """The server refused the runner, or could not be reached."""
+    """The server refused the runner or could not be reached, or the configuration file could not be written."""
 
 
 class NotStoredError(Exception):
-    """A job received from the server cannot be stored in the journal, so it is not run."""
+    """A job received from the server cannot be stored in the journal, the file of current jobs, so it is not run."""
 
 
 class EnvironmentTemporaryError(Exception):
@@ -38,8 +38,8 @@ class EnvironmentTemporaryError(Exception):
 
 
 class ConnectingError(EnvironmentTemporaryError):
-    """The first connection to the agent is still being made."""
+    """The first connection to the agent is still being made, so the call cannot be made yet."""
 
 
 class EnvironmentLostError(Exception):
-    """The environment can never run this job; the user sees the message as the cause."""
+    """The environment can never run this job, so the job fails. The message is shown to its user as the cause."""

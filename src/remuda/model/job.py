@@ -1,14 +1,13 @@
 """The states of a job, the events that change them, and the table of all transitions.
 
-All code that changes the state of a job calls `after(state, event)`. The cell checks who may cause an event (token,
-epoch); `remuda.model.progress` computes what follows for other jobs of the pipeline.
+All code that changes the state of a job calls `after(state, event)`. The cell checks who may cause an event, by token
+and epoch (how often the job was assigned). `remuda.model.progress` computes what follows for other jobs.
 
 Invariants, which tests check on every path through the table:
 - a final state has only two ways out: a skipped job, which never ran, is revived when a job that it waited for is
   retried; a trigger job, which gets no runner, is reopened when its downstream pipeline runs again;
 - a job is assigned to another runner only from LEASED, never after it has started;
-- from every state that is not final there is a way to a final one.
-"""
+- from every state that is not final there is a way to a final one."""
 
 from enum import StrEnum
 from typing import NewType

@@ -3,8 +3,7 @@
 It takes the newest try of each job as a `Node` and returns events, which the cell stores with the change that caused
 them. Rules work on *words* (GitLab's composite statuses): the state of a job, but `warned` for an allowed failure or
 cancellation and `ignored` for an optional manual job. Precedence is GitLab's. Invariant: time is linear in jobs plus
-needs. The compiler ensures that a need is of the same or an earlier stage.
-"""
+needs. The compiler ensures that a need is of the same or an earlier stage."""
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -55,7 +54,7 @@ class Node(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An event that should be applied to the job of this name."""
+    """An event that is due for the job `name`; the caller applies it to the job."""
 
     name: str
     event: JobEvent
@@ -132,7 +131,7 @@ def _turn(node: Node, ended: str) -> JobEvent:
 
 
 def next_moves(nodes: Iterable[Node]) -> list[Move]:
-    """All due events, including those that follow from others: a skipped job may cause the next one to be skipped."""
+    """Return all events due for a pipeline's jobs, also those that follow from others (skipping may cause skipping)."""
     by_name = {node.name: node for node in nodes}
     stages: defaultdict[int, list[Node]] = defaultdict(list)
     for node in by_name.values():
@@ -155,8 +154,8 @@ def next_moves(nodes: Iterable[Node]) -> list[Move]:
 
 
 def _moves_by_needs(created: Sequence[Node], by_name: Mapping[str, Node], moved: dict[str, str]) -> list[Move]:
-    """Due events of `created`, a stage's created jobs with `needs`. `by_name`: all jobs of the pipeline. `moved`:
-    statuses, by name, of jobs after their due events; those of the returned events are added."""
+    """Return the due events of `created`, the created jobs of a stage that have `needs`. `by_name`: all jobs. `moved`:
+    statuses by job name after the events found so far; those of the returned events are added."""
     behind: defaultdict[str, list[Node]] = defaultdict(list)
     names = {node.name for node in created}
     blockers = {}
@@ -221,9 +220,8 @@ def retries_left(
     retry_exit_codes: Sequence[int] = (),
     exit_code: int | None = None,
 ) -> bool:
-    """True if a failed job should be retried according to its keyword `retry`: fewer than `retry_max` retries were
-    made, and the reason (or `always`) or the exit code is listed. False for reasons for which a retry would fail again.
-    `tries` includes the failed one."""
+    """True if a failed job should be retried by its `retry`: fewer than `retry_max` retries were made, the reason (or
+    `always`) or exit code is listed, and a retry can help. `tries` includes the failed one."""
     if tries > retry_max or reason in _NEVER_RETRIED:
         return False
     words = {"always", reason, _WIDER_REASONS.get(reason, reason)}
@@ -231,6 +229,6 @@ def retries_left(
 
 
 def waits_for_names(prerequisites: Mapping[str, Sequence[str]], name: str) -> tuple[str, ...]:
-    """Sorted names of the jobs that `name` waits for. `prerequisites`: those of all jobs, as stored with the
-    pipeline."""
+    """Sorted names of the jobs that the job `name` waits for. `prerequisites`: for every job of the pipeline the jobs
+    that it waits for, as stored with the pipeline."""
     return tuple(sorted(set(prerequisites.get(name, ()))))

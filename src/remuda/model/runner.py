@@ -1,8 +1,7 @@
 """What a runner offers (its fingerprint), what a job needs (its capability key), and whether they match.
 
 The runner must have all tags of the job. A job without tags needs a runner that takes untagged jobs. A protected runner
-takes only jobs of protected refs. A runner serves an organization, a group, or projects.
-"""
+takes only jobs of protected refs. A runner serves an organization, a group, or projects."""
 
 from enum import StrEnum
 
@@ -10,7 +9,7 @@ from remuda.lib.dataclass import dataclass
 
 
 class RunnerType(StrEnum):
-    """Scope of a runner. The values are GitLab's."""
+    """Scope of a runner: whole instance, a group or projects. The values are GitLab's."""
 
     INSTANCE = "instance_type"
     GROUP = "group_type"

@@ -1,8 +1,7 @@
 """Builds the tree of a job's steps from the events that its agent reported, and computes each step's own time. Pure.
 
 The own time of a step excludes the steps that it called; parallel ones share their caller's time, so own times add up
-to the times of the top-level steps. Events are not trusted, because newer or foreign agents may send unknown ones.
-"""
+to the times of the top-level steps. Events are not trusted, because newer or foreign agents may send unknown ones."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ retried. A step that runs has the status `running`."""
 
 
 class _Place:
-    """The latest step with a certain path (`caller/step`): its fields in the tree, and whether it has ended."""
+    """While the tree is built: the latest step with a path (`caller/step`), its fields, and whether it has ended."""
 
     __slots__ = ("depth", "is_over", "is_retried", "step")
 
@@ -76,7 +75,7 @@ class OwnTime(NamedTuple):
 
 
 def own_times(steps: Sequence[Step], now: float) -> list[OwnTime]:
-    """Own times of all steps in a tree that have started. A running step is counted until `now`."""
+    """Return each started step's time without the steps that it called. A running step is counted until `now`."""
     return list(_own_times(steps, now, None, 1.0))
 
 

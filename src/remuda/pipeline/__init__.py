@@ -2,8 +2,7 @@
 
 `compile` is the entry point. `syntax` parses YAML into a tree of values with their positions, `include` merges all
 files into one tree, `keywords` reads jobs, `rules` evaluates conditions for the given `Facts` (ref, event, variables,
-files), `graph` finds which job waits for which. The caller provides included files through the interface `Sources`.
-"""
+files), `graph` finds which job waits for which. The caller provides included files through the interface `Sources`."""
 
 from remuda.pipeline.compile import compile_pipeline
 from remuda.pipeline.errors import Mistake, PipelineError

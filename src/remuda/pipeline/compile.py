@@ -2,8 +2,7 @@
 
 The steps: merge all files into one tree (`include.includes`), resolve templates and references (`syntax.extends`),
 decide whether there is a pipeline (`keywords.workflow`), read each job (`keywords.job`), check jobs against each other
-(`job_checks`), decide which jobs are in the pipeline (`job_list`). The same arguments always give the same result.
-"""
+(`job_checks`), decide which jobs are in the pipeline (`job_list`). The same arguments always give the same result."""
 
 from __future__ import annotations
 
@@ -51,11 +50,9 @@ def compile_pipeline(
     sources: Sources | None = None,
     inputs: Mapping[str, Any] | None = None,
 ) -> Pipeline:
-    """Compile the text of a pipeline file; messages name it `file`. Raises `PipelineError` with all its mistakes.
-
-    `facts` are what rules are evaluated for; the default is a push to `main`. `sources` provides included files; by
-    default nothing can be included. `inputs` are values for `spec:inputs`.
-    """
+    """Compile the text of a pipeline file. Raises `PipelineError` with all mistakes in it. `file`: its name in
+    messages. `facts`: ref, event, variables and files for which rules are evaluated; the default is a push to `main`.
+    `sources` provides included files; by default nothing can be included. `inputs`: values for `spec:inputs`."""
     report = Report(file)
     try:
         return _compile(report, text, facts or Facts(), sources or MemorySources(), inputs or {})
@@ -108,9 +105,8 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
 
 
 def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs: Mapping[str, Any]) -> Table:
-    """Parse the file and its includes into one tree, `extends` and `!reference` resolved. Mistakes are reported; raises
-    `PipelineError` only for one after which the rest cannot be checked.
-    """
+    """Parse the file and its includes into one tree, with `extends` and `!reference` resolved. Mistakes are added to
+    `report`. Raises `PipelineError` at once only for a mistake after which the rest cannot be checked."""
     place = Place()
     merger = Merger(report)
     loader = Loader(report, judge, sources, merger)
@@ -172,7 +168,7 @@ def _stages(report: Report, entry: Entry | None) -> tuple[str, ...]:
 
 
 def _default(report: Report, judge: Judge, keywords: Mapping[str, Entry]) -> Shared:
-    """Read `default`, and the keywords that older files have at the top level instead. Reports keys in both."""
+    """Read `default`, and keywords such as `image` at the top level, as in older files. Reports keywords in both."""
     older = ("image", "services", "cache", "before_script", "after_script")
     outside = {name: entry for name, entry in keywords.items() if name in older}
     section = read_table(report, keywords["default"].value, "default", DEFAULT) if "default" in keywords else {}

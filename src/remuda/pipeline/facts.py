@@ -1,8 +1,7 @@
 """The facts for which a pipeline file is compiled: the ref, the event, variables, the files of the repository.
 
 Variables of the file override predefined ones; variables of the project, and those with which the pipeline was started,
-override those of the file.
-"""
+override those of the file."""
 
 from __future__ import annotations
 
@@ -56,8 +55,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     def changes_since(self, compare_to: str | None) -> frozenset[str] | SourceProblem | None:
         """Return the files that changed since the ref `compare_to`; if it is None, those that the push or merge request
         changed. Returns None if they are unknown, a SourceProblem if the ref cannot be compared. If `changed_files`
-        is a set and not a function, it is returned for every ref.
-        """
+        is a set and not a function, it is returned for every ref."""
         return self.changed_files(compare_to) if callable(self.changed_files) else self.changed_files
 
     def pipeline_variables(self) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """The graph of a pipeline: which job waits for which, whose artifacts it gets, and circular needs.
 
 All jobs of a stage that wait for the earlier stages share one tuple, so that the memory for a wide pipeline does not
-grow with the square of its jobs.
-"""
+grow with the square of its jobs."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ def prerequisites(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
     """Return the jobs whose artifacts each job gets: those of earlier stages or of `needs` (with `artifacts: true`)
-    that have artifacts, reduced to `dependencies` if the job has them.
-    """
+    that have artifacts, reduced to `dependencies` if the job has them."""
     makers = [job for job in jobs if job.artifacts is not None]
     names = {job.name for job in makers}
     earlier = _by_stage(makers, jobs)
@@ -44,10 +42,8 @@ def artifact_sources(jobs: Sequence[JobSpec]) -> dict[str, tuple[str, ...]]:
 
 
 def circles(edges: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """Yield cycles of a graph, at least one if there is any; `edges` has the names that each name points to.
-
-    The search uses its own stack, so chains of needs may be longer than Python's recursion limit.
-    """
+    """Yield cycles of a graph, at least one if there is any; `edges` has the names that each name points to. The search
+    uses its own stack, so chains of needs may be longer than Python's recursion limit."""
     done: set[str] = set()
     for start in edges:
         if start in done:

@@ -1,7 +1,6 @@
 """Checks the jobs of a file against each other: names, needs, dependencies, and the size of the pipeline.
 
-These mistakes do not depend on the facts (ref, event, variables).
-"""
+These mistakes do not depend on the facts (ref, event, variables)."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ class Budget:
         self._characters = 0
 
     def take(self, draft: Draft) -> None:
-        """Add a job, with all parts of a parallel job, to the size of the pipeline."""
+        """Add a job, with all parts of a parallel job, to the pipeline's size; stops the compilation if too large."""
         spec = draft.spec
         self._jobs += draft.parts
         if self._jobs > MAX_JOBS:
@@ -46,8 +45,8 @@ class Budget:
         self._spend(draft, size * draft.parts)
 
     def take_needs(self, draft: Draft, names: Mapping[str, Draft]) -> None:
-        """Add a job's needs to the size of the pipeline: each counts once for every part of the job and of the needed
-        job. `names`: the jobs by every name that a need can use."""
+        """Add a job's needs to the pipeline's size, each once for every part of the job and of the needed job; stops
+        the compilation if too large. `names`: the jobs by every name that a need can use."""
         for needs in _all_needs(draft):
             self._spend(draft, _measure(needs.outside) * draft.parts)
             for written in needs.inside or ():
@@ -68,8 +67,8 @@ class Budget:
 
 
 def _measure(data: object) -> int:
-    """Estimate the characters of structs and JSON-like data as text. Does not make the text: with aliases it can have
-    gigabytes for a short file."""
+    """Estimate how many characters structs and JSON-like data would have as text. Does not make the text, because with
+    aliases a short file can give gigabytes of it."""
     if isinstance(data, str):
         return len(data) + 4
     if isinstance(data, dict):
@@ -80,7 +79,7 @@ def _measure(data: object) -> int:
 
 
 def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> None:
-    """Report mistakes in names, needs, dependencies and `environment:on_stop`, and add the needs to the budget."""
+    """Report mistakes in names, needs, dependencies and `environment:on_stop`; add the size of needs to `budget`."""
     names = _check_names(report, drafts)
     _check_needs(report, drafts, names)
     _check_dependencies(report, drafts, names)

@@ -1,7 +1,6 @@
 """Makes the final list of jobs: evaluates their rules, expands `parallel`, and resolves needs to jobs of the pipeline.
 
-Runs after `job_checks`, which has limited the size, so that a small file cannot expand to gigabytes.
-"""
+Runs after `job_checks`, which has limited the size, so that a small file cannot expand to gigabytes."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ def select_jobs(
     report: Report, judge: Judge, drafts: Sequence[Draft], *, workflow_rules: bool
 ) -> tuple[list[Part], list[LeftOut]]:
     """Evaluate the rules of all jobs. Returns the jobs of the pipeline, and those that are left out with the reasons.
-    `workflow_rules`: the file has `workflow:rules`.
-    """
+    `workflow_rules`: the file has `workflow:rules`."""
     parts: list[Part] = []
     left_out: list[LeftOut] = []
     for draft in drafts:
@@ -142,8 +140,7 @@ def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
 
 def _jobs_named(name: str, by_draft: Mapping[str, list[Part]], by_name: Mapping[str, Part]) -> list[str]:
     """Return the names of the jobs that `name` means: one job, or all parts of a parallel job; empty if there is none.
-    `by_draft` has the parts by the name in the file, `by_name` by their final name.
-    """
+    `by_draft` has the parts by the name in the file, `by_name` by their final name."""
     return [part.spec.name for part in by_draft.get(name, ())] or ([name] if name in by_name else [])
 
 
@@ -155,8 +152,8 @@ def _resolve_need(
     by_name: Mapping[str, Part],
 ) -> list[str]:
     """Return the names of the jobs that a need of `part` refers to. If there are none, reports a mistake or, if the
-    need is optional, returns its name as written. `by_draft`, `by_name`: as for `_jobs_named`.
-    """
+    need is optional, returns its name as written. `by_draft`: the parts of each job, by its name in the file.
+    `by_name`: the parts by their final name."""
     need = written.need
     if need.job in by_name and need.job not in by_draft:
         return [need.job]

@@ -2,8 +2,7 @@
 
 A job that is named runs even if it is manual, delayed or `on_failure`.
 
-Invariant: no job of the result waits for, or takes artifacts from, a job outside of it.
-"""
+Invariant: no job of the result waits for, or takes artifacts from, a job outside of it."""
 
 from __future__ import annotations
 
@@ -24,8 +23,7 @@ def choose(
     pipeline: Pipeline, *, jobs: Collection[str] = (), stages: Collection[str] = (), with_needs: bool = True
 ) -> Pipeline:
     """Reduce the pipeline to these jobs and stages; `with_needs`: and the jobs that they wait for. Without jobs and
-    stages, return it unchanged. Raises ChoiceError for an unknown name.
-    """
+    stages, return it unchanged. Raises ChoiceError for an unknown name."""
     if not jobs and not stages:
         return pipeline
     by_name = _jobs_by_name(pipeline, jobs)
@@ -38,8 +36,7 @@ def choose(
 
 def _jobs_by_name(pipeline: Pipeline, names: Iterable[str]) -> set[str]:
     """Return the jobs that `names` mean; a parallel job's name means all its parts. Raises ChoiceError for an unknown
-    name.
-    """
+    name."""
     by_name: dict[str, list[str]] = {}
     for job in pipeline.jobs:
         for name in {job.name, job.written_name or job.name}:
@@ -84,8 +81,7 @@ def _with_needs(names: set[str], prerequisites: Mapping[str, tuple[str, ...]]) -
 
 def _detach(job: JobSpec, chosen: set[str], *, is_named: bool) -> JobSpec:
     """Return the job without needs and dependencies outside of `chosen`. `is_named`: the user named the job, so it runs
-    even if it is manual or delayed.
-    """
+    even if it is manual or delayed."""
     if job.needs is not None:
         job = msgspec.structs.replace(job, needs=tuple(need for need in job.needs if need.job in chosen))
     if job.dependencies is not None:

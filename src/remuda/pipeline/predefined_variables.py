@@ -1,7 +1,6 @@
 """GitLab's predefined CI/CD variables of a server, a project, a commit, a tag and a merge request.
 
-The cell and `remuda run` both use them, so that rules give the same result in both.
-"""
+The cell and `remuda run` both use them, so that rules give the same result in both."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """The values that a pipeline file compiles to: pipeline, job specs and their parts.
 
 The cell stores a `Pipeline` as JSON. Fields are only added, with defaults, so that stored pipelines of older releases
-can be read. `image`, `services`, `cache`, `hooks`, `secrets` and `run` have the form of the runner's payload.
+can be read. `image`, `services`, `cache`, `hooks`, `secrets` and `run` have the form in which runners receive them.
 
 Invariants: names are unique; `stage_index` is the position of `stage` in `Pipeline.stages`; every need that is not
-optional names a job of the same pipeline in the same or an earlier stage; needs are not circular.
-"""
+optional names a job of the same pipeline in the same or an earlier stage; needs are not circular."""
 
 from __future__ import annotations
 
@@ -27,11 +26,9 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutsideNeed(msgspec.Struct, frozen=True, kw_only=True):
-    """A job of another project or pipeline whose artifacts a job takes, without waiting for it.
-
-    With neither `project` nor `job`, `pipeline` is the path of a project, and the job that has the need mirrors the
-    status of that project's latest pipeline.
-    """
+    """A job of another project or pipeline whose artifacts a job takes, without waiting for it. With neither `project`
+    nor `job`, `pipeline` is the path of a project, and the job that has the need mirrors the status of that project's
+    latest pipeline."""
 
     job: str = ""
     project: str = ""
@@ -86,7 +83,7 @@ class Artifacts(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.paths or self.untracked)
 
     def uploads(self) -> list[dict[str, Any]]:
-        """Return the uploads of the archive and each report, in the form of the runner's payload."""
+        """Return what the runner must upload, the archive and each report, in the form in which runners receive it."""
         uploads: list[dict[str, Any]] = []
         if self.keeps_files:
             archive: dict[str, Any] = {

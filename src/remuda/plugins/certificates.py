@@ -1,8 +1,7 @@
 """Certificates for mutual TLS between host and plugin, compatible with go-plugin's AutoMTLS.
 
 Each side trusts only the certificate that the other passes through the pipe or the environment. No file remains after a
-call. Imported only when TLS is on, because `cryptography` takes long to import.
-"""
+call. Imported only when TLS is on, because `cryptography` takes long to import."""
 
 import ssl
 import tempfile

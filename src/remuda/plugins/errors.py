@@ -1,5 +1,5 @@
-"""The two kinds of errors of calls to a plugin. The scaler retries the call Acquire (an instance for a job) and the
-preparation of an instance after TemporaryError only; the start of a plugin and the list of its instances after both."""
+"""The two kinds of errors of calls to a plugin. The scaler retries its start and its list of instances after both
+kinds, but Acquire (an instance for a job) and the preparation of an instance only after TemporaryError."""
 
 
 class TemporaryError(Exception):
@@ -7,4 +7,4 @@ class TemporaryError(Exception):
 
 
 class PermanentError(Exception):
-    """Fails until an operator corrects the cause, such as a wrong setting or a program that is no plugin."""
+    """Fails again until an operator corrects the cause, such as a wrong setting or a program that is no plugin."""

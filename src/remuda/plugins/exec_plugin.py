@@ -1,8 +1,7 @@
 """Script that replaces itself by a plugin's program (exec), after asking the kernel to kill it when its host dies.
 
 The host runs it with `-I -S`, so it imports the standard library only. PR_SET_PDEATHSIG (Linux only) survives exec. The
-kernel kills the program when the thread that started it ends: the thread of the host's event loop.
-"""
+kernel kills the program when the thread that started it ends: the thread of the host's event loop."""
 
 import ctypes
 import os

@@ -1,8 +1,7 @@
 """Converts the output of a plugin to lines for the host's log: level, text, values. Pure.
 
 Go plugins and Remuda's SDK write hclog's JSON to stderr; others write plain text. Memory is bounded however much a
-plugin writes, and at most `MOST_LINES` lines a second go to the log; the rest is counted.
-"""
+plugin writes, and at most `MOST_LINES` lines a second go to the log; the rest is counted."""
 
 import json
 import re

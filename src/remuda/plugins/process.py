@@ -2,8 +2,7 @@
 
 A protocol subclasses `PluginProcess`, calls `launch` in its `start`, and reads the handshake. Invariant: after `close`
 neither the process nor its socket folder exists. If the host dies before that, the process ends with it (see the
-script `exec_plugin.py`; or because its stdin is closed), and the next start of any plugin removes the folder.
-"""
+script `exec_plugin.py`; or because its stdin is closed), and the next start of any plugin removes the folder."""
 
 import asyncio
 import os

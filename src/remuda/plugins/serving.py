@@ -29,8 +29,8 @@ StreamMethod = Callable[[Service, Stream[Request, Response]], Coroutine[Any, Any
 def unary(
     as_status: Callable[[], AbstractContextManager[None]],
 ) -> Callable[[UnaryMethod[Service, Request, Response]], StreamMethod[Service, Request, Response]]:
-    """Make a decorator for methods that take a request and return the answer. The result takes a stream, as grpclib
-    passes it. `as_status`: returns a context manager that turns errors of the method into a gRPC status."""
+    """Make a decorator for gRPC methods that take a request and return the answer. The decorated method takes a stream,
+    as grpclib passes it. `as_status`: returns a context manager that turns errors of the method into a gRPC status."""
 
     def decorate(method: UnaryMethod[Service, Request, Response]) -> StreamMethod[Service, Request, Response]:
         async def serve(service: Service, stream: Stream[Request, Response]) -> None:

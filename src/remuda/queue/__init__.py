@@ -1,11 +1,11 @@
 """Queue of waiting jobs in memory: decides which job a runner gets next. Pure; any process can rebuild it.
 
 Order: priority, which grows while a job waits; then the project with the fewest assigned jobs; then age (order of ids).
-The caller takes the chosen job and leases it in the store; if that fails, it puts back a job that may still be pending,
-and chooses again. Jobs with the same needs are in one *lane*, in which each project has a *line*. A runner serves
-*pools* (an organization, a group, projects); in each lane that fits, only the best line of each of them is compared, so
-the cost does not depend on the number of jobs. Heaps are lazy: outdated entries are dropped when they come to the top.
-"""
+The caller removes the chosen job from the queue and assigns it to the runner in the store; if that fails, it puts back
+a job that may still be pending, and chooses again. Jobs with the same tags and protection form a *lane*; in it, the
+jobs of each project form a *line*. A runner serves *pools* (an organization, a group, projects). In each lane that fits
+the runner, only the best line of each of its pools is compared, so the cost does not depend on the number of jobs.
+Heaps are lazy: outdated entries are dropped when they come to the top."""
 
 import heapq
 from bisect import insort
@@ -48,7 +48,7 @@ class Waiting(msgspec.Struct):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Place of a job in the order of all jobs that the same runners can take."""
+    """Position of a waiting job among all jobs that the same runners can take, and the numbers that decide it."""
 
     ahead: int
     """Number of jobs that would be handed out before it, if none were added and none ended."""
@@ -61,7 +61,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Line:
-    """The waiting jobs of one project in one lane (jobs with the same needs), so all with the same capability key."""
+    """The waiting jobs of one project with the same needs (tags, protection): a heap, and all jobs by level."""
 
     __slots__ = ("departed", "front", "jobs", "key", "lane", "levels", "pools", "rank")
 
@@ -98,22 +98,22 @@ class _Line:
 
 
 class _Tally(msgspec.Struct):
-    """How many jobs of a project have a higher level (priority, plus an increase for waiting) than a given job, how
-    many have the same level, and how many of the latter are older."""
+    """Counts of one project's waiting jobs, in comparison with a given job: how many have a higher level (priority,
+    plus an increase for waiting), how many have the same level, and how many of the latter are older."""
 
     higher: int = 0
     equal: int = 0
     older: int = 0
 
     def before(self, turns: int) -> int:
-        """Number of this project's jobs of the same level that are assigned before the given job, as projects with
-        fewer assigned jobs come first. `turns`: how many more assigned jobs than this project the given job's project
-        has when the jobs of higher level, and its own older ones, are assigned."""
+        """Number of this project's jobs of the same level that get a runner before the given job: the project with
+        fewer assigned jobs is first, then the older job. `turns`: how many more assigned jobs than this one the given
+        job's project has, once all jobs of higher level and its own older ones are assigned."""
         return min(max(turns, 0), self.equal) + (0 <= turns < self.equal and self.older > turns)
 
 
 class _Lane:
-    """All waiting jobs with the same needs (tags and protection), in lines by project."""
+    """All waiting jobs with the same needs (tags and protection), grouped by project: each group is a `_Line`."""
 
     __slots__ = ("firsts", "lines", "needs", "sizes")
 
@@ -263,21 +263,20 @@ class WaitingJobs:
         return self._jobs.get(job_id)
 
     def choose(self, fingerprint: Fingerprint, now: float = 0.0) -> JobId | None:
-        """The job that a runner should get next; None if none fits. It stays in the queue. `fingerprint`: what the
-        runner offers (tags, projects)."""
+        """The job that a runner with this fingerprint (tags, projects) should get next, still in the queue; or None."""
         self._rise(now)
         ranks = (rank for lane in self._lanes_for(fingerprint) for rank in _firsts(lane, fingerprint))
         best = min(ranks, default=None)
         return best[2] if best else None
 
     def as_good(self, job_id: JobId) -> int:
-        """Number of jobs that a runner could get instead of this one (same project, needs, level), itself included."""
+        """Number of jobs a runner could get instead of this one, itself included: same project, needs and level."""
         waiting = self._jobs[job_id]
         return len(waiting.line.levels[waiting.level])
 
     def alike(self, job_id: JobId, many: int) -> Iterator[JobId]:
-        """Yield the jobs that a runner could get instead of this one (same project, needs, level), itself included. The
-        oldest come first, at most `many`; fewer if many entries of the heap are outdated."""
+        """Yield the jobs that a runner could get instead of this one (same project, needs and level), itself included:
+        the oldest first, at most `many`; fewer if many of the `4 * many` heap entries read are outdated."""
         level, line = self._jobs[job_id].level, self._jobs[job_id].line
         if len(line.front) - line.departed < many:
             entries = islice(_in_order(line.jobs), 4 * many)
@@ -299,9 +298,9 @@ class WaitingJobs:
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
 
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
-        """Place of a job among all jobs that these runners can take; None if it is not in the queue. If none of the
-        runners fits its tags and protection, jobs of its organization with the same needs count, too. Assumes that
-        assigned jobs do not end. Visits each job of the same level once."""
+        """Return the position of a job among all jobs that these runners can take; None if it is not in the queue. If
+        no runner fits its tags and protection, the jobs of its organization with the same needs are counted as
+        competing, too. Assumes that assigned jobs do not end. Visits each job of the same level once."""
         self._rise(now)
         own = self._jobs.get(job_id)
         if own is None:
@@ -325,8 +324,8 @@ class WaitingJobs:
         return Place(ahead=ahead, competing=competing, level=own.level, running=running)
 
     def _lines_in_competition(self, own: _Line, fingerprints: Iterable[Fingerprint]) -> Iterator[_Line]:
-        """Yield the lines of all jobs that one of the runners can take, and `own`, the line of the compared job. If no
-        runner fits its tags and protection, also the lines of its organization with the same needs."""
+        """Yield the lines (a project's jobs with equal needs) that one of the runners can take, and `own`, that of the
+        compared job. If no runner fits its tags and protection, also those of its organization with equal needs."""
         served: dict[_Needs, set[Pool]] = {}
         for fingerprint in set(fingerprints):
             for lane in self._lanes_for(fingerprint):
@@ -350,7 +349,8 @@ class WaitingJobs:
         return fitting
 
     def _rank(self, line: _Line) -> None:
-        """Compute the rank of a line from its first job, and update the heaps of its pools if the rank has changed."""
+        """Compute the rank of a line (a project's jobs with equal needs) for `choose`: level and id of its first job,
+        number of assigned jobs. If changed, adds it to the heaps of the pools (organization, groups, project)."""
         level, job_id = line.jobs[0]
         while not self._is_in(line, job_id, -level):
             heapq.heappop(line.jobs)
@@ -361,7 +361,7 @@ class WaitingJobs:
             line.lane.push(line)
 
     def _rise(self, now: float) -> None:
-        """Raise the level of jobs that have waited for another `AGE_STEP_SECONDS`."""
+        """Raise the level (priority plus waiting) of jobs that have waited for another `AGE_STEP_SECONDS`."""
         while self._rising and self._rising[0][0] <= now:
             due, job_id = heapq.heappop(self._rising)
             waiting = self._jobs.get(job_id)
@@ -389,7 +389,7 @@ def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:
 
 
 def _firsts(lane: _Lane, fingerprint: Fingerprint) -> Iterator[_Rank]:
-    """Yield, for each pool that the runner serves, the rank of its best line in the lane."""
+    """Yield the rank of the best line in the lane for each pool (organization, group, project) of the runner."""
     served = fingerprint.pools
     pools = [pool for pool in lane.firsts if pool in served] if len(lane.firsts) < len(served) else served
     for pool in pools:

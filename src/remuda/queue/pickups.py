@@ -2,8 +2,7 @@
 
 The estimate is the number of jobs ahead, plus one, times the average time per pick-up. The time of a pick-up is counted
 from the pick-up before it or, if that is later, from when its job began to wait. The time since the last pick-up
-counts, too: a queue that stands still must not look fast. Pure and bounded; each process starts without data.
-"""
+counts, too: a queue that stands still must not look fast. Pure and bounded; each process starts without data."""
 
 from collections import OrderedDict, deque
 
@@ -26,7 +25,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PickUps:
-    """The latest pick-ups (assignments of waiting jobs to runners), by the fingerprint of the runner."""
+    """The latest pick-ups (assignments of waiting jobs to runners), by the runner's fingerprint (tags, projects)."""
 
     def __init__(self) -> None:
         self._pick_ups: OrderedDict[Fingerprint, deque[tuple[float, float]]] = OrderedDict()
@@ -40,8 +39,8 @@ class PickUps:
             self._pick_ups.popitem(last=False)
 
     def estimate(self, need: CapabilityKey, ahead: int, now: float, *, since: float | None = None) -> Estimate | None:
-        """Expected wait of a job behind `ahead` others. None if no runner that can take it picked up a job within
-        `WINDOW_SECONDS`. `since`: when it began to wait; None: the time since the last pick-up does not count."""
+        """Expected wait of a job behind `ahead` others; None if no fitting runner picked up a job within
+        `WINDOW_SECONDS`. `since`: when the job began to wait; None: do not count the time since the last pick-up."""
         recent = sorted(
             pick_up
             for fingerprint, pick_ups in self._pick_ups.items()

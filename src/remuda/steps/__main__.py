@@ -1,8 +1,7 @@
 """The agent's command line: `remuda-agent COMMAND`, `python -m remuda.steps COMMAND`, or the one-file program.
 
-Exit code 75 means that another agent serves the data folder, 1 any other error of the agent. Each command imports only
-the modules it needs, because `proxy` and `step` are started often and must start fast.
-"""
+Exit code 75 means that another agent uses the data folder, 1 any other error of the agent. Each command imports only
+the modules it needs, because the commands `proxy` and `step` are started often and must start fast."""
 
 import argparse
 import base64

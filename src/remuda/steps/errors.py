@@ -1,4 +1,4 @@
-"""Errors of the agent. The failure of a job is not an error but a value (`job_tree.outcome.Outcome`)."""
+"""Exceptions of the agent. The failure of a job is not an exception but a value (`job_tree.outcome.Outcome`)."""
 
 EXIT_IN_USE = 75
 """Exit code of an agent whose data folder is served by another one."""
@@ -26,8 +26,8 @@ class DataInUseError(AgentError):
 
 
 class DamagedError(AgentError):
-    """A file of a job differs from what the agent wrote to it. The message names the file."""
+    """A file of a job on disk differs from what the agent wrote to it. The message names the file."""
 
 
 class PolicyError(BadRequestError):
-    """A step policy cannot be read. The message names the policy's source, the key, and what to write instead."""
+    """A step policy is invalid. The message names the policy's author, the key, and what to write instead."""

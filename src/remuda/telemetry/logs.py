@@ -1,8 +1,7 @@
 """Logging of all services: readable text on a terminal, otherwise one JSON object per line.
 
 Every line about a job has the field `job`, every line of a service `part`. Secrets are never passed to a logger. The
-logging library is imported only when a line is shown: the import takes as long as a whole short local job.
-"""
+logging library is imported only when a line is shown: the import takes as long as a whole short local job."""
 
 import logging
 import sys
@@ -21,7 +20,7 @@ class _Settings:
 
 
 def notify_of_problems(part: str, notify: Callable[[str], None]) -> None:
-    """Call `notify` with the level of every warning and error of a part, even if the line itself is not shown."""
+    """Call `notify` with the level of each warning and error that a program part (cell, manager) logs, even hidden."""
     _Settings.observers[part] = notify
 
 
@@ -39,7 +38,7 @@ def set_level(level: str) -> None:
 
 
 def logger(part: str) -> "Logger":
-    """The logger of a part, such as cell, manager or run. It may be created before `configure` is called."""
+    """Return the logger of a program part, such as cell or manager. May be called before `configure`."""
     return Logger({"part": part})
 
 

@@ -34,7 +34,7 @@ class Number:
 
 
 class Spread:
-    """The bucket counts and the sum of a histogram."""
+    """The values of a histogram: how many observations each bucket has, and the sum of the observed values."""
 
     __slots__ = ("_bounds", "counts", "sum")
 

@@ -2,8 +2,7 @@
 
 Adding a span never blocks and never fails. Spans that arrive too fast, or during a long outage, are dropped and
 counted. The exporter retries with growing waits; refused spans are not sent again. At shutdown the rest is sent within
-a few seconds or dropped. docs/decisions/0014-spans.md says why the OpenTelemetry SDK is not used.
-"""
+a few seconds or dropped. docs/decisions/0014-spans.md says why the OpenTelemetry SDK is not used."""
 
 import asyncio
 import gzip
@@ -44,10 +43,8 @@ class _Answer(msgspec.Struct):
 
 
 class SpanExporter:
-    """Queue of unsent spans; `run` sends them, and leaving the context sends the rest.
-
-    The constructor raises OtlpError if the certificate file of the settings cannot be used.
-    """
+    """Queue of unsent spans; `run` sends them, and leaving the context sends the rest. The constructor raises OtlpError
+    if the certificate file of the settings cannot be used."""
 
     def __init__(self, settings: OtlpSettings, clock: Clock, counted: Counted) -> None:
         self._settings = settings

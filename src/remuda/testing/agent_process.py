@@ -29,7 +29,7 @@ HEADER_BYTES = 32
 
 @dataclass(slots=True)
 class Seen:
-    """What a client has received of one job: its log, its results, and its end."""
+    """Everything that a client has received about one job: its log, its step results, and how it ended."""
 
     log: bytes = b""
     results: list[dict[str, Any]] = field(default_factory=list)
@@ -175,8 +175,8 @@ async def run_job(agent: AgentProcess, job: JobStart) -> Seen:
 
 
 async def through_deaths(agent: AgentProcess, job: JobStart, **restart: Any) -> Seen:
-    """Run a job with an agent that may die: restarts the agent whenever it has died, and continues to read log and
-    results. `restart`: arguments of `AgentProcess.start` for the restarts."""
+    """Run a job with an agent that may die, for example at a kill point: restart it each time, and read log and results
+    until the job ends. `restart`: arguments of `AgentProcess.start` for the restarts."""
     seen, accepted = Seen(), False
     while True:
         try:
@@ -200,8 +200,7 @@ def steps_text(*entries: dict[str, Any], extended: bool = True) -> str:
 
 
 def plain_lines(log: bytes, stream: bytes) -> list[bytes]:
-    """Lines of one log stream, without their headers; split lines are joined. `stream`: number and O (stdout) or E
-    (stderr), as in the header, such as b"01O" for the job's commands."""
+    """Lines of a log `stream` (b"01O": number, O or E for stdout or stderr) without headers; split ones are joined."""
     lines: list[bytes] = []
     assert log.endswith(b"\n") or not log
     for line in log.split(b"\n")[:-1]:

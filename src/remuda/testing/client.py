@@ -1,7 +1,6 @@
 """Helpers to use a cell through the GitLab API client: create a project, wait for pipelines, read job logs.
 
-Uses python-gitlab, which is not a dependency of Remuda: import this module only in tests.
-"""
+Uses python-gitlab, which is not a dependency of Remuda: import this module only in tests."""
 
 import re
 import time

@@ -1,8 +1,7 @@
 """A small, strict server of GitLab's Runner API, for tests of runner managers.
 
 Requests that break the rules of the API are recorded in `violations`. `enqueue` adds jobs, `fail_once` replaces one
-answer, `stop` and `start` simulate an outage without loss of data.
-"""
+answer, `stop` and `start` simulate an outage without loss of data."""
 
 import asyncio
 import re
@@ -49,7 +48,7 @@ class ServerJob:
 
     @property
     def output(self) -> bytes:
-        """The complete output lines of the job's commands in stream 01, without line headers."""
+        """The complete lines that the job's commands printed to stdout, without headers (time and stream)."""
         whole = self.trace[: self.trace.rfind(b"\n") + 1]
         return b"".join(line + b"\n" for line in plain_lines(bytes(whole), b"01O"))
 
@@ -125,7 +124,7 @@ class Coordinator:
             self._changed.notify_all()
 
     async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
-        """Wait until `true()`, called after every request, is true. Raises TimeoutError after `seconds`."""
+        """Wait until the function `true`, called after each request, returns true. TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds), self._changed:
             await self._changed.wait_for(true)
 

@@ -1,8 +1,7 @@
 """A fake execution environment in the test's process: its agent runs nothing and reports what the test tells it to.
 
 It speaks the agent's real protocol over a socket and passes the contract tests. A test simulates the job with
-`agent.write`, `agent.add_result` and `agent.end`. `die()` closes all connections; jobs stay until `forget()`.
-"""
+`agent.write`, `agent.add_result` and `agent.end`. `die()` closes all connections; jobs stay until `forget()`."""
 
 import asyncio
 import json
@@ -67,7 +66,7 @@ class FakeAgent(AgentBase):
         return list(self.jobs)[-1]
 
     async def until(self, true: Callable[[], object], seconds: float = 30.0) -> None:
-        """Wait until `true()`, called after every change, is true. Raises TimeoutError after `seconds`."""
+        """Wait until the function `true`, called after each change, returns true. TimeoutError after `seconds`."""
         async with asyncio.timeout(seconds), self.changed:
             await self.changed.wait_for(true)
 
@@ -94,7 +93,7 @@ class FakeAgent(AgentBase):
         await self._notify()
 
     async def forget(self) -> None:
-        """Remove all jobs, as if their files had been deleted."""
+        """Remove all jobs from the fake agent, as if their files on the machine had been deleted."""
         self.jobs.clear()
         await self._notify()
 
@@ -181,8 +180,8 @@ class FakeAgent(AgentBase):
                 await self.changed.wait_for(lambda: any(self._next(job_id, dict(places)) for job_id in places))
 
     def _next(self, job_id: str, places: dict[str, tuple[int, int]]) -> pb.WatchEvent | None:
-        """Next event of a job for a subscriber; None if there is none yet. `places`: the log offset and the number of
-        the next result by job; this method advances them, and removes the job with its last event."""
+        """Return a job's next event for a subscriber; None if there is none yet. `places`: by job id, the log offset
+        and number of the next step result; updated here. A job is removed after its last event."""
         offset, seq = places[job_id]
         job = self.jobs.get(job_id)
         if job is None:

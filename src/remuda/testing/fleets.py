@@ -1,7 +1,7 @@
-"""Fleets for autoscaler tests: builders, the effect of a plan on a fleet, and a simulated world that executes plans.
+"""Fleets (machines created on demand) for autoscaler tests: builders, the effect of a plan (machines to create and
+remove), and a simulated world that executes plans.
 
-The world has virtual time, the real `plan` and `Slots`, and a provider that takes time to create and delete instances.
-"""
+The world has virtual time, the real `plan` and `Slots`, and a provider that is slow to create and delete instances."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,20 +19,19 @@ START = 1_750_000_000.0
 
 
 def a_fleet(*instances: Instance, requests: Sequence[Request] = (), reserved: int = 0, **limits: Any) -> Fleet:
-    """Build a fleet of one group. `requests`: unanswered requests for instances; `reserved`: reserved slots; `limits`:
-    fields of the group's `Limits`."""
+    """Build a fleet of one group. `requests`: those whose instances have not appeared yet; `reserved`: slots (room for
+    one job) reserved for waiting jobs and open job requests; `limits`: fields of `Limits`."""
     group = Group(limits=Limits(**limits))
     return Fleet(groups=(group,), instances=instances, requests=tuple(requests), reserved=reserved)
 
 
 def a_demand(**numbers: Any) -> Demand:
-    """Build a demand for the scaling key "linux" only. `numbers`: fields of `KeyDemand`."""
+    """Build a demand of the single key "linux". `numbers`: of running, ready… jobs: fields of `KeyDemand`."""
     return Demand(keys=(KeyDemand(key="linux", **numbers),))
 
 
 def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
-    """Return the fleet as it is directly after the provider has accepted all requests of the plan `made`: new instances
-    are requested, but none has appeared."""
+    """The fleet after the provider has accepted the plan `made`: instances are requested, but none has appeared."""
     removed = {entry.id for entry in made.remove}
     drained = {entry.id for entry in made.drain}
     gone = {entry.id for entry in made.forget if entry.id}
@@ -59,7 +58,7 @@ def carry_out(fleet: Fleet, made: Plan, now: float) -> Fleet:
 
 
 class World:
-    """A simulated fleet with jobs and a provider. After every `tick` seconds, `run` makes a plan and executes it."""
+    """A simulated fleet with jobs and a provider; `run` makes and executes a plan every `tick` seconds."""
 
     def __init__(
         self, *groups: Group, policy: Policy, boot_seconds: float = 30.0, delete_seconds: float = 20.0
@@ -93,7 +92,7 @@ class World:
         return sum(not states or instance.state in states for instance in self.instances)
 
     def submit(self, jobs: int, seconds: float) -> list[str]:
-        """Add jobs that wait for slots and then run for `seconds`. Returns their names."""
+        """Add jobs that each wait for a slot on an instance and then run for `seconds`. Returns their names."""
         names = [self._name("job") for _ in range(jobs)]
         for name in names:
             self.slots.acquire(name, now=self.now)

@@ -1,7 +1,6 @@
 """A fake instance group for tests, in the test's process or as a plugin program. It passes the contract tests.
 
-Instances are `creating` until they were listed once, then `running`; `deleting` until listed once, then removed.
-"""
+Instances are `creating` until they were listed once, then `running`; `deleting` until listed once, then removed."""
 
 import sys
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,7 @@
 
 Cell, manager and agent run on loopback with their own data folder, so labs can run in parallel. A test kills a part
 with `lab.manager.kill()`, or names a kill point: the process that reaches this place in its code dies there once, and
-`supervise()` starts a new one. It is synchronous on purpose: a test reads like an operator's actions.
-"""
+`supervise()` starts a new one. It is synchronous on purpose: a test reads like an operator's actions."""
 
 import contextlib
 import json
@@ -221,7 +220,7 @@ class Lab:
         return [pid for pid in self._agent_and_forks() if name_of(pid) != NAME]
 
     def standby_pids(self) -> list[int]:
-        """Process ids of the agent's forked children: the fork server, and standard steps that run in a fork of it."""
+        """Process ids of the agent's forked children: the fork server, and standard steps that it has forked."""
         return [pid for pid in self._agent_and_forks() if name_of(pid) == NAME]
 
     def _agent_and_forks(self) -> list[int]:
@@ -239,8 +238,7 @@ class Lab:
                 os.kill(pid, signal.SIGKILL)
 
     def _kill_steps(self) -> None:
-        """Kill the process groups of steps that still run. They are found by command lines that name a file in the
-        manager's data folder."""
+        """Kill the process groups of steps, found by command lines with a file in the manager's data folder."""
         for pid, words in processes():
             if pid != os.getpid() and any(word.startswith(str(self.manager_data)) for word in words):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -254,7 +252,7 @@ class Lab:
             return False
 
     def call(self, method: str, path: str, body: object | None = None) -> Any:
-        """Make one API request as the administrator; decodes the JSON answer."""
+        """Send an API request to the cell as administrator; return the decoded JSON. HTTPError for an error status."""
         request = urllib.request.Request(
             self.url + path,
             method=method,

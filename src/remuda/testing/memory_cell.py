@@ -40,8 +40,7 @@ _SETTINGS = CellSettings(data=Path("unused"), public_url="https://ci.example:844
 
 @dataclass
 class MemoryStarter:
-    """Compiles and stores pipelines like a cell, but reads the files from `files` (by project path, then file name)
-    instead of git. The only branch is `main`."""
+    """Creates pipelines like a cell, but from `files` (by project path, then name), not git. Only branch: `main`."""
 
     store: MemoryStore
     dispatch: Dispatch
@@ -104,7 +103,7 @@ class MemoryCell:
         return cls(store, traces, clock, await _dispatch(store, traces, clock), project, runner)
 
     async def reopen(self) -> "MemoryCell":
-        """A new cell with the same store, as after a restart."""
+        """Return a new cell with the same store, as after a restart of the cell's process."""
         return replace(self, dispatch=await _dispatch(self.store, self.traces, self.clock))
 
     async def push(self, *specs: JobSpec) -> Family:
@@ -153,10 +152,9 @@ class MemoryCell:
         features: Mapping[str, bool] | None = None,
         two_phase: bool = True,
     ) -> Assignment | NoJob:
-        """Request a job as a runner does with POST /jobs/request. `hold`: a long poll, which waits up to `hold_seconds`
-        for a job. `request_id`: a repeated one gets the same job again. `graceful`, `two_phase`, `features`: what the
-        runner supports; by default it acknowledges jobs (`two_phase`). `gone`: an event to set when the client
-        disconnects."""
+        """Request a job as with POST /jobs/request. `hold`: wait up to `hold_seconds` for a job. `request_id`: the same
+        id gets the same job again. `graceful`: the runner runs after_script at a cancel. `two_phase`: it acknowledges
+        jobs before running them. `features`: others of the runner. `gone`: set to simulate a disconnect."""
         self._requests += 1
         return await self.dispatch.handout.request_job(
             runner or self.runner,
@@ -185,7 +183,7 @@ class MemoryCell:
         runner: Runner | None = None,
         two_phase: bool = True,
     ) -> tuple[Job, str]:
-        """Request a job and assert that there is one. Returns the job and its token."""
+        """Request a job as a runner does, and assert that the cell returns one. Returns the job and its token."""
         handout = await self.poll(graceful=graceful, request_id=request_id, runner=runner, two_phase=two_phase)
         assert isinstance(handout, Assignment)
         return handout.job, handout.payload.token
@@ -206,8 +204,8 @@ class MemoryCell:
         manager: str = "gitlab-runner",
         may_have_begun: bool = False,
     ) -> tuple[int, str]:
-        """Report a job's state as a runner does with PUT /jobs/:id. `manager`: name of the program that reports.
-        `bytesize`: length of the log. Returns status code and Job-Status header."""
+        """Report a job's state as with PUT /jobs/:id. `reason`: of the failure. `bytesize`: of the log. `manager`: who
+        reports. `may_have_begun`: the machine was lost, the script may have run. Returns status and Job-Status."""
         job = await self.dispatch.runner_calls.authenticate(token, ended=True)
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
         update = UpdateJob(
@@ -242,7 +240,7 @@ class MemoryCell:
         return next(job for job in now.jobs if job.name == name)
 
     async def child(self, family: Family, name: str = "go") -> Family:
-        """Load the downstream pipeline that the trigger job `name` started, with its jobs."""
+        """Load the downstream pipeline that the trigger job `name` of the pipeline `family` started, with its jobs."""
         pipeline = await self.store.pipelines.find_downstream((await self.newest(family, name)).id)
         assert pipeline is not None
         child = await self.store.pipelines.load_family(pipeline.id)
@@ -264,7 +262,7 @@ class MemoryCell:
         return pipeline
 
     async def statuses(self, family: Family) -> dict[str, str]:
-        """Status of the latest job of each name, and of the pipeline under "pipeline"."""
+        """Return the latest status by job name in the pipeline `family`, and that of the pipeline as "pipeline"."""
         now = await self.store.pipelines.load_family(family.pipeline.id)
         assert now is not None
         return {job.name: job.status() for job in now.jobs} | {"pipeline": now.pipeline.status}

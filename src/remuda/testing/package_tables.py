@@ -1,7 +1,7 @@
-"""Generates the reference page of the standard packages: `python -m remuda.testing.package_tables`.
+"""Generates the reference page of the standard steps that come with the agent, with their inputs and outputs.
 
-A test compares the page with the generated text, so that it cannot become outdated.
-"""
+Run it by `python -m remuda.testing.package_tables`. A test compares the page with the result, so that it cannot become
+outdated."""
 
 import json
 import re

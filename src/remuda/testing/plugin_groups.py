@@ -61,9 +61,8 @@ class PluginGroups:
     async def group(
         self, how: str = "in process", *, settings: Settings | None = None, plugin: Path | None = None, **config: Any
     ) -> Group:
-        """Open a group, which is closed at the end of the context. `how`: "in process", or "hosted": as the program
-        `plugin` (None: that of the constructor). `settings`: what a host sends with init; `config`: the plugin's own
-        settings."""
+        """Open an instance group with the plugin under test during the context. `how`: "in process", or "hosted": as
+        the program `plugin` (None: the constructor's). `settings`: for `init`; `config`: the plugin's own."""
         group: Group
         if how == "in process":
             group = InProcess(self._plugin())

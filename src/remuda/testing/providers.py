@@ -1,8 +1,7 @@
-"""A fake plugin for tests that scales by itself, in the test's process or as a program.
+"""A fake plugin for tests that decides itself when to scale, in the test's process or as a program.
 
-It uses an instance for one job only and keeps one idle instance ready. Instances are in memory: after a restart only
-those exist that the host reports as in use.
-"""
+It uses an instance for one job only and keeps an idle one ready. Instances are in memory: after a restart only those
+exist that the host reports as in use."""
 
 import asyncio
 import sys

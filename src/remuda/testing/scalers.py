@@ -1,8 +1,7 @@
 """A simulated cloud provider with real autoscalers, for tests in virtual time.
 
 `Cloud` is the provider, which survives restarts of scalers, `CloudGroup` its plugin; `Mechanic` replaces the login to
-machines. `Stable` runs real `Scaler`s, one after another, and checks that none deletes an instance that has a job.
-"""
+machines. `Stable` runs real `Scaler`s, one after another, and checks that none deletes an instance that has a job."""
 
 import asyncio
 import sqlite3
@@ -225,7 +224,7 @@ class Mechanic:
 
 
 class Stable:
-    """A test bench that runs scalers on simulated clouds, one cloud for each group name, in virtual time."""
+    """Runs scalers in virtual time on a simulated provider per group; checks that no instance with a job is deleted."""
 
     def __init__(self, folder: Path, *groups: str, boot_seconds: float = 30.0, **limits: Any) -> None:
         self.clock = VirtualClock()
@@ -266,8 +265,7 @@ class Stable:
             self._scaler.change(self.setup)
 
     async def start(self, *, is_recovered: bool = True) -> Scaler:
-        """Start a scaler. `is_recovered`: tell it that the manager has found all jobs of earlier processes again, so
-        that it releases the slots of all other jobs."""
+        """Start a scaler. `is_recovered`: all earlier jobs are known again, so it releases the slots of others."""
         self._scaler = Scaler(
             self.setup,
             {name: InProcess(CloudGroup(cloud)) for name, cloud in self.clouds.items()},
@@ -322,8 +320,8 @@ class Stable:
                 self._task.result()
 
     async def acquire(self, *holders: str, **how: Any) -> dict[str, Slot]:
-        """Acquire a slot for each job in `holders`, advancing virtual time until all have one. `how`: arguments of
-        `Scaler.acquire`. Returns the slots by job."""
+        """Acquire a slot (a place for one job on an instance) for each job id in `holders`, and advance virtual time
+        until all have one. `how`: arguments of `Scaler.acquire`. Returns the slots by job id."""
         tasks = [self._tasks.start(self.scaler.acquire(holder, **how), name=holder) for holder in holders]
         await settle(100)
         while not all(task.done() for task in tasks):

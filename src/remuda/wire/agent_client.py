@@ -2,8 +2,7 @@
 
 Every error is `AgentUnavailableError` (try again, or reconnect) or `AgentRefusedError` (the same request will never
 work). The client retries nothing, and every call may be repeated. Channels to local agents are made here; those over
-SSH or a plugin are subclasses of `LiveChannel` elsewhere, which use `CHANNEL_CONFIG`, too.
-"""
+SSH or a plugin are subclasses of `LiveChannel` elsewhere, which use `CHANNEL_CONFIG`, too."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ class AgentHello(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentAbility(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind of limit on steps, and whether the agent can enforce it on its machine."""
+    """A kind of limit for steps, such as time, and whether the agent can enforce it on its machine."""
 
     name: str
     enforced: bool
@@ -119,7 +118,7 @@ class JobUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Resource limits of a whole job; 0 means no limit."""
+    """Limits of memory, CPUs and number of processes for all processes of a job together; 0 means no limit."""
 
     memory_bytes: int = 0
     cpus: float = 0
@@ -169,7 +168,7 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that an agent has: its id, the `owner` data of its `JobStart`, and whether it has ended."""
+    """A job of an agent: its id, its client's data (`owner`), whether it has ended, and whether it is watched."""
 
     id: str
     owner: bytes
@@ -237,13 +236,12 @@ class Watch:
         self._sending = asyncio.Lock()
 
     async def subscribe(self, job_id: str, *, log_offset: int = 0, result_seq: int = 1) -> None:
-        """Receive events of a job: its log from byte `log_offset` on, its step results from number `result_seq` on.
-        Replaces an earlier subscription to the job."""
+        """Receive a job's log from byte `log_offset`, its step results from `result_seq`. Replaces an earlier call."""
         subscribe = pb.Subscribe(id=job_id, log_offset=log_offset, result_seq=result_seq, batches=True)
         await self._send(pb.WatchRequest(subscribe=subscribe))
 
     async def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """Confirm that this client has stored everything before these positions, so that the agent may delete it."""
+        """Confirm that log and step results before these positions are stored here: the agent may delete them."""
         confirm = pb.Confirm(id=job_id, log_offset=log_offset, result_seq=result_seq)
         await self._send(pb.WatchRequest(confirm=confirm))
 
@@ -312,7 +310,7 @@ class AgentClient:
             await self.stub.Start(_start_request(job))
 
     async def jobs(self, ids: Sequence[str]) -> AsyncIterator[KeptJob]:
-        """Yield these jobs with the `owner` data of their `JobStart`. Unknown ids are left out; no ids: all jobs."""
+        """Yield the agent's jobs with these ids (none: all), with their clients' `owner` data. Skips unknown ids."""
         with translate_errors():
             async with self.stub.Jobs.open() as stream:
                 await stream.send_message(pb.JobsRequest(ids=ids), end=True)
@@ -320,7 +318,7 @@ class AgentClient:
                     yield KeptJob(id=job.id, owner=job.owner, ended=job.ended, attended=job.attended)
 
     async def cancel(self, job_id: str) -> None:
-        """End the running step of a job; steps that always run are still executed. May be repeated."""
+        """Cancel a job: end its running step; then only steps with the condition `always()` run. May be repeated."""
         with translate_errors():
             await self.stub.Cancel(pb.CancelRequest(id=job_id))
 
@@ -370,8 +368,7 @@ def tcp_channel(host: str, port: int, token: str) -> Channel:
 
 
 def channel_of(data: Path) -> Channel | None:
-    """Channel to the agent of a data folder, over a unix socket or TCP. None if no agent is ready there: an agent
-    removes its address when it ends (a killed one leaves it)."""
+    """Channel to a folder's agent (unix socket or TCP); None if none is ready. A killed agent leaves its address."""
     try:
         endpoint = msgspec.json.decode((data / "endpoint").read_bytes(), type=_Endpoint)
     except FileNotFoundError:
@@ -381,8 +378,7 @@ def channel_of(data: Path) -> Channel | None:
 
 
 def socket_of(data: Path) -> Path | None:
-    """Unix socket of the agent with this data folder. None if no agent is ready there (an agent removes the path
-    when it ends, unless it is killed) or if the agent listens on TCP."""
+    """Unix socket of a folder's agent; None if none is ready or it uses TCP. A killed agent leaves its path."""
     try:
         return Path((data / "socket").read_text().rstrip("\n"))
     except FileNotFoundError:

@@ -5,7 +5,7 @@ import msgspec
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of created jobs that are not ready for a runner yet."""
+    """Numbers of created jobs that cannot be given to a runner yet, by what they wait for."""
 
     next: int = 0
     """Jobs that wait only for jobs that already run or are ready."""
@@ -17,7 +17,7 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of a demand for which one runner manager should create machines."""
+    """One manager's part of a key's demand: how many of the jobs it runs, and for how many it should have machines."""
 
     runner_id: int
     system_id: str
@@ -47,8 +47,7 @@ class KeyDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Demand(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of the endpoint: the demand by capability key; for administrators that of all jobs of the cell, for a
-    runner only that of the jobs that it can run."""
+    """The endpoint's answer, by capability key: for administrators all jobs, for a runner those that it can run."""
 
     version: int = 1
     keys: tuple[KeyDemand, ...] = ()

@@ -5,7 +5,7 @@ import msgspec
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base class of parts that leave out fields with their default value when they are sent."""
+    """Base class of the parts of these messages. A field that has its default value is not sent."""
 
 
 class JobRef(_Part, frozen=True, kw_only=True):
@@ -35,14 +35,14 @@ class WaitInfo(_Part, frozen=True, kw_only=True):
 
 
 class ReasonCount(_Part, frozen=True, kw_only=True):
-    """How many runners do not fit for the same reason."""
+    """A reason why runners cannot take a job, such as a missing tag, and the number of these runners."""
 
     reason: str
     count: int
 
 
 class RunnerCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of runners that match a job, and of those that do not."""
+    """How many runners can take a job, by state (free, busy, offline…), and how many cannot, by reason."""
 
     known: int
     matching: int
@@ -105,7 +105,7 @@ class TimeSplit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of GET /api/remuda/v1/jobs/:job_id/why."""
+    """Answer of GET /api/remuda/v1/jobs/:job_id/why: why a job waits or ended with its status, and the facts."""
 
     version: int = 1
     job_id: int

@@ -2,8 +2,7 @@
 
 `LiveChannel` corrects one. Importing this module corrects the other: grpclib ends a call (deadline, lost connection) by
 cancelling the waiting task, then raises another error without taking the cancellation back (`Task.uncancel`), so a
-TaskGroup or, before Python 3.11.4, `asyncio.timeout` would treat the task as cancelled.
-"""
+TaskGroup or, before Python 3.11.4, `asyncio.timeout` would treat the task as cancelled."""
 
 import asyncio
 from collections import Counter
@@ -31,8 +30,7 @@ class LiveChannel(Channel):
 
 
 async def allow_large_frames(channel: Channel) -> None:
-    """Connect the channel and allow the peer to send frames of up to FRAME_BYTES. Fewer frames save time: in Python
-    each costs as much as copying ten times the default frame size."""
+    """Connect the channel and allow frames of up to FRAME_BYTES from the peer: fewer frames save time."""
     connection = (await channel.__connect__()).connection
     connection._connection.update_settings({SettingCodes.MAX_FRAME_SIZE: FRAME_BYTES})
     connection.flush()

@@ -3,8 +3,7 @@
 Both raise `CannotConnectError` if the connection is refused or the address cannot be reached, any other OSError if the
 connection broke or timed out (with aiohttp also a timeout while connecting), ValueError if the address is invalid.
 Redirects are returned as answers, because calls carry tokens for one server. aiohttp is imported at the first call that
-needs it.
-"""
+needs it."""
 
 import ssl
 from collections.abc import AsyncIterator, Mapping

@@ -1,8 +1,7 @@
 """Identity tokens (`id_tokens`): JWTs that prove to other services which job calls, and the keys that verify them.
 
 Signed with RS256, which cloud providers and Vault accept. They have a separate key, because the user chooses the
-audience of such a token: the cell itself must never accept one.
-"""
+audience of such a token: the cell itself must never accept one."""
 
 from collections.abc import Mapping
 from functools import lru_cache

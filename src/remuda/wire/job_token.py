@@ -1,10 +1,10 @@
-"""Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch (number of hand-outs).
+"""Job tokens: `glcbt-` and a JWT signed with Ed25519 that names its cell, its job and the epoch (how many times the job
+was given to a runner).
 
 A router in front of several cells reads the cell from the token, without a lookup. A valid signature alone grants
 nothing: the cell compares the epoch with that of the job in its store. Opaque job tokens, the older kind, are `glcbt-`,
 the job's id in hex, and random characters; only a hash in the store can check them. PyJWT is not used, because its
-import takes 6 % of a run with one empty job (docs/decisions/0026); tests compare with it.
-"""
+import takes 6 % of a run with one empty job (docs/decisions/0026); tests compare with it."""
 
 import base64
 import binascii
@@ -39,7 +39,7 @@ _OPAQUE = re.compile(PREFIX + r"([0-9a-f]{1,16})_[0-9A-Za-z_-]{20}", re.ASCII)
 
 
 class UnknownKeyError(TokenError):
-    """The token is signed with a key that is not in the given keys; it may be newer than these."""
+    """The token is signed with a key that was not given, maybe a newer one: the caller can load the keys again."""
 
 
 class JobClaims(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ def _read_raw(pem: bytes) -> bytes | None:
 
 
 def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
-    """Return the job token for one hand-out of a job to a runner. `issuer`: address of the cell."""
+    """Return a new signed job token for the runner of the job. `issuer`: the cell's address. `now`: issue time."""
     body = {
         "iss": issuer,
         "aud": AUDIENCE,
@@ -129,8 +129,8 @@ def sign(claims: JobClaims, key: SigningKey, *, issuer: str, now: float) -> str:
 
 
 def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
-    """Check format, signature, audience, expiry; return the content. `keys`: by key id. Raises TokenError, of which
-    UnknownKeyError and ExpiredError are kinds."""
+    """Check format, signature, audience and expiry of a job token, and return its content. `keys`: the accepted keys by
+    key id. Raises TokenError, or its subclass UnknownKeyError or ExpiredError."""
     if not token.startswith(PREFIX) or len(token) > 4096 or not token.isascii():
         raise TokenError("not a job token")
     signed, _, signature = token.removeprefix(PREFIX).rpartition(".")
@@ -156,12 +156,12 @@ def verify(token: str, keys: dict[str, SigningKey], *, now: float) -> JobClaims:
 
 
 def opaque(job_id: int, random: bytes) -> str:
-    """Return an opaque job token for one hand-out of the job. `random`: fresh random bytes."""
+    """Return a job token of the older kind: job id and random characters, unsigned. `random`: fresh random bytes."""
     return f"{PREFIX}{job_id:x}_{to_base64url(random)}"
 
 
 def opaque_job(token: str) -> int | None:
-    """The job id in an opaque token; None if the text is not an opaque token."""
+    """Return the job id that a job token of the older, unsigned kind contains; None if the text is not such a token."""
     match = _OPAQUE.fullmatch(token)
     return int(match[1], 16) if match else None
 

@@ -2,8 +2,7 @@
 
 The input is a report as a runner uploads it: gzip, with one member for each file. A job may write anything into it, so
 entity declarations are refused, and size, depth, number of elements and names and length of a tag are limited, because
-expat and Python keep some memory for each.
-"""
+expat and Python keep some memory for each."""
 
 import zlib
 from collections.abc import Callable
@@ -62,10 +61,8 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
 
 class JunitReader:
     """Parses the files of one report and calls `take` with every test case; call `feed` for each piece, then `close`.
-
-    `feed` and `close` raise UnreadableError, with a text such as "it is cut off" ("it": the report). `is_packed`: the
-    input is gzip, otherwise the XML of one file.
-    """
+    Both raise UnreadableError, with a text such as "it is cut off" ("it": the report). `is_packed`: the input is gzip,
+    otherwise the XML of one file."""
 
     def __init__(self, take: Callable[[TestCase], None], *, limits: JunitLimits, is_packed: bool = True) -> None:
         self._take = take

@@ -1,8 +1,7 @@
 """A minimal HTTP client for servers on this machine: no TLS, no proxy, no redirects, no cookies.
 
 aiohttp has all of these, and its import takes longer than a short job. Idle connections are reused, but only for less
-time than servers keep them open. Every failure is an OSError; an invalid address or header is a ValueError.
-"""
+time than servers keep them open. Every failure is an OSError; an invalid address or header is a ValueError."""
 
 import asyncio
 import functools

@@ -2,8 +2,7 @@
 
 A registry trusts the certificate of the signing key (`rootcertbundle`), so each token contains it (`x5c`). A key that
 the cell creates is P-256, because registries do not support Ed25519; a configured key may be RSA, P-384 or P-521, too.
-The audience is the name of the registry, so no other service accepts such a token.
-"""
+The audience is the name of the registry, so no other service accepts such a token."""
 
 import base64
 import hashlib

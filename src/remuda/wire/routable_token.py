@@ -6,8 +6,7 @@ The payload is random bytes, then lines `key:value` sorted by key with base36 va
 long those lines are. The check sum covers everything before it and catches typing errors and truncation, not
 forgery: routing is a hint, and the cell looks up the SHA-256 of the whole token (`token_hash`).
 
-Pure: the caller brings the random bytes.
-"""
+Pure: the caller brings the random bytes."""
 
 import base64
 import binascii

@@ -1,8 +1,7 @@
 """Messages of the Runner API as msgspec structs: the requests of a runner and the answers of a cell, exactly as sent.
 
 Unknown fields are ignored, because each runner version adds some. Fields that may be null on the wire are optional
-here; code that uses them writes `field or default`.
-"""
+here; code that uses them writes `field or default`."""
 
 from typing import Any, Literal
 
@@ -297,7 +296,7 @@ class StepResultsTaken(msgspec.Struct, kw_only=True):
 
 
 def parse_content_range(text: str) -> int | None:
-    """The start in a header `<start>-<end>`; None if malformed. `fits_content_range` checks the end."""
+    """Return the start of a Content-Range `<start>-<end>`; None if malformed. `fits_content_range` checks the end."""
     start, dash, end = text.strip().partition("-")
     if not dash or not start.isascii() or not start.isdigit() or not ((end.isascii() and end.isdigit()) or end == ""):
         return None

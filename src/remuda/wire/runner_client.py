@@ -2,8 +2,7 @@
 
 It remembers the header X-GitLab-Last-Update, which the next job request must send to be held (long poll). It does not
 repeat a failed job request, so that the caller can use the job slot for another runner first. Also has calls that only
-Remuda's cells serve.
-"""
+Remuda's cells serve."""
 
 import asyncio
 import re
@@ -55,7 +54,7 @@ class JobReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a job request. `payload` is set if it has a job."""
+    """The answer to a job request. `payload`: the job; None if there is none, or after an error (see `problem`)."""
 
     status: int
     body: bytes = b""
@@ -72,7 +71,7 @@ class JobOffer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unanswered(self) -> bool:
-        """True if the server did not process the request (an error status), so that it should be repeated."""
+        """True if a temporary error status says that the request was not processed and should be sent again."""
         return is_retried(self.status)
 
 
@@ -85,7 +84,7 @@ class RunnerReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnReply(msgspec.Struct, frozen=True, kw_only=True):
-    """The undecoded answer to a call that only Remuda's cells serve."""
+    """The answer to a call that GitLab does not have: status, headers, and the body, which the caller decodes."""
 
     status: int
     headers: Any
@@ -188,9 +187,9 @@ class RunnerClient:
         output: TraceOutput | None = None,
         may_have_begun: bool = False,
     ) -> JobReply:
-        """Report a state: `running` to acknowledge and keep alive, `success` or `failed` at the end. `output`: size and
-        checksum of the trace. `may_have_begun`: the job failed without a result of its agent, for example because the
-        machine is lost, so its script may have started."""
+        """Report the state of a job: `running` to acknowledge the job, and later to show that it still runs; `success`
+        or `failed` at the end. `output`: size and checksum of the trace (the log). `may_have_begun`: the job failed
+        without a result of its agent, for example because the machine is lost, so its script may have started."""
         message = UpdateJob(
             token=token,
             info=self._info,
@@ -205,7 +204,7 @@ class RunnerClient:
         return _reply(await self._call("PUT", path, endpoint="update_job", headers={"JOB-TOKEN": token}, body=message))
 
     async def patch_trace(self, job_id: int, token: str, start: int, data: bytes) -> JobReply:
-        """Append bytes to the trace of a job at the byte offset `start`."""
+        """Append bytes to the trace (the log) of a job at the server, at the byte offset `start`."""
         return _reply(
             await self._call(
                 "PATCH",
@@ -327,7 +326,7 @@ def _reply(response: Response) -> JobReply:
 
 
 def read_payload(body: bytes) -> JobPayload:
-    """Decode the payload of a job. A null where none is allowed counts as missing. Raises msgspec.MsgspecError."""
+    """Decode a job's payload; a null that its type does not allow becomes the default. Raises msgspec.MsgspecError."""
     try:
         return msgspec.json.decode(body, type=JobPayload)
     except msgspec.ValidationError:
@@ -341,8 +340,8 @@ def _remove_nulls(value: Any) -> Any:
 
 
 def read_identity(body: bytes) -> tuple[int, str] | None:
-    """Job id and token of a payload that `read_payload` cannot decode, so that the job can be failed; None if these
-    cannot be read either."""
+    """Read only id and token from the payload of a job that `read_payload` cannot decode, so that the job can be
+    reported as failed. None if these cannot be read either."""
     try:
         payload = msgspec.json.decode(body)
         return int(payload["id"]), str(payload["token"])

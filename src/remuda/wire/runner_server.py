@@ -2,8 +2,7 @@
 
 A call is retried after 408, 429 and most of 5xx (`is_retried`), up to five attempts. Statuses are returned as values;
 only network errors raise, at once. Calls carry tokens, so a redirect to another server is returned as the answer.
-Repeating is safe: the server's handlers are idempotent, and all attempts of one call have the same `X-Request-Id`.
-"""
+Repeating is safe: the server's handlers are idempotent, and all attempts of one call have the same `X-Request-Id`."""
 
 import asyncio
 import json
@@ -38,8 +37,8 @@ _USER_AGENT = f"remuda-manager {__version__} ({_PYTHON}; {platform.system().lowe
 
 
 class RunnerApiTemporaryError(Exception):
-    """The server gave no usable answer: not reached, connection broken, or timeout. `ShellClient` raises it also for
-    error statuses that may pass. A later attempt may succeed."""
+    """The server gave no usable answer: it was not reached, the connection broke, or it did not answer in time. A later
+    attempt may succeed. `ShellClient` also raises it for temporary error statuses."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,8 +114,7 @@ class Server:
         measure: Callable[[Measured], None] = lambda _: None,
         on_retry: Callable[[str, str], None] = lambda _path, _method: None,
     ) -> None:
-        """`measure` is called after every request with its status and duration, for metrics; `on_retry` before every
-        repeated attempt, with endpoint and method."""
+        """`measure` is called after every request (metrics), `on_retry` (endpoint, method) before every repetition."""
         self.root = api_root(url)
         self._session = session
         self.clock = clock

@@ -59,7 +59,7 @@ class LookRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
-    """A shell that a user has requested, or (`begun`) one of an earlier process of the manager, for it to close."""
+    """A shell that the manager should open for a user; if `begun` (by an earlier process), it should only close it."""
 
     id: str
     job_id: int
@@ -73,8 +73,8 @@ class WantedShell(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a cell: shells to open, jobs to stop, and held jobs (`HeldJob`) to release: to remove their
-    environments. Shells and releases that the manager already handles are left out."""
+    """A cell's answer to a manager's long poll: shells to open, jobs to stop, and failed jobs that need not be kept for
+    debugging any more. Shells and jobs that the manager already handles are left out."""
 
     version: int = VERSION
     shells: tuple[WantedShell, ...] = ()

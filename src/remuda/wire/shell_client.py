@@ -1,6 +1,5 @@
-"""Client of a cell's endpoints for shells: a runner manager fetches requests and exchanges the bytes of shells. All
-methods raise RunnerApiTemporaryError after a network error, `input` and `output` also after an error status that may
-pass."""
+"""Client of a cell's endpoints for shells in jobs, for a runner manager: fetches users' requests, exchanges the bytes
+of shells. Raises RunnerApiTemporaryError after network errors; `input`, `output` also after a temporary status."""
 
 from urllib.parse import quote
 
@@ -16,21 +15,21 @@ _SHELL = "/api/remuda/v1/runners/shells"
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a shell's input stream, which consists of frames (`wire.shell`). `is_over`: the shell was closed."""
+    """Bytes of a shell's input, a stream of frames (see `wire.shell`). `is_over`: the shell was closed."""
 
     data: bytes = b""
     is_over: bool = False
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """`size`: how many bytes of a shell's output frames the cell has received. `is_over`: the shell was closed."""
+    """The answer to shell output. `size`: bytes of its stream that the cell has in total. `is_over`: it was closed."""
 
     size: int
     is_over: bool = False
 
 
 class ShellClient:
-    """Calls of the shell endpoints on behalf of one runner."""
+    """Calls the endpoints of a cell for interactive shells, with the token of one runner."""
 
     def __init__(self, client: RunnerClient) -> None:
         self._client = client
@@ -53,7 +52,7 @@ class ShellClient:
             return 502
 
     async def input(self, shell: str, offset: int) -> Piece:
-        """Wait for bytes of a shell's input frames. `offset`: how many bytes of these frames were received before."""
+        """Wait for the next bytes of a shell's input, a stream of frames. `offset`: how many were received before."""
         reply = await self._call("GET", f"{shell}/input", f"&offset={offset}")
         state = reply.headers.get("X-Remuda-Shell-State", "")
         if reply.status == 200:
@@ -61,7 +60,7 @@ class ShellClient:
         return Piece(is_over=_is_final(reply.status))
 
     async def output(self, shell: str, start: int, data: bytes) -> Taken:
-        """Send bytes of a shell's output frames. `start`: the number of bytes of its frames before `data`."""
+        """Send bytes of a shell's output, a stream of frames (`wire.shell`). `start`: offset of `data` in it."""
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}", "Content-Type": "application/octet-stream"}
         reply = await self._call("PATCH", f"{shell}/output", body=data, headers=headers)
         size = reply.headers.get("Range", "").rpartition("-")[2]
@@ -80,9 +79,8 @@ class ShellClient:
 
 
 def _is_final(status: int) -> bool:
-    """True if the status is a final error, for example 404 because the shell is gone, so that the manager must give up.
-    False if the call worked, or if the cell does not accept bytes at this offset (416). Raises RunnerApiTemporaryError
-    for other statuses."""
+    """True for a final error, such as 404 because the shell is gone: give up. False if the call worked or the cell does
+    not accept bytes at this offset (416). Raises RunnerApiTemporaryError for other statuses."""
     if status in (400, 401, 403, 404, 405, 410, 413):
         return True
     if status in (200, 202, 204, 416):

@@ -1,5 +1,5 @@
-"""Messages between user clients and a cell that GitLab's API does not have. New fields get defaults, so that client and
-cell may have different versions."""
+"""Messages between a cell and its user clients: of the calls that only Remuda's API has, and of GitLab's `ci/lint`. New
+fields get defaults, so that client and cell may have different versions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -117,7 +117,7 @@ class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job in the events of GET /api/remuda/v1/events. Times are seconds since the epoch."""
+    """Data of an event about a job in GET /api/remuda/v1/events: its current state. Times are Unix timestamps."""
 
     id: int
     name: str
@@ -141,7 +141,7 @@ class JobEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PipelineEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pipeline in the events of GET /api/remuda/v1/events."""
+    """The data of an event about a pipeline in the stream GET /api/remuda/v1/events: its current state."""
 
     id: int
     iid: int
@@ -157,7 +157,7 @@ class PipelineEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class RunnerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A runner in the events of GET /api/remuda/v1/events."""
+    """The data of an event about a runner in the stream GET /api/remuda/v1/events: its current state."""
 
     id: int
     description: str = ""
@@ -172,7 +172,6 @@ class RunnerEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class ResetEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Events may have been lost, so the client must read again what it shows. The stream ends; a client that reconnects
-    with the id of this event gets the later ones."""
+    """Events may be lost: the client must read all again. The stream ends; reconnect with this id for later ones."""
 
     reason: str = ""

@@ -1,8 +1,7 @@
 """Client of the API for people and scripts: GitLab's `/api/v4` and Remuda's own `/api/remuda/v1`.
 
 Each method returns a decoded value, or raises an error that names the cause and the fix. One client serves one cell;
-calls may overlap.
-"""
+calls may overlap."""
 
 import itertools
 import os
@@ -108,16 +107,15 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TracePart(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of a job's log, and the status of the job; if the status is final, the log is complete. Or bytes of a
-    shell's output, and the state of the shell."""
+    """A part of a job's log with the status of the job; if the status is final, the log is complete. Also used for a
+    part of a shell's output, with the state of the shell."""
 
     data: bytes
     state: str
 
 
 class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A changed job, pipeline or runner in its current state. An event of kind `reset` means that others may have been
-    lost; one of kind `heartbeat` that nothing has changed, and its `data` is empty."""
+    """A changed job, pipeline or runner. Kind `reset`: others may be lost; `heartbeat`: no change, `data` is empty."""
 
     id: str
     """Id of the event, from which a client can continue after a reconnect."""
@@ -174,7 +172,7 @@ class UserClient:
             await self.call("PATCH", f"{root}/{quote(branch['name'], safe='')}", {"allow_force_push": True})
 
     async def let_in_all_jobs(self, project_id: int) -> None:
-        """Disable the job token allow list: jobs of all projects get access, within their users' rights."""
+        """Disable a project's job token allow list: jobs of all projects get access, within their users' rights."""
         await self.call("PATCH", f"/api/v4/projects/{project_id}/job_token_scope", {"enabled": False})
 
     async def put_refs(self, project_id: int, refs: Mapping[str, str]) -> None:
@@ -276,23 +274,22 @@ class UserClient:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Job-State", ""))
 
     async def shell_output(self, job_id: int, shell: str, offset: int) -> TracePart:
-        """Wait for output frames (`remuda.wire.shell`) of a shell. `offset`: the number of bytes of frames to skip."""
+        """Wait for the next bytes of a shell's output, a stream of frames. `offset`: how many were received before."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/output"
         async with self._request("GET", path, None, {"offset": offset}) as answer:
             return TracePart(data=await answer.read(), state=answer.headers.get("X-Remuda-Shell-State", ""))
 
     async def shell_input(self, job_id: int, shell: str, start: int, data: bytes) -> None:
-        """Append input frames of a shell. `start`: number of bytes of its frames before `data`. Safe to repeat."""
+        """Send bytes of a shell's input, a stream of frames. `start`: offset of `data` in it. Safe to repeat."""
         path = f"/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"
         headers = {"Content-Range": f"{start}-{start + len(data) - 1}"}
         async with self._request("PATCH", path, data, {}, headers) as answer:
             await answer.read()
 
     async def events(self, *, after: str = "", **filters: str | int) -> AsyncGenerator[EventInfo, None]:
-        """Yield changes of jobs, pipelines and runners, and heartbeats (the first one at once), until the cell closes
-        the stream. It does so after an event of kind `reset`: changes may have been missed, so load everything again.
-        `after`: id of the last received event or heartbeat.
-        `filters`: by `kind`, `project`, `pipeline` or `job`."""
+        """Yield changes of jobs, pipelines and runners, and heartbeats (the first at once), until the cell closes the
+        stream, as after an event of kind `reset`: changes may have been missed, so load everything again. `after`: id
+        of the last event or heartbeat. `filters`: by `kind`, `project`, `pipeline` or `job`."""
         headers = {"Last-Event-ID": after} if after else {}
         async with self._request("GET", "/api/remuda/v1/events", None, filters, headers) as answer:
             fields: dict[str, str] = {}

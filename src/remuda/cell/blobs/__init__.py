@@ -1,2 +1,1 @@
-"""Storage of blobs (artifacts and other large objects): the interface and its implementations; also reads single files
-of zip archives."""
+"""Storage of blobs (artifacts and other large objects): interface and implementations; single files of zip archives."""

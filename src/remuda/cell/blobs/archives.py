@@ -1,9 +1,8 @@
 """Lists the entries of a stored zip archive, and streams one file out of it.
 
-Only ordinary files, stored or deflated, can be read; of two with the same name the last one counts. The list of all
-entries is never in memory: the central directory is scanned in a thread, up to a limit, and a reader of a file holds a
-descriptor and one piece of the file.
-"""
+Only ordinary files can be read, and only if they are stored without compression or deflated; if two have the same name,
+the last one is used. The list of all entries is never in memory: the central directory is scanned in a thread, up to a
+limit, and whoever reads a file holds one file descriptor and one piece of the file."""
 
 import asyncio
 import stat
@@ -35,7 +34,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """A file in a zip archive that can be read. `blob` is the key of the archive."""
+    """A readable file in a zip archive. `blob` is the key under which the archive is stored."""
 
     blob: str
     zip_entry: ZipEntry
@@ -54,8 +53,8 @@ class Run(Protocol):
 async def list_entries(
     blobs: Blobs, blob: str, *, first: int, count: int, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
 ) -> tuple[list[Listed], int]:
-    """List up to `count` entries, from the index `first` (counted from 0) on, and the total number. `blob` is the key
-    of the archive. Raises InvalidError if the archive is damaged or has more than `limit_entries`."""
+    """Return up to `count` entries of the archive with the key `blob`, from the index `first` (from 0) on, and the
+    number of all. Raises InvalidError if the archive is damaged or has more than `limit_entries`."""
 
     def find() -> tuple[list[Listed], int]:
         listed: list[Listed] = []
@@ -98,7 +97,7 @@ async def find_entry(
 
 
 async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
-    """Yield the unpacked bytes of a file in an archive. Raises InvalidError if they are damaged."""
+    """Yield the decompressed bytes of a file in an archive. Raises InvalidError if the bytes are damaged."""
     with await _run_on_archive(lambda: blobs.open(entry.blob)) as file:
         pieces = _unpack(file, entry.zip_entry)
         while piece := await _run_on_archive(lambda: next(pieces, b"")):
@@ -106,7 +105,7 @@ async def read_entry(blobs: Blobs, entry: Entry) -> AsyncGenerator[bytes, None]:
 
 
 async def read_small_entry(blobs: Blobs, blob: str, path: str, *, limit_bytes: int) -> bytes:
-    """Read the file `path` of the archive `blob` (its key) into memory. TooLargeError if longer than `limit_bytes`."""
+    """Read a file of an archive (`blob`: its key). Raises TooLargeError, or NotFoundError if the file is missing."""
     entry = await find_entry(blobs, blob, path)
     if entry.size > limit_bytes:
         raise TooLargeError(f"{path} in the archive is larger than {limit_bytes} bytes")
@@ -121,7 +120,7 @@ def _check(entry: ZipEntry) -> None:
 
 
 def _unpack(file: BinaryIO, entry: ZipEntry) -> Iterator[bytes]:
-    """Yield the decompressed bytes of an entry. Raises BadZipFile if size or checksum differ from the directory's."""
+    """Yield the decompressed bytes of an entry. Raises BadZipFile if size or checksum are not as the archive says."""
     file.seek(find_data(file, entry))
     crc, size = 0, 0
     for piece in _inflate(file, entry.packed_size) if entry.method else _pieces(file, entry.packed_size):
@@ -155,7 +154,7 @@ def _inflate(file: BinaryIO, size: int) -> Iterator[bytes]:
 
 
 async def _run_on_archive(work: Callable[[], T], run: Run = asyncio.to_thread) -> T:
-    """Run `work` in a thread. Raises InvalidError instead of the errors that a damaged archive causes."""
+    """Run `work`, which reads an archive, in a thread. Errors of a damaged archive are raised as InvalidError."""
     try:
         return await run(work)
     except (zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError, OverflowError) as error:

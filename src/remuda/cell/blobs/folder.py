@@ -1,10 +1,9 @@
-"""Blobs in a local folder. A blob is written to a file in `incoming/`, synced, and renamed to its key, so a key has all
-its bytes or none.
+"""Blobs in a local folder. A blob is written to a file in `incoming/`, synced, and then renamed to its key, so a blob
+is never stored in part.
 
 When the cell starts, it removes files in `incoming/` that are older than a day, which a dead process left; younger ones
 are perhaps in use. `obstore` also has a local store, but that does not sync, and cannot take over a file without
-copying it.
-"""
+copying it."""
 
 import asyncio
 import contextlib
@@ -31,7 +30,7 @@ _LEFT_SECONDS = 24 * 3600
 
 
 class FolderBlobs:
-    """Blobs in a folder; the key is the path below `kept/`."""
+    """Blobs as files in a folder: the key of a blob is the path of its file below the subfolder `kept/`."""
 
     def __init__(self, folder: Path) -> None:
         self._kept = folder / "kept"
@@ -128,7 +127,7 @@ class FolderBlobs:
 
 
 async def _in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run disk work in a thread. Raises StoreError instead of OSError."""
+    """Run `work`, which accesses the disk, in a thread. An OSError is raised as StoreError."""
     try:
         return await asyncio.to_thread(work, *args, **kwargs)
     except OSError as error:

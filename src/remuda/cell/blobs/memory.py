@@ -1,4 +1,4 @@
-"""Blobs in memory, for unit tests: passes the same contract suite as the other adapters."""
+"""Blobs in memory, for unit tests. The same contract tests check this class and the other blob storages."""
 
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator

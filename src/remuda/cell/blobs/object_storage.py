@@ -1,9 +1,9 @@
 """Blobs in a bucket: S3 and compatible servers, Google Cloud Storage or Azure, through `obstore`.
 
 The settings name the bucket; credentials come from each provider's usual environment variables. Uploads and downloads
-go in parts, so that no blob is in memory as a whole; a download is a series of ranged reads, so a slow reader holds no
-connection. If the process of an upload dies, its parts stay until a bucket rule for incomplete uploads removes them.
-"""
+go in parts, so that no blob is in memory as a whole. A download requests one range of bytes after the other, so it
+keeps no connection open while its reader is slow. If the process of an upload dies, its parts stay until a bucket rule
+for incomplete uploads removes them."""
 
 import asyncio
 import hashlib
@@ -52,7 +52,7 @@ _OBSTORE_ERRORS = (BaseError, FileNotFoundError)
 
 
 class ObjectBlobs:
-    """Blobs in a bucket; the key is the object's name below the prefix of the address."""
+    """Blobs as objects in a bucket. The name of an object is the prefix in the bucket's address followed by the key."""
 
     def __init__(self, store: "ObjectStore", name: str) -> None:
         self._store = store
@@ -65,7 +65,7 @@ class ObjectBlobs:
         await asyncio.sleep(_LINGER_SECONDS)
 
     async def check(self) -> None:
-        """Write, read and remove a small object. Raises CellError if that fails."""
+        """Check the access to the bucket: write, read and remove a small object. Raises CellError if that fails."""
         probe = f"probe/{uuid.uuid4().hex}"
         try:
             await obstore.put_async(self._store, probe, b"remuda")
@@ -168,8 +168,8 @@ class ObjectBlobs:
 
 
 async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
-    """Open the blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. Raises CellError if the
-    bucket cannot be reached or written. `endpoint`: URL of a server other than the provider's."""
+    """Open the blobs at `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. `endpoint`: the URL of
+    the server, if it is not the provider's usual one. Raises CellError if the bucket cannot be reached or written."""
     client: ClientConfig = {**_CLIENT, "allow_http": True} if endpoint.startswith("http://") else _CLIENT
     kinds: dict[str, Callable[[], ObjectStore]] = {
         "s3": lambda: S3Store.from_url(
@@ -196,8 +196,8 @@ async def open_bucket(address: str, *, endpoint: str = "") -> ObjectBlobs:
 
 
 class _Turn:
-    """Limits how many uploads send at once: each has a `_Turn` and holds one of the shared `places` while it has a part
-    to send, but not while it waits for its client."""
+    """Limits how many uploads send to the bucket at once: each upload has a `_Turn`, which acquires the shared
+    semaphore `places` to send a part, and releases it while it waits for bytes from its client."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places = places
@@ -234,7 +234,7 @@ class _Parts:
         self._buffer = bytearray()
 
     async def next_part(self) -> bytes:
-        """The next part of the upload; the last one is shorter, or empty. Raises TooLargeError above the limit."""
+        """Return the next part; the last is shorter, or empty. Raises TooLargeError if the upload exceeds its limit."""
         while len(self._buffer) < self._part_bytes:
             piece = await anext(self._data, None)
             if piece is None:

@@ -29,8 +29,8 @@ class Blobs(Protocol):
     async def close(self) -> None: ...
 
     async def put(self, key: str, data: AsyncIterator[bytes], *, limit_bytes: int) -> tuple[int, str]:
-        """Store a stream of bytes; returns its size and SHA-256. Raises TooLargeError, with nothing stored, if it is
-        longer than `limit_bytes`."""
+        """Store a stream of bytes under a key. Returns its size and SHA-256. Raises TooLargeError if it is longer than
+        `limit_bytes`; nothing is stored then."""
         ...
 
     async def take(self, key: str, file: Path) -> None:
@@ -44,8 +44,8 @@ class Blobs(Protocol):
         ...
 
     def open(self, key: str) -> BinaryIO:
-        """Open a blob as a seekable file, which the caller closes. Raises NotFoundError if there is no such blob. This
-        call and all reads block, so they belong into a thread."""
+        """Open a blob as a seekable file, which the caller closes. Opening and reading block, so callers do both in a
+        thread. Raises NotFoundError if there is no such blob."""
         ...
 
     async def remove(self, key: str) -> None: ...

@@ -1,11 +1,10 @@
 """Worker threads that parse uploads (JUnit reports, archives) within a memory budget, and a cache of the HTTP answers
 made from them.
 
-Every parser has limits, so the most memory that it can need (its cost) is known; it waits, first come first served,
-until that much is free, and reserves it. A finished answer that is not small is kept in an unlinked file, so a slow
-reader holds none of it in memory. Invariant: the costs of all running parsers never exceed the budget; a parser that
-costs more than the whole budget runs alone.
-"""
+Every parser has limits, so the most memory that it can need (its cost) is known. A parser waits, first come first
+served, until that much of the budget is free, and reserves it. A finished answer that is not small is written to a
+temporary file without a name, so a slow reader keeps none of it in memory. Invariant: the costs of all running parsers
+never exceed the budget; a parser that costs more than the whole budget runs alone."""
 
 import asyncio
 import contextlib
@@ -51,7 +50,7 @@ class Parsers:
 
     @contextlib.asynccontextmanager
     async def reserve(self, cost_bytes: int) -> AsyncIterator[None]:
-        """Wait until this many bytes of the memory budget are free, and reserve them inside the `async with`."""
+        """Context manager: wait until this many bytes of the memory budget are free, and reserve them for the block."""
         cost = min(cost_bytes, self._memory_bytes)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((cost, turn))
@@ -84,7 +83,7 @@ class Parsers:
         return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
 
     async def keep(self, content: bytes) -> "KeptAnswer":
-        """Keep the bytes of an HTTP answer for its readers, in memory or on disk. Raises StoreError if that fails."""
+        """Store the bytes of an HTTP answer for its readers, in memory or a file. StoreError if writing fails."""
         try:
             return await self.run(KeptAnswer, content, self._folder)
         except OSError as error:
@@ -96,7 +95,7 @@ class Parsers:
 
 
 class KeptAnswer:
-    """The bytes of an HTTP answer: in memory if few, else in an unlinked file, closed when nobody uses it any more."""
+    """The bytes of an HTTP answer: in memory if few, else in a temporary file, closed when nobody uses it any more."""
 
     def __init__(self, content: bytes, folder: Path | None) -> None:
         self.size = len(content)
@@ -125,8 +124,7 @@ class KeptAnswer:
 
 
 class Results(Generic[T]):
-    """A cache of parse results by the upload they come from, so that an upload is parsed once and not for every reader.
-    The least recently used result is dropped first."""
+    """Caches parse results, so that each upload is parsed once; drops the least recently used above `limit_bytes`."""
 
     def __init__(self, *, limit_bytes: int, weigh: Callable[[T], int]) -> None:
         self._limit_bytes = limit_bytes
@@ -136,8 +134,7 @@ class Results(Generic[T]):
         self._making: weakref.WeakValueDictionary[Hashable, asyncio.Lock] = weakref.WeakValueDictionary()
 
     async def find(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """Return the cached result for `key`; on a miss `make` computes it. Other calls for the key wait for the
-        first."""
+        """Return the result for `key`; on a miss `make` computes it, and other calls for the key wait for that."""
         lock = self._making.setdefault(key, asyncio.Lock())
         async with lock:
             result = self._kept.get(key)

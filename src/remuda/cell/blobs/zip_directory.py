@@ -1,10 +1,8 @@
-"""Reads the central directory of a zip archive entry by entry, because `zipfile` keeps about a kilobyte of memory for
-every entry.
+"""Reads the central directory of a zip archive entry by entry: `zipfile` keeps about a kilobyte in memory for each.
 
-Finds the directory as `zipfile` does (also with a comment behind it, other data before the archive, or zip64). All
-functions block. Invariant: sizes and offsets in an archive are checked before they are used; impossible ones raise
-BadZipFile.
-"""
+Finds the directory as `zipfile` does: also if a comment follows it, if other data precedes the archive, or in a zip64
+archive. All functions block. Invariant: sizes and offsets in an archive are checked before they are used; impossible
+ones raise BadZipFile."""
 
 import struct
 from collections.abc import Iterator
@@ -60,7 +58,7 @@ def scan_directory(file: BinaryIO, *, limit_entries: int) -> Iterator[ZipEntry]:
 
 
 def find_data(file: BinaryIO, entry: ZipEntry) -> int:
-    """The offset of the packed bytes of an entry. Raises BadZipFile if the entry is not where the directory says."""
+    """Return the offset of an entry's packed bytes. Raises BadZipFile if the entry is not where the archive says."""
     file.seek(entry.at)
     head = _read(file, _LOCAL_BYTES)
     signature: bytes = head[:4]
@@ -81,7 +79,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
-    """The offset and size of the central directory, and how many bytes of other data precede the archive."""
+    """Return the offset and the size of the central directory, and how many bytes of other data precede the archive."""
     length = file.seek(0, 2)
     tail_at = max(length - _END.size - _LONGEST_COMMENT, 0)
     file.seek(tail_at)
@@ -108,7 +106,7 @@ def _find_directory(file: BinaryIO) -> tuple[int, int, int]:
 
 
 class _Window:
-    """Reads the central directory in order, with only one piece of it in memory."""
+    """Reads the central directory from its start to its end, with only a small part of it in memory."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self._file = file
@@ -161,8 +159,9 @@ def _read_entry(window: _Window, shift: int) -> ZipEntry:
 
 
 def _read_zip64(extra: bytes, *values: int) -> list[int]:
-    """Replace each value that is 0xFFFFFFFF (too large for four bytes) by that of the zip64 field in `extra`. Raises
-    BadZipFile if the zip64 field lacks a value."""
+    """Return `values`, sizes and offsets of an entry. A value of 0xFFFFFFFF means that the number does not fit into
+    four bytes; it is replaced by the number in the zip64 field of `extra`. Raises BadZipFile if that field has too few
+    numbers."""
     position = 0
     while position + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, position)

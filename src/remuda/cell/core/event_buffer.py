@@ -1,5 +1,5 @@
-"""A bounded buffer of numbered events, their format as server-sent events, and a filter for subscribers. Invariant:
-`Buffer.after` returns every event after a number, or None if some of them were dropped."""
+"""Keeps the newest events about jobs, pipelines and runners, formats them as server-sent events, and filters them for
+subscribers. Invariant: `Buffer.after` returns every event after a number, or None if some of them were dropped."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects events by kind, and by project, pipeline or job."""
+    """Selects events by kind, and by project, pipeline or job. A field that is None does not restrict the selection."""
 
     kinds: frozenset[EventKind] = frozenset(EventKind)
     project_id: ProjectId | None = None
@@ -56,7 +56,7 @@ class EventFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Buffer(msgspec.Struct):
-    """Keeps the newest events, in order. `name` is part of event ids, so that ids of another buffer are recognized."""
+    """Keeps the newest `capacity` events in order. `name` is part of event ids; ids of other buffers are refused."""
 
     name: str
     capacity: int = CAPACITY
@@ -76,7 +76,7 @@ class Buffer(msgspec.Struct):
         self.last += 1
 
     def after(self, number: int, *, at_most: int) -> Sequence[Event] | None:
-        """Return up to `at_most` events after `number`; None if some were dropped, or `number` is above `last`."""
+        """Return up to `at_most` events after `number`; None if some were dropped, or `number` is above the newest."""
         behind = self.last - number
         if not 0 <= behind <= len(self._events):
             return None
@@ -84,11 +84,11 @@ class Buffer(msgspec.Struct):
         return [self._events[index] for index in range(start, min(start + at_most, len(self._events)))]
 
     def mark(self, number: int) -> str:
-        """Return the event id, as sent to subscribers, for an event number."""
+        """Return the id that subscribers see for the event with this number."""
         return f"{self.name}-{number}"
 
     def place(self, mark: str) -> int | None:
-        """Return the event number of an id that a subscriber sent back; None if the id is not of this buffer."""
+        """Return the number of the event whose id a subscriber sent back; None if this buffer did not make the id."""
         name, _, number = mark.rpartition("-")
         is_ours = name == self.name and number.isascii() and number.isdigit() and len(number) <= 18
         return int(number) if is_ours else None

@@ -1,7 +1,7 @@
 """Finds the artifacts and dotenv variables that a job gets: from jobs of its own pipeline, from the newest successful
 job on a ref of another project, or from a job of a parent or child pipeline. If two dotenv reports set the same
-variable, the later job wins, but a job of the same pipeline wins over one of another. A job cannot start if artifacts
-that it needs are missing."""
+variable, the job that comes later in the pipeline wins, and a job of the own pipeline wins over a job of another one. A
+job cannot start if artifacts that it needs are missing."""
 
 from collections.abc import Sequence
 
@@ -30,8 +30,8 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 async def find_dependencies(store: Store, context: JobContext, *, now: float) -> Dependencies:
     """Return the artifacts and dotenv variables that a job gets from other jobs. Raises MissingDependencyError if
-    required artifacts do not exist, or belong to another project that does not admit jobs of this one, or to which the
-    user who started the pipeline has no access at `now` (wall clock)."""
+    required artifacts do not exist; if they belong to another project whose job token settings do not admit the project
+    of this job; or if the user who started the pipeline has no access to that project at `now` (wall clock)."""
     outside = await _list_outside(store, context, now)
     artifacts = [*outside, *await _list_in_pipeline(store, context.job)]
     return Dependencies(
@@ -42,8 +42,8 @@ async def find_dependencies(store: Store, context: JobContext, *, now: float) ->
 
 
 async def dotenv_variables(store: Store, job: Job, family: Family | None = None) -> dict[str, str]:
-    """Return the variables that a job gets from dotenv reports of its own pipeline. `family`: that pipeline with its
-    jobs, if the caller has read it already. Raises MissingDependencyError as `find_dependencies` does."""
+    """Return the variables that a job gets from dotenv reports of its pipeline (`family`, if already read). Raises
+    MissingDependencyError if artifacts that the job gets were erased, deleted or have expired."""
     return _merge_dotenv(await _list_in_pipeline(store, job, family))
 
 
@@ -56,8 +56,8 @@ def _merge_dotenv(artifacts: Sequence[JobFiles]) -> dict[str, str]:
 
 
 async def _list_in_pipeline(store: Store, job: Job, family: Family | None = None) -> list[JobFiles]:
-    """Return the jobs of the same pipeline whose artifacts this job gets, each with its artifacts. `family`: that
-    pipeline, if already read. Raises MissingDependencyError if the artifacts were erased, deleted or have expired."""
+    """Return the jobs of its pipeline (`family`, if already read) whose artifacts `job` gets, each with its artifacts.
+    Raises MissingDependencyError if those were erased, deleted or have expired."""
     if not job.artifacts_from:
         return []
     family = family or await store.pipelines.load_family(job.pipeline_id)

@@ -1,5 +1,5 @@
-"""Creates the services of dispatch, which share one `DispatchMemory`; there is one `Dispatch` per process. Callers use
-the service that they need, such as `dispatch.handout.request_job(...)`."""
+"""Creates the services of dispatch, which share one `DispatchMemory` (waiting and assigned jobs); one `Dispatch` per
+process. Callers use the service that they need, such as `dispatch.handout.request_job(...)`."""
 
 from remuda.cell.dispatch.explanations import Explanations
 from remuda.cell.dispatch.handout import Handout

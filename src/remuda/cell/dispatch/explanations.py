@@ -1,5 +1,5 @@
-"""Explains why a job waits or how it ended, and counts the demand for runners. The queue and the assigned jobs are
-taken from the memory of this process, which every timeout sweep updates from the store."""
+"""Explains why a job waits or how it ended, and counts how many jobs need which kind of runner. Jobs are taken from the
+memory of this process, which the periodic check in `timeouts` updates from the store."""
 
 import asyncio
 from collections import Counter
@@ -47,8 +47,8 @@ class Explanations:
         self._is_counting = False
 
     async def count_demand(self) -> DemandCount:
-        """Count the jobs that wait, run or are coming, by what they require of a runner, and divide them among the
-        runner managers that can take them. May return an earlier count, because counting is slow."""
+        """Count the jobs that wait for, have or will later need a runner, by what they require of it, and divide them
+        among the runner managers that can take them. Counting is slow, so this may return an earlier count."""
         now, counted = self._clock.now(), self._counted
         if counted is not None and (self._is_counting or 0 <= now - counted.at < counted.good_for_seconds):
             return counted
@@ -81,13 +81,12 @@ class Explanations:
         return await asyncio.to_thread(count)
 
     def jobs_by_manager(self, runner_id: RunnerId) -> Counter[str]:
-        """Return the number of assigned jobs of each manager of a runner, by the manager's system id."""
+        """Return how many jobs each manager of a runner has now, by the system id of the manager."""
         jobs = self._memory.assigned_jobs.values()
         return Counter(job.system_id or LEGACY for job in jobs if job.runner_id == runner_id)
 
     async def explain_job(self, job_id: int, *, sees: Callable[[Project], bool] = lambda _project: True) -> JobWhy:
-        """Explain why a job waits, or ended as it did. `sees` says whether the caller may see a project; projects of
-        upstream and downstream pipelines that the caller may not see are left out."""
+        """Explain why a job waits or how it ended, without other projects that the caller may not see (`sees`)."""
         job = await load_job(self._store.jobs, job_id)
         family = await self._store.pipelines.load_family(job.pipeline_id)
         project = await self._store.projects.load_project(job.project_id)

@@ -1,7 +1,7 @@
-"""Hands waiting jobs out to runners. The HTTP edge first calls `try_request_job`, which trusts the cached job and
-runner and so mostly needs one call of the store; if that returns None, it calls `request_job`. Invariants: a payload is
-sent only after the lease of its job is stored. A job is handed out to another runner only from the state LEASED, under
-a new epoch (the number of the hand-out); once it has started, never."""
+"""Hands waiting jobs out to runners. A job is LEASED from its stored hand-out until its runner confirms the start. The
+HTTP edge first calls `try_request_job`, which trusts cached data and mostly needs one call of the store; if that
+returns None, `request_job`. Invariants: a payload is sent only after the lease of its job is stored. A job is handed
+out again only from the state LEASED, under a new epoch (number of the hand-out); once it has started, never."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ _log = logger("cell")
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """A leased job with its payload, to be sent to the runner that requested a job."""
+    """A job that was handed out, with its payload: the answer to the runner that requested a job."""
 
     job: Job
     runner: Runner
@@ -66,7 +66,7 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoJob(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer if there is no job now. The runner sends the cursor back with its next request."""
+    """The answer if there is no job. The runner sends `cursor` (X-GitLab-Last-Update) back with its next request."""
 
     cursor: str
 
@@ -85,7 +85,7 @@ class _RunnerChangedError(Exception):
 
 
 class Handout:
-    """Answers job requests of runners: chooses a job, leases it and builds its payload."""
+    """Answers job requests of runners: chooses a waiting job, stores its lease to the runner, builds its payload."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class Handout:
     async def try_request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob | None:
-        """Hand out the first waiting job that fits, without reading the runner; the job is read only if it is not
-        cached. Returns None if no job fits, a runner with a higher priority may take it first, or the store refuses the
-        lease because the cached job or runner has changed; then call `request_job`. Returns NoJob if the payload cannot
-        be built, so that the job fails, or if the client has disconnected (`gone`), so that the job is released."""
+        """Hand out the first waiting job that fits, without reading the runner, and the job only if it is not cached.
+        Returns None if no job fits, a runner with a higher priority may take it first, or the store refuses because the
+        cached job or runner is out of date; then call `request_job`. Returns NoJob if the payload cannot be built (the
+        job fails), or the client has disconnected (`gone`; the job goes back into the queue)."""
         now = self._clock.now()
         job_id = None if self._held_polls.stopped or runner.paused else self._choose(runner.fingerprint(), now)
         if job_id is None or await self._priority_delay(runner, job_id) > 0:
@@ -128,8 +128,8 @@ class Handout:
     async def request_job(
         self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
     ) -> Assignment | NoJob:
-        """Hand out a waiting job, or hold the request until there is one or its time (`core.waiting.poll_hold`) is up.
-        A repeated request (same `request_id`) gets the same job again. `gone` is set when the client disconnects."""
+        """Hand out a waiting job; if none fits, wait as long as `core.waiting.poll_hold` says, then return NoJob. A
+        repeated request (same `request_id`) gets the same job again. `gone` is set when the client disconnects."""
         if request_id and (job := await self._store.jobs.find_leased_job(runner.id, request_id)):
             _log.info("job request repeated; handing out the same job again", job=job.id, runner=runner.id)
             return await self._deliver(_Leased(job), runner, _features(request), ip=ip, gone=gone)
@@ -156,8 +156,8 @@ class Handout:
     async def _lease_first(
         self, runner: Runner, request: RequestJob, request_id: str, *, is_woken: bool
     ) -> _Leased | None:
-        """Lease the first waiting job that fits the runner; None if no job fits. `is_woken`: the request was held, so
-        `runner` may be out of date; if it has changed, _RunnerChangedError is raised."""
+        """Store that the runner gets the first waiting job that fits it; None if no job fits. `is_woken`: the request
+        was held, so `runner` may be out of date. Raises _RunnerChangedError if it is."""
         try:
             while (job_id := self._choose(runner.fingerprint(), self._clock.now())) is not None:
                 if (pause := await self._priority_delay(runner, job_id)) > 0:
@@ -174,9 +174,8 @@ class Handout:
             self._held_polls.wake()
 
     def _choose(self, fingerprint: Fingerprint, now: float) -> JobId | None:
-        """Choose a waiting job that fits; None if none does. If several processes share the store and many jobs are
-        equally good, prefer those with an even or those with an odd id (drawn at random after each conflict), so that
-        the processes choose different jobs."""
+        """Choose a waiting job that fits; None if none does. Of many equally good jobs, processes that share a store
+        prefer even or odd ids at random, so that they choose different ones."""
         job_id = self._waiting_jobs.choose(fingerprint, now)
         if job_id is None or not self._settings.is_shared or self._waiting_jobs.as_good(job_id) < ALIKE:
             return job_id
@@ -194,8 +193,7 @@ class Handout:
         )
 
     async def _priority_delay(self, runner: Runner, job_id: JobId) -> float:
-        """Return how many seconds this runner must still wait before it may take the job, so that a runner with a
-        higher priority, which perhaps polls another process of the cell, can take it first."""
+        """Return how many seconds this runner must still leave the job to runners with a higher priority."""
         waiting, now = self._waiting_jobs.how(job_id), self._clock.now()
         if waiting is None or not self._settings.is_shared:
             return 0.0
@@ -209,8 +207,7 @@ class Handout:
         self._offers = offers_of(runners, await self._store.runners.list_all_managers(), self._clock.now())
 
     async def refresh_caches(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set, reload signing keys and runners before their caches expire, so that no hand-out
-        waits."""
+        """Until `stop`, reload signing keys and runners before their caches expire: no job request waits for them."""
         while not stop.is_set():
             try:
                 await self._keys.load()
@@ -232,9 +229,9 @@ class Handout:
         is_woken: bool,
         use_cache_only: bool = False,
     ) -> _Leased | None:
-        """Lease a chosen job, first with the cached job and runner. If the store refuses, lease the job as it is
-        stored, unless `use_cache_only`. A job that is not pending any more leaves the queue. Returns None if the job
-        was not leased. For `is_woken`, and the error that is raised, see `_lease_first`."""
+        """Store that the runner gets a chosen job. If the store refuses because the cached job or runner is out of
+        date, try the current job, unless `use_cache_only`. A job not pending any more leaves the queue. Returns None if
+        not leased. `is_woken`: the request was held; _RunnerChangedError is raised if the runner has changed since."""
         if job_id not in self._waiting_jobs:
             return None  # another request of this process took it since it was chosen
         recent_jobs = self._memory.recent_jobs
@@ -267,8 +264,8 @@ class Handout:
         return leased
 
     async def _read_ahead(self, job_id: JobId, ahead: Sequence[JobId]) -> Job | None:
-        """Read a job that is no longer cached, in one call with the jobs after it in the queue (`ahead`: their ids and
-        its own). Caches the others if they are still pending, and returns the job; None if it does not exist."""
+        """Read a job that is no longer cached, in one call with the next ones in the queue (`ahead`: the ids of all).
+        Caches the others that are still pending. Returns the job; None if it does not exist."""
         jobs = {job.id: job for job in await self._store.jobs.load_jobs(ahead)}
         chosen = jobs.pop(job_id, None)
         for job in jobs.values():
@@ -328,8 +325,7 @@ class Handout:
         return Assignment(job=job, runner=runner, payload=payload, project=context.project, pipeline=context.pipeline)
 
     def _with_count(self, info: JobInfo, runner: Runner) -> JobInfo:
-        """Add the number of the project's other assigned jobs: for instance runners only, as in GitLab; others get
-        "+Inf"."""
+        """Add how many other jobs of the project runners have; as in GitLab, "+Inf" if not an instance runner."""
         others = max(self._memory.assigned_per_project[ProjectId(info.project_id)] - 1, 0)
         count = str(others) if others < MAX_COUNTED_JOBS else f"{MAX_COUNTED_JOBS}+"
         is_shared = runner.type is RunnerType.INSTANCE

@@ -1,7 +1,7 @@
-"""Job requests of runners that are held open until a job fits. `wake` chooses the runner with the highest priority, and
-among those the one that has waited longest. A woken request calls `wake` again when it has taken a job or got none.
-Invariant: while a job waits and a held request fits it, at least one woken request is still looking for a job. So
-waking one request at a time is enough, and no wake-up is lost."""
+"""Job requests of runners that are held open until a job fits. `wake` makes one of them try to get a job: that of the
+runner with the highest priority, and among those the one that has waited longest. A woken request calls `wake` again
+when it has taken a job or got none. Invariant: while a job waits and a held request fits it, at least one woken request
+is still looking for a job. So waking one request at a time is enough, and no wake-up is lost."""
 
 import asyncio
 from itertools import count
@@ -44,9 +44,8 @@ class HeldPolls:
         return sum(len(group) for group in self._held.values())
 
     async def hold(self, fingerprint: Fingerprint, seconds: float, gone: HangUp, *, priority: int = 0) -> bool:
-        """Wait, at most `seconds`, until a waiting job possibly fits a runner with this fingerprint (the properties by
-        which jobs are matched). Returns True if the caller should try to get a job; False if the time is up, the client
-        has disconnected (`gone`), or the cell stops."""
+        """Wait, at most `seconds`, until a job possibly fits a runner with this fingerprint (matching properties). True
+        if the caller should try to get a job; False if time is up, the client is gone or the cell stops."""
         if self.stopped or seconds <= 0:
             return False
         poll = _Poll(next(self._numbers), (-priority, fingerprint))
@@ -67,7 +66,7 @@ class HeldPolls:
         return woken
 
     def wake(self) -> bool:
-        """Wake the held request with the highest priority that fits a waiting job. Returns False if none fits."""
+        """Wake the held request, of those that fit a waiting job, with the highest priority; False if none fits."""
         while len(self._waiting) and not self.stopped:
             poll = self._first_that_fits()
             if poll is None:
@@ -88,7 +87,7 @@ class HeldPolls:
         return best
 
     def stop(self) -> None:
-        """End all held requests without a job, and hold no new ones."""
+        """Let all held requests return at once, without giving them a job, and hold no new ones."""
         self.stopped = True
         for poll in [poll for group in self._held.values() for poll in group.values()]:
             self._end(poll, woken=False)

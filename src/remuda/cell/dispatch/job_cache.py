@@ -1,7 +1,7 @@
 """Caches the jobs that runners have, as this process last read or stored them, because a runner calls every few seconds
 about the same job. Changes by other processes may be missed, so an entry may be stale for `CACHE_SECONDS`. Callers use
-it only where that is harmless: a change computed from a cached job is stored only if the row is still the same, and no
-request is refused without reading the row."""
+it only where that is harmless: the store refuses a change that was computed from a stale job, and before a request is
+refused, the job is read from the store."""
 
 from collections import OrderedDict
 
@@ -26,7 +26,7 @@ class _Entry(msgspec.Struct):
 
 
 class JobCache:
-    """Caches a bounded number of assigned jobs. The entry that was updated longest ago is dropped first."""
+    """Caches a bounded number of jobs that runners have. The entry that was updated longest ago is dropped first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,8 +36,8 @@ class JobCache:
         self._moments = 0
 
     def note(self, job: Job, *, in_running: bool = False) -> None:
-        """Cache a job as just read or stored, or remove it if no runner has it. `in_running`: its pipeline surely
-        runs."""
+        """Cache a job that was just read from or written to the store. Only jobs that a runner has are cached; any
+        other is removed. `in_running`: its pipeline is known to be running."""
         before = self._entries.pop(job.id, None)
         if job.state not in ASSIGNED:
             return
@@ -50,14 +50,14 @@ class JobCache:
             self._entries.popitem(last=False)
 
     def next_moment(self) -> int:
-        """Increment and return the counter that orders cache updates: all existing entries have lower numbers."""
+        """Return the next number of a counter, which tells which jobs were cached before a pipeline was read."""
         self._moments += 1
         return self._moments
 
     def note_running(self, pipeline_id: PipelineId, *, since: int) -> None:
-        """Record that a pipeline, read from the store after `next_moment` returned `since`, is running. `is_in_running`
-        is then true for jobs of the pipeline that were cached before `since`: as long as a runner has such a job, the
-        pipeline cannot end."""
+        """Record that a pipeline has the status running. It was read from the store after `next_moment` returned
+        `since`. From now on `is_in_running` is true for jobs of the pipeline that were cached before `since`: their
+        runners had them when the pipeline was read, and a pipeline does not end while a runner has one of its jobs."""
         self._running[pipeline_id] = since
         self._running.move_to_end(pipeline_id)
         if len(self._running) > MAX_ENTRIES:
@@ -76,7 +76,7 @@ class JobCache:
         return entry.in_running or entry.moment < self._running.get(job.pipeline_id, 0)
 
     def forget(self, *job_ids: JobId) -> None:
-        """Drop jobs that have possibly changed from the cache; without arguments, drop all jobs."""
+        """Drop the entries of these jobs, because the jobs may have changed; without arguments, drop all entries."""
         if not job_ids:
             self._entries.clear()
         for job_id in job_ids:
@@ -84,6 +84,5 @@ class JobCache:
 
 
 def has_begun(pipeline: Pipeline) -> bool:
-    """True if the pipeline is running and has a start time: then the start of a further job leaves its row
-    unchanged."""
+    """True if the pipeline runs and has a start time: then the start of a further job does not change its row."""
     return pipeline.status == "running" and pipeline.started_at is not None

@@ -1,7 +1,7 @@
-"""Stores changes of jobs and pipelines, then applies their consequences: `core` decides, the store applies the decision
-in one transaction, and then this module updates the dispatch memory, seals logs, wakes trigger jobs, hands on resource
-groups and cancels child pipelines. If the process dies in between, the sweeps of `timeouts` and `operations.upkeep`
-catch up, except that child pipelines of trigger jobs that have ended are not canceled."""
+"""Stores changes of jobs and pipelines, then applies their consequences. `core` decides, the store applies the decision
+in one transaction. Then this module updates the dispatch memory, seals logs of ended jobs (durable, no more output),
+queues trigger jobs, gives freed resource groups to waiting jobs and cancels child pipelines. If the process dies in
+between, `timeouts` and `operations.upkeep` catch up, but do not cancel child pipelines of ended trigger jobs."""
 
 from collections.abc import Callable
 
@@ -39,8 +39,8 @@ class JobChanges:
         self._memory.announce(family.jobs)
 
     async def change(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Let `decide` compute changes from the current pipeline and its jobs, store them, and apply the consequences.
-        The store may call `decide` more than once. Raises NotFoundError if the pipeline does not exist."""
+        """Store what `decide`, perhaps called more than once, makes of the pipeline and its jobs; then queue pending
+        jobs, seal logs of ended ones, and change dependent pipelines. Raises NotFoundError if there is no pipeline."""
         before: Family | None = None
 
         def decide_and_remember(family: Family) -> Changes:
@@ -69,8 +69,7 @@ class JobChanges:
         return applied
 
     async def _seal_trace(self, job: Job) -> None:
-        """Make the log of a job whose end no runner reported durable and unchangeable, and store its size and checksum.
-        If that fails, the log stays readable, and `operations.upkeep` tries again."""
+        """Make the log of a job final that ended without its runner. If that fails, `operations.upkeep` tries again."""
         try:
             size, checksum = await self._traces.seal(job.id)
             await self._jobs.change_job(job.id, lambda row: replace(row, trace_bytes=size, trace_checksum=checksum))
@@ -82,8 +81,7 @@ class JobChanges:
             )
 
     async def _change_other_pipelines(self, pipeline_id: PipelineId, applied: Applied) -> None:
-        """Give resource groups that ended jobs have freed to waiting jobs; after a failure cancel the child pipelines,
-        if the pipeline file says so (`auto_cancel:on_job_failure: all`)."""
+        """Give freed resource groups to waiting jobs; cancel child pipelines (`auto_cancel:on_job_failure: all`)."""
         ended = [job for job in applied.jobs if job.state in FINAL]
         released = {(job.project_id, job.resource_group) for job in ended if job.pending_at is not None}
         occupied = {(job.project_id, job.resource_group) for job in applied.jobs if job.state in OCCUPYING}
@@ -97,18 +95,18 @@ class JobChanges:
 
     async def _hand_on_resource_group(self, project_id: ProjectId, group: str) -> None:
         """Give a resource group that is possibly free to the job that has waited longest for it. If that job does not
-        get it, the next end of a job that holds the group, or the next sweep of `timeouts`, tries again."""
+        get it, this is tried again when the next job with the group ends, and by the periodic check of `timeouts`."""
         oldest = await self._jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
         if oldest is not None:
             await self.resume(oldest.pipeline_id)
 
     async def resume(self, pipeline_id: PipelineId) -> Applied:
-        """Enqueue the jobs of a pipeline that waited for a resource group which is free now."""
+        """Put those jobs of a pipeline into the queue that have waited for a resource group which is free now."""
         return await self.change(pipeline_id, lambda family: lifecycle.resume(family, self._clock.now()))
 
     async def finish(self, job: Job, outcome: Outcome, *, unless_changed: bool = False) -> Job | None:
-        """End a job. Returns None if nothing was stored, because the job had ended, was handed out again (its epoch
-        differs) or, with `unless_changed`, because the stored job differs from `job`."""
+        """End a job and return it as stored. Returns None if nothing was stored: the job had ended, was handed out
+        again since it was read or, with `unless_changed`, the stored job differs from `job`."""
         now = self._clock.now()
         alone = lifecycle.finish_alone(job, job.epoch, outcome, now)
         if alone is not None and await self._jobs.end_beside(job, alone):
@@ -126,14 +124,14 @@ class JobChanges:
 
     async def fail(self, job: Job, reason: FailureReason, message: str, *, before_script: bool = False) -> None:
         """Fail a job, unless the stored job differs from `job`. `before_script`: its script has certainly not begun, so
-        it may be retried without counting the attempt."""
+        the job may be retried without using up one of the retries that its `retry` keyword allows."""
         _log.warning("failing a job by decision of the cell", job=job.id, reason=reason.value, cause=message)
         outcome = Outcome(succeeded=False, reason=reason, message=message, before_script=before_script)
         await self.finish(job, outcome, unless_changed=True)
 
     async def release(self, job: Job) -> None:
-        """Return a leased job that its runner has not acknowledged to the queue, or end it if it is being canceled. The
-        token of that hand-out becomes invalid."""
+        """Put a job whose runner has not confirmed the start back into the queue, or end it if it is being canceled.
+        The runner's token becomes invalid. No effect if the job has started or was handed out again."""
         now = self._clock.now()
         await self.change(job.pipeline_id, lambda family: lifecycle.release(family, job.id, job.epoch, now))
 

@@ -1,6 +1,6 @@
-"""The in-memory state of the dispatcher: waiting jobs, held job requests, assigned jobs, caches and counters. Its
-methods are synchronous, so the state is consistent between two awaits of a caller. All jobs in it can be read again
-from the store (`store_sync`), so a crash or a lost notification costs time, but never a job."""
+"""The in-memory state of the dispatcher: waiting jobs, held job requests, jobs that runners have, caches and counters.
+Its methods are synchronous, so the state is consistent between two awaits of a caller. All jobs in it can be read again
+from the store (`store_sync`), so a crash or a lost notification may delay a job, but never loses it."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -52,12 +52,12 @@ class DispatchMemory:
 
     @property
     def cursor(self) -> str:
-        """The position of the queue as text, for runners: the cell, this process, and how many jobs were enqueued."""
+        """The text for X-GitLab-Last-Update: the cell, this process, and how many jobs were queued so far."""
         return f"c{self._cell_id}-{to_base36(int(self.listening_since * 1000))}-{to_base36(self._enqueued)}"
 
     def announce(self, jobs: Sequence[Job]) -> None:
-        """Update the memory from jobs that were just stored or read: put pending jobs into the queue and wake held
-        requests, remove other jobs from the queue, and put trigger jobs into a queue of their own."""
+        """Update the memory from jobs just stored or read: queue pending jobs and wake held job requests, remove other
+        jobs from the queue, and put trigger jobs, which no runner gets, into their own queue."""
         enqueued = 0
         for job in jobs:
             self.job_cache.forget(job.id)
@@ -96,8 +96,8 @@ class DispatchMemory:
         return assigned is not None and assigned.epoch > job.epoch
 
     def track_assigned(self, job: Job) -> None:
-        """Add the job to the assigned jobs or remove it, depending on its state, and update the number of assigned jobs
-        of its project, by which the queue orders projects."""
+        """Add the job to the assigned jobs (those that runners have) or remove it, depending on its state. Also update
+        the number of assigned jobs of its project: the queue prefers projects with fewer of them."""
         if self._recorded is not None:
             self._recorded[job.id] = job
         is_assigned = _is_assigned(job)
@@ -115,8 +115,8 @@ class DispatchMemory:
 
     @contextmanager
     def record_changes(self) -> Iterator[dict[JobId, Job]]:
-        """Context manager: yield a dictionary that collects the jobs which this process changes inside the block. They
-        are newer than what the block reads from the store."""
+        """Context manager: yield a dictionary that collects the jobs which this process changes inside the block. A
+        caller that reads jobs from the store in the block must prefer these, because what it reads may be older."""
         self._recorded = {}
         try:
             yield self._recorded
@@ -124,7 +124,7 @@ class DispatchMemory:
             self._recorded = None
 
     def replace_assigned(self, jobs: Iterable[Job]) -> None:
-        """Replace the assigned jobs and the counts per project by those of `jobs` that runners have."""
+        """Replace assigned jobs, their numbers per project and stop requests by those of `jobs` that runners have."""
         jobs = list(jobs)
         self.stops.note_all(jobs)
         before = set(self.assigned_per_project)
@@ -134,7 +134,7 @@ class DispatchMemory:
             self.waiting_jobs.occupy(project_id, self.assigned_per_project[project_id])
 
     def count_ends(self, before: Family | None, applied: Applied) -> None:
-        """Count the jobs and pipelines that a change has ended. `before`: the pipeline before it; None if it is new."""
+        """Count the jobs and pipelines that a change has ended. `before`: the pipeline before it; None if new."""
         were_over = {job.id for job in before.jobs if job.state in FINAL} if before else frozenset()
         self.ended_jobs.update(
             job.state.value for job in applied.jobs if job.state in FINAL and job.id not in were_over

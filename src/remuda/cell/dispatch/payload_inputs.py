@@ -1,6 +1,6 @@
-"""Reads from the store what the payload of a job is built from, and signs its tokens. Invariant: before the payload is
-sent, two values are stored with the job: the ids of the jobs of other pipelines whose artifacts the payload names,
-because the runner can download artifacts of other pipelines only from those jobs; and the hash of an opaque token."""
+"""Reads what the payload of a job is built from, and signs its tokens. Invariant: before the payload is sent, these are
+stored with the job: the ids of jobs of other pipelines whose artifacts it names (the runner can download no others),
+and the hash of the job token if that is opaque (random, without a signature)."""
 
 import asyncio
 import secrets
@@ -31,13 +31,13 @@ from remuda.wire.runner_api import JobPayload
 
 
 async def load_id_keys(store: Store) -> Sequence[IdKey]:
-    """Return the keys that sign identity tokens, the newest last."""
+    """Return the keys that sign identity tokens (JWTs of the `id_tokens` keyword), the newest last."""
     stored = await store.settings.load_signing_keys()
     return [await asyncio.to_thread(load_id_key, kid, pem) for kid, pem in stored.items() if kid.startswith(KEY_PREFIX)]
 
 
 async def load_variables(store: Store, project: Project, environment: str = "") -> tuple[ProjectVariable, ...]:
-    """Return the variables of the project, its groups and the cell that apply to a job of this environment."""
+    """Return the variables of project, groups and cell that apply to a job with this environment (empty: none)."""
     variables = [
         *await store.projects.list_shared_variables(project.group_ids),
         *await store.projects.list_variables(project.id),
@@ -46,7 +46,7 @@ async def load_variables(store: Store, project: Project, environment: str = "") 
 
 
 async def load_context(store: Store, job: Job, runner: Runner, *, public_url: str) -> JobContext:
-    """Read everything that the variables of a job are computed from. Raises NotFoundError if a part is missing."""
+    """Read all that a job's variables are computed from. NotFoundError if spec, pipeline or project are missing."""
     return await _build_context(store, job, runner, await store.jobs.load_payload_parts(job), public_url)
 
 
@@ -72,7 +72,7 @@ async def _build_context(store: Store, job: Job, runner: Runner, parts: PayloadP
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A payload that is not sent yet, and the access rights of its job that `store_draft` must store before."""
+    """A payload, with what `store_draft` must store before it is sent: artifact jobs (`gets`) and the token's hash."""
 
     context: JobContext
     payload: JobPayload
@@ -92,10 +92,9 @@ async def draft_payload(
     public_url: str,
     now: float,
 ) -> Draft:
-    """Build the payload of a leased job for a runner with these features. `parts`: the stored data of the job, with the
-    settings that `policy_settings` names. Raises NotFoundError if a part is missing in the store,
-    MissingDependencyError if required artifacts are missing, CannotStartError if the job cannot start for another
-    reason."""
+    """Build the payload of a job just handed out. `features`: what the runner supports. `parts`: spec, pipeline,
+    project, variables, and the settings that `policy_settings` names. Raises NotFoundError if one of these is missing
+    in the store, MissingDependencyError if required artifacts are missing, CannotStartError for other reasons."""
     context = await _build_context(store, job, runner, parts, public_url)
     dependencies = await find_dependencies(store, context, now=now)
     await _check(store, context, features)
@@ -112,8 +111,8 @@ async def draft_payload(
 
 
 async def store_draft(store: Store, draft: Draft) -> Job:
-    """Store in the leased job's row which artifacts and token its payload contains. Returns the job as stored;
-    unchanged if there is nothing to store, or the job was handed out again."""
+    """Store with the job which artifacts of other pipelines its payload names, and its token's hash. Returns the job as
+    stored; unchanged if there is nothing to store or it was handed out again."""
     job = draft.context.job
     if (draft.gets, draft.token_hash) == (job.gets, job.token_hash):
         return job
@@ -135,7 +134,7 @@ async def _check(store: Store, context: JobContext, features: Mapping[str, bool]
 
 
 def policy_settings(job: Job) -> list[str]:
-    """Return the names of the settings with the step policies (what steps are allowed to do) that apply to a job."""
+    """Return the names of the settings that contain the step policies (what steps are allowed to do) for a job."""
     return [policy_setting(scope) for scope in scopes_of(job.key())]
 
 
@@ -152,8 +151,8 @@ def _with_policy(payload: JobPayload, job: Job, settings: Mapping[str, str]) -> 
 
 
 async def _id_tokens(store: Store, context: JobContext, now: float) -> dict[str, str]:
-    """Sign the identity tokens of the `id_tokens` keyword; returns them by variable name. Creates the signing key if
-    the cell has none."""
+    """Sign the identity tokens (JWTs) that the `id_tokens` keyword of the job asks for, and return them by variable
+    name. If the cell has no key for that, one is created."""
     if not context.spec.id_tokens:
         return {}
     keys = await load_id_keys(store)

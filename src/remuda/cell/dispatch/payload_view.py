@@ -1,4 +1,4 @@
-"""Shows users the payload of a job: built as for a runner, with secrets masked and without a valid token."""
+"""Shows users the payload of a job: built in the same way as for a runner, but with secrets and tokens masked."""
 
 from typing import Any
 

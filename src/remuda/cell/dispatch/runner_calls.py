@@ -1,5 +1,5 @@
-"""Handles the calls of a runner about its job: start, keep-alive, log, step results, end. The end of a job is delayed
-while bytes of its log are missing. Invariant: the log is durable before the end of its job is stored."""
+"""Handles a runner's calls about its job: start, keep-alive, log, step results, end. A reported end is refused while
+bytes of the log are missing. Invariant: the log is durable before the end of its job is stored."""
 
 import asyncio
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _log = logger("cell")
 
 
 class Updated(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a job update: the HTTP status code, and the job for the Job-Status header."""
+    """The answer to a job update: the HTTP status code, and the job, whose state is sent in the Job-Status header."""
 
     code: int
     job: Job
@@ -73,10 +73,9 @@ class RunnerCalls:
     async def authenticate(
         self, token: str, job_id: int | None = None, *, ended: bool = False, scope: str = "job"
     ) -> Job:
-        """Return the job of a token. Raises ForbiddenError if the token is invalid, or for another job or scope. A
-        token is valid while a runner has the job. `ended`: accept it also after the end of the job, for calls that a
-        runner may repeat; then the returned job may be some seconds out of date (`job_cache`), and if the token has
-        expired, its job fails."""
+        """Return the job of a token, which is valid while a runner has the job. `ended`: also after its end, for calls
+        that a runner may repeat; then the job may be some seconds old (`job_cache`), and an expired token makes it
+        fail. Raises ForbiddenError if the token is invalid, of another job than `job_id`, or lacks the scope."""
         cache = self._memory.job_cache
         try:
             job = await (self._keys.find_job(token, scope, cache.get) if ended else self._keys.find_job(token, scope))
@@ -100,8 +99,8 @@ class RunnerCalls:
         return job if job is not None and job.id == job_id and job.state in ASSIGNED else None
 
     async def _fail_expired(self, claims: JobClaims) -> ForbiddenError:
-        """Fail a job that ran until its token expired, because its runner cannot report any more; return the error to
-        raise. The expired token of an earlier hand-out changes nothing."""
+        """Fail a job that ran until its token expired, because its runner cannot report any more. Returns the error for
+        the caller to raise. Nothing changes if the job was handed out again since the token was issued."""
         job = await self._jobs.load_job(JobId(claims.job_id))
         if job is None or job.epoch != claims.epoch or claims.expires_at <= (job.leased_at or 0):
             return ForbiddenError("the job token is not accepted: it has expired")
@@ -112,8 +111,8 @@ class RunnerCalls:
         return ForbiddenError("the job token has expired", job_status=row.status())
 
     async def touch(self, job: Job) -> Job:
-        """Record a call of the runner: a leased job starts now, a started one is still alive. Most calls need no write.
-        Raises ForbiddenError if the runner does not have the job any more."""
+        """Record a call of the runner: the first one starts the job, later ones show that the runner is alive, and are
+        stored only now and then. Raises ForbiddenError if the runner does not have the job any more."""
         now = self._clock.now()
         if not leases.needs_touch(job, now, self._settings):
             return job
@@ -130,13 +129,13 @@ class RunnerCalls:
         return touched
 
     async def _acknowledge(self, job: Job, now: float) -> Job | None:
-        """Store the time of a runner's call, and start a leased job, without reading the pipeline. Returns None if the
-        job has ended or was handed out again."""
+        """Store the time of a runner's call, and start the job if it has not started, without reading the pipeline.
+        Returns None if the job has ended or was handed out again."""
         return await self._jobs.change_job(job.id, lambda row: leases.acknowledge(row, job.epoch, now), known=job)
 
     async def _start(self, job: Job, now: float) -> Job | None:
-        """Store the start of a job; None if it has ended or was handed out again. Only the first start of a pipeline
-        changes the pipeline and has to read its other jobs; other starts of the pipeline wait until that is stored."""
+        """Store the start of a job; None if it has ended or was handed out again. The first start in a pipeline changes
+        the pipeline, so it reads all its jobs; other starts wait for that, and need not read them."""
         while (other := self._starting.get(job.pipeline_id)) and not self._memory.job_cache.is_in_running(job):
             await other.wait()
         if self._memory.job_cache.is_in_running(job):
@@ -169,9 +168,9 @@ class RunnerCalls:
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
     async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
-        """Append to the log at the byte offset `start`. For an ended job, only check that the log has these bytes
-        already (a repeated call). Raises ForbiddenError if they differ, if the log becomes too large (the job then
-        fails), or if the runner does not have the job any more."""
+        """Append to the log at the byte offset `start`; not taken if bytes before are missing or stored ones differ.
+        For an ended job, only check that the log has these bytes (a repeated call). Raises ForbiddenError if it does
+        not, if the log becomes too large (the job then fails), or if the runner does not have the job any more."""
         if job.state in FINAL:
             appended = await self._traces.compare(job.id, start, data)
             if not appended.taken:
@@ -216,8 +215,8 @@ class RunnerCalls:
         return appended
 
     async def add_results(self, job: Job, results: Sequence[StepResult]) -> int:
-        """Store step results of a job. Returns the next expected sequence number. Raises ForbiddenError if the runner
-        does not have the job any more."""
+        """Store step results of a job. Returns the sequence number of the result that the runner must send next. Raises
+        ForbiddenError if the runner does not have the job any more."""
         if job.state in FINAL:
             raise _not_assigned(job)
         await self.touch(job)
@@ -227,10 +226,9 @@ class RunnerCalls:
         return following
 
     async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
-        """Apply the job state that a runner reports. `refused`: why the cell counts a reported success as a failure, or
-        None. The code is 200; 202 if bytes of the log are missing, or 412 if its checksum is wrong, so that the runner
-        must send them again; 400 for an unknown state; 403 if the job has ended with another state. Raises
-        ForbiddenError if the runner does not have the job any more."""
+        """Apply the job state that a runner reports. `refused`: why a reported success counts as a failure, or None.
+        Status: 200 applied; 202 log bytes missing, 412 wrong log checksum (the runner must send them again); 400
+        unknown state; 403 ended with another state. Raises ForbiddenError if the runner has lost the job."""
         if update.state == "running" and job.state in ASSIGNED:
             return Updated(code=200, job=await self.touch(job))
         if update.state not in ("success", "failed", "running"):
@@ -273,8 +271,8 @@ class RunnerCalls:
         return Updated(code=200, job=ended)
 
     async def _has_wrong_checksum(self, job: Job, update: UpdateJob, checksum: str) -> bool:
-        """Return whether the runner must send its log again, because the stored log has another checksum than it
-        reports. `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored log is accepted as it is."""
+        """Return whether the runner must send its log again: the stored one does not have the reported checksum.
+        `_TRACE_PATIENCE_SECONDS` after the first report of the end, the stored log is accepted."""
         reported = (update.output.checksum if update.output else None) or update.checksum or ""
         now = self._clock.now()
         if not reported.startswith("crc32:") or reported == checksum:
@@ -293,7 +291,7 @@ class RunnerCalls:
         return True
 
     async def _drop_refused_log(self, job: Job) -> bool:
-        """Remove the stored log if it was refused, because its runner sends it again. Returns whether that was done."""
+        """Remove the stored log if it was refused (wrong checksum): the runner sends it again. True if removed."""
         # Another process may have refused it, so the cached job is not enough.
         row = await self._jobs.load_job(job.id)
         if row is None or row.epoch != job.epoch or not row.is_log_refused or row.state not in ASSIGNED:
@@ -302,7 +300,7 @@ class RunnerCalls:
         return True
 
     async def _may_have_begun_script(self, job: Job, update: UpdateJob, size: int) -> bool:
-        """Return False if step results or the log (of `size` bytes) prove that the script never began."""
+        """False only if step results or the log (`size` bytes) prove that the script never began: a retry is safe."""
         if update.remuda_may_have_begun:
             return True
         if update.info is not None and update.info.name == REPORTS_STEPS:
@@ -320,7 +318,7 @@ class RunnerCalls:
         return lost_attempts.has_begun_script_by_log(bytes(log), size)
 
     async def _lacks_trace(self, job: Job, update: UpdateJob) -> bool:
-        """Return whether log bytes are missing, so that the end must wait, at most `_TRACE_PATIENCE_SECONDS`."""
+        """True if bytes of the reported log are missing and the end must wait, up to `_TRACE_PATIENCE_SECONDS`."""
         reported = update.output.bytesize if update.output else None
         if reported is None or reported <= await self._traces.size(job.id):
             return False

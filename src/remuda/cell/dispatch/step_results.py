@@ -1,5 +1,5 @@
-"""Reads the step results of a job in pages, so that many results neither fill memory nor block the loop. A separate
-module because dispatch and several HTTP endpoints use it."""
+"""Reads the step results of a job in pages, so that many results neither fill memory nor block the event loop. A
+separate module because dispatch and several HTTP endpoints use it."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,8 +1,7 @@
-"""Keeps, for each runner manager, the list of jobs that it should stop: jobs that are being canceled, and for some
-minutes jobs that the cell ended itself. A manager that asks gets its complete list every time, so a lost answer or a
-restart of the manager loses no request. A job in the list makes the manager send an update of that job at once; the
-answer to the update says whether to stop. A manager that never asks for the list gets that answer with its next regular
-update."""
+"""Keeps, per runner manager, the jobs that it should stop: those being canceled, and for some minutes those that the
+cell ended itself. A manager that asks gets its complete list every time, so a lost answer or a restart loses no
+request. A listed job makes the manager send an update of it at once; the answer says whether to stop. A manager that
+never asks gets that answer with its next regular update."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -29,8 +28,7 @@ class StopRequests:
         self._swept_at = clock.monotonic()
 
     def note(self, job: Job) -> None:
-        """Add or remove the stop request of a job, depending on its stored state. A new or changed request wakes the
-        manager that has the job."""
+        """Add or remove a job's stop request by its stored state; a new one answers its manager's poll at once."""
         manager = (job.runner_id, job.system_id or LEGACY) if job.runner_id is not None else None
         is_ended = job.state in FINAL and job.reported is None and job.leased_at is not None
         if manager is None or job.is_trigger or not (is_ended or job.state is JobState.CANCELING):
@@ -49,8 +47,8 @@ class StopRequests:
             self._sweep(now)
 
     def note_all(self, assigned: Iterable[Job]) -> None:
-        """Update the stop requests from the list of all assigned jobs: add those that are being canceled, and remove
-        the requests of jobs that were being canceled and are not assigned any more."""
+        """Update the stop requests from the list of all jobs that runners have: add a request for each job that is
+        being canceled, and remove the requests of canceled jobs that no runner has any more."""
         jobs = {job.id: job for job in assigned}
         for of_manager in list(self._requests.values()):
             for job_id, (_, until) in list(of_manager.items()):

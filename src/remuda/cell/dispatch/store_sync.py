@@ -1,5 +1,5 @@
-"""Updates the memory of the dispatcher from the store, which several processes may share. Notifications of other
-processes (`follow`) arrive within moments but may be lost, so each sweep of `timeouts` reads all jobs again."""
+"""Updates the dispatch memory from the store, which processes may share. Notifications of others (`follow`) come soon
+but may be lost, so the periodic check of `timeouts` reads all waiting and assigned jobs again."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -22,13 +22,13 @@ class StoreSync:
         self._clock = clock
 
     async def load(self) -> None:
-        """Fill the memory with assigned and pending jobs at the start of the process."""
+        """Fill the memory at the start of the process with the jobs that runners have and those that wait for one."""
         self._memory.listening_since = self._clock.now()
         await self.load_assigned()
         self._memory.announce(await self._store.jobs.list_jobs_in([JobState.PENDING]))
 
     async def load_assigned(self) -> Sequence[Job]:
-        """Read and return all assigned jobs, trigger jobs included, and replace the assigned jobs in the memory."""
+        """Read and return the jobs that runners have and running trigger jobs; replace the assigned ones in memory."""
         with self._memory.record_changes() as changes:
             jobs = await self._store.jobs.list_jobs_in(ASSIGNED)
             newest = {job.id: job for job in jobs} | changes
@@ -36,7 +36,7 @@ class StoreSync:
         return jobs
 
     async def load_pending(self) -> Sequence[Job]:
-        """Read and return the pending jobs; put them into the queue and remove jobs that are not pending any more."""
+        """Read and return the pending jobs; add them to the queue in memory, and remove those no longer pending."""
         waiting = list(self._memory.waiting_jobs)
         pending = await self._store.jobs.list_jobs_in([JobState.PENDING])
         self._memory.announce(pending)
@@ -45,7 +45,7 @@ class StoreSync:
         return pending
 
     async def follow(self) -> None:
-        """Read jobs into the memory when other processes report them as changed. Runs until it is cancelled."""
+        """Read jobs that other processes report as changed, except trigger jobs, into memory, until cancelled."""
         async with aclosing(self._store.watch_changes()) as changes:
             async for job_ids in changes:
                 self._memory.changed_jobs.note(*job_ids)

@@ -1,8 +1,7 @@
 """Periodic work of dispatch: starts delayed jobs, ends jobs whose runner is gone or that take too long. A delayed job
-starts within a second of its start time. Everything else is checked at least once per lease duration, so a lost
-notification or a crash costs about a minute. A runner counts as silent only for the time in which the cell could
-receive its calls: after the store was unavailable or the process was blocked, that time is counted from zero
-(`core.waiting.downtime`)."""
+starts within a second of its start time. All else is checked at least every `lease_seconds`, so a lost notification or
+a crash delays a job by about a minute. A runner's silence counts only while the cell could receive its calls: from zero
+again after the store was unavailable or the process was blocked (`core.waiting.downtime`)."""
 
 import asyncio
 import math
@@ -51,7 +50,7 @@ class Timeouts:
         self._settings = settings
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Start delayed jobs when they are due, and check all jobs periodically, until `stop` is set."""
+        """Until `stop` is set, start delayed jobs when they are due, and periodically check all jobs for timeouts."""
         sweep_at, is_away, heard_at = -math.inf, False, self._clock.now()
         while not stop.is_set():
             self._memory.has_new_delayed_job.clear()
@@ -84,7 +83,7 @@ class Timeouts:
         return True
 
     async def _start_due(self) -> float:
-        """Start delayed jobs that are due, fail long overdue ones. Returns when the next is due (infinity: none is)."""
+        """Start due delayed jobs; fail those late by `stale_seconds`. Returns when the next is due (infinity: none)."""
         now = self._clock.now()
         delayed = [(job.scheduled_at or now, job) for job in await self._store.jobs.list_jobs_in([JobState.SCHEDULED])]
         for _, job in delayed:
@@ -97,9 +96,9 @@ class Timeouts:
         return min((due_at for due_at, _ in delayed if due_at > now), default=math.inf)
 
     async def _sweep(self) -> float:
-        """Check all jobs for timeouts. Returns the time for the next check: when the next runner has been silent for
-        too long, but at most `lease_seconds` from now, so that also a lease that begins meanwhile is checked in
-        time."""
+        """Fail or requeue jobs whose runner is gone, that run too long or that no runner can take; queue jobs whose
+        resource group is free. Returns the time of the next check: when the next runner will have been silent too long,
+        at most `lease_seconds` from now, because a job may be handed out meanwhile."""
         now = self._clock.now()
         next_at = now + self._settings.lease_seconds
         since, outages = self._memory.listening_since, self.presence.outages
@@ -144,7 +143,7 @@ class Timeouts:
         await self._changes.change(job.pipeline_id, lambda family: lifecycle.drop(family, job, outcome, now))
 
     async def _fail_overtime(self, assigned: Sequence[Job], now: float) -> None:
-        """Fail the jobs that still run long after their timeout, because their runner did not end them."""
+        """Fail the `assigned` jobs that still run long after their timeout, because their runner did not end them."""
         since, outages = self._memory.listening_since, self.presence.outages
         projects: dict[ProjectId, Project | None] = {}
         runners: dict[RunnerId | None, Runner | None] = {None: None}
@@ -162,8 +161,8 @@ class Timeouts:
                 await self._run_logged(self._changes.fail(job, *verdict), job=job.id)
 
     async def _run_logged(self, change: Awaitable[object], **about: int) -> None:
-        """Await a change and log an unexpected error with the ids `about`, so that the sweep continues. Raises
-        StoreError, because further changes would fail, too."""
+        """Await one change of the sweep. An unexpected error is logged with the ids in `about`, so that the sweep
+        continues. StoreError is raised, because further changes would fail, too."""
         try:
             await change
         except StoreError:
@@ -174,7 +173,7 @@ class Timeouts:
             )
 
     async def _take_back(self, job: Job) -> None:
-        """Handle a job whose runner is gone: fail it if it has started, else return it to the queue."""
+        """Handle a job whose runner is gone: fail the job if it has started, else put it back into the queue."""
         if job.state in STARTED:
             is_running = job.state is JobState.RUNNING
             reason = FailureReason.NO_UPDATES_RUNNING if is_running else FailureReason.NO_UPDATES_CANCELING

@@ -26,8 +26,7 @@ class UserCommands:
         self._clock = clock
 
     async def cancel_job(self, job_id: int, *, force: bool = False) -> Job:
-        """Cancel a job. A job whose runner supports it ends gracefully; others, or with `force` any job, end at once.
-        An ended job stays as it is."""
+        """Cancel a job unless ended: its runner stops it (`canceling`) if it can; else, or with `force`, at once."""
         return await self._change(
             job_id, lambda family, number, now: lifecycle.cancel(family, number, now, force=force)
         )
@@ -42,8 +41,7 @@ class UserCommands:
         return await self._change(job_id, lifecycle.unschedule)
 
     async def prioritize_job(self, job_id: int, priority: int) -> Job:
-        """Set the priority of a job in the queue. Raises InvalidError if the priority is out of range, or the job is a
-        trigger job, is assigned or has ended."""
+        """Set a job's priority in the queue. InvalidError for a trigger, assigned or ended job, or a bad value."""
         await load_job(self._jobs, job_id)
         now = self._clock.now()
         changed = await self._jobs.change_job(JobId(job_id), lambda job: lifecycle.prioritize(job, priority, now))
@@ -52,7 +50,7 @@ class UserCommands:
         return await load_job(self._jobs, job_id)
 
     async def retry_job(self, job_id: int) -> Job:
-        """Retry an ended job. Returns the new job that retries it."""
+        """Retry an ended job: create a new job that takes its place in the pipeline, and return that."""
         old = await load_job(self._jobs, job_id)
         applied = await self._changes.change(
             old.pipeline_id, lambda family: lifecycle.retry(family, old.id, self._clock.now())

@@ -1,8 +1,7 @@
 """Turns the file actions of GitLab's commits API into one commit, as an input stream for `git fast-import`.
 
-Invariant: every text of a user is checked, quoted, or in a `data` block with its length, so nobody can smuggle a
-command for fast-import into a path, a name or a message.
-"""
+Invariant: every text of a user is checked, quoted, or in a `data` block with its length. So a path, a name or a message
+can never be read as a command of fast-import."""
 
 import base64
 import binascii
@@ -81,7 +80,8 @@ def check_path(path: str) -> str:
 
 
 def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> dict[str, Entry | None]:
-    """Return the new entry of each changed path, None if removed. Raises InvalidError for an impossible action."""
+    """Apply file actions to `tree` (files by path). Returns the new entry of each changed path, None if removed. Raises
+    InvalidError for an impossible action, such as creating a file that exists."""
     after = _Tree(tree)
     for action in actions:
         path = check_path(action.file_path)
@@ -107,8 +107,7 @@ def apply_actions(tree: Mapping[str, Entry], actions: Sequence[FileAction]) -> d
 
 
 def is_done(before: Mapping[str, Entry], after: Mapping[str, Entry], actions: Sequence[FileAction]) -> bool:
-    """True if the actions turn the tree `before` into exactly `after`. Then an earlier call of the same request has
-    already created the commit with the tree `after`."""
+    """True if the actions turn the files `before` into exactly `after`: then an earlier try has made the commit."""
     try:
         changes = apply_actions(before, actions)
     except InvalidError:
@@ -190,8 +189,7 @@ FAST_IMPORT_END = b"done\n"
 
 def fast_import(commit: NewCommit) -> Iterator[bytes]:
     """Yield the input of `git fast-import` that creates the commit. git prints the commit's hash after this input, but
-    moves the branch only once it gets `FAST_IMPORT_END`.
-    """
+    moves the branch only once it gets `FAST_IMPORT_END`."""
     who = f"{_plain(commit.author_name)} <{_plain(commit.author_email)}> {commit.at} +0000".encode()
     yield b"commit refs/heads/%s\nmark :1\n" % commit.branch.encode()
     yield b"author %s\ncommitter %s\n" % (who, who)
@@ -217,7 +215,7 @@ def _data(content: bytes) -> Iterator[bytes]:
 
 
 def _plain(text: str) -> str:
-    """Remove control characters, `<` and `>` from a name or mail address: they would end a field of the commit."""
+    """Remove control characters, `<` and `>`, which separate fields of a commit, from a text; "unknown" if empty."""
     return re.sub(r"[\x00-\x1f\x7f<>]", "", text).strip() or "unknown"
 
 

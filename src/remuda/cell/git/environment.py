@@ -1,8 +1,7 @@
 """The environment variables of every git process that a cell starts: of the cell's own environment, only PATH.
 
 git ignores the settings of the machine and never prompts. It ignores `refs/replace` and grafts: with them, whoever may
-push such a ref could change what a commit on a protected branch contains.
-"""
+push such a ref could change what a commit on a protected branch contains."""
 
 import os
 from pathlib import Path
@@ -44,8 +43,8 @@ hint, whatever `advice.graftFileDeprecated` says, because it does not read that 
 
 
 def make_environment(root: Path, hooks: Path, push_limit_bytes: int) -> dict[str, str]:
-    """Return the variables for git. `root` is the folder of the repositories, `hooks` that of the pre-receive hook;
-    `push_limit_bytes=0` is unlimited."""
+    """Return the variables for git. `root` is the folder with the repositories, `hooks` the folder with the pre-receive
+    hook. `push_limit_bytes` limits the size of a push; 0 means no limit."""
     settings = [*_SETTINGS, ("core.hooksPath", str(hooks)), ("receive.maxInputSize", str(push_limit_bytes))]
     if not is_sync_enabled():
         settings.append(("core.fsync", "none"))

@@ -1,8 +1,7 @@
 """The interface to the git repositories of a cell, and the values that its methods take and return.
 
 The event loop uses `Repositories`, a thread that compiles a pipeline file uses `Reader`. `repo` is always a folder name
-that the cell chose, never a user's text.
-"""
+that the cell chose, never a user's text."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -37,7 +36,7 @@ class GitError(CellError):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """The metadata of a commit, without its files."""
+    """The metadata of a commit (authors, times, message, parents), without its files."""
 
     sha: str
     parents: tuple[str, ...]
@@ -73,7 +72,7 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules by which the pre-receive hook accepts or rejects the refs of one push."""
+    """What the pre-receive hook rejects in a push: forbidden refs, force pushes to a protected one; and who pushes."""
 
     user_id: int | None = None
     """The pusher, noted with the push; None: the project's creator."""
@@ -100,7 +99,7 @@ class GitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GitClient(msgspec.Struct, frozen=True, kw_only=True):
-    """The sender of a git request: the body that it sends, and functions that send the response to it."""
+    """The client of a git request: the request body that it sends, and functions that send the response to it."""
 
     body: AsyncIterator[bytes]
     start: Callable[[int, list[tuple[bytes, bytes]]], Awaitable[None]]
@@ -111,7 +110,7 @@ class GitClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushNote(msgspec.Struct, frozen=True, kw_only=True):
-    """The record of one push: the new object (commit or tag) of each ref, the push options and the user."""
+    """The record of one push, to start its pipelines: the new object of each ref, the push options and the user."""
 
     name: str
     written_at: float
@@ -121,20 +120,20 @@ class PushNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_note(notes: Sequence[PushNote], ref: str, sha: str) -> PushNote | None:
-    """Return the first note (record of a push) in which `ref` moves to the object `sha`; None if there is none."""
+    """Return the first record in `notes` of a push that moves `ref` to the object `sha`; None if there is none."""
     return next((note for note in notes if note.refs.get(ref) == sha), None)
 
 
 class Reader(Protocol):
-    """Blocking reads of repositories for one compilation, by one thread. Caches commits and file lists until closed."""
+    """Blocking reads of repositories for one compiling thread. Caches commits and file lists until it is closed."""
 
     def commit(self, repo: str, name: str | None) -> str | None:
-        """Return the hash of the commit that a branch, tag, full ref or hash means (`name=None`: the default branch);
-        None if there is none."""
+        """Return the hash of the commit to which a branch, tag, full ref or commit hash resolves (`name=None`: the
+        default branch); None if it does not exist."""
         ...
 
     def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
-        """Return a file's content in the commit `sha`; None if there is no such file. TooLargeError above the limit."""
+        """Return a file's content in the commit `sha`; None if missing. TooLargeError if longer than `limit_bytes`."""
         ...
 
     def files(self, repo: str, sha: str) -> dict[str, str]:
@@ -159,11 +158,9 @@ class Reader(Protocol):
 
 
 class Refs(Protocol):
-    """Reads, creates and moves the branches and tags of repositories.
-
-    `before_move` is called with the hash of the new commit or tag object just before the ref is set to it. Methods
-    that create refs raise InvalidError if the name conflicts with that of an existing ref (`a` and `a/b`).
-    """
+    """Reads, creates and moves the branches and tags of repositories. `before_move` is called with the hash of the new
+    commit or tag object just before the ref is set to it, so that the caller can record the change. Methods that create
+    refs raise InvalidError if the name conflicts with that of an existing ref (`a` and `a/b`)."""
 
     async def refs(self, repo: str) -> dict[str, str]:
         """Return the full names of branches, tags and merge request refs, each with the hash of its commit. Refs to
@@ -171,17 +168,17 @@ class Refs(Protocol):
         ...
 
     async def resolve(self, repo: str, name: str) -> str | None:
-        """Return the hash of the commit that a branch, a tag, or a full or abbreviated hash means; None if there is
-        none."""
+        """Return the hash of the commit to which a branch, a tag, or a full or abbreviated hash resolves; None if there
+        is no such commit."""
         ...
 
     async def commit_of(self, repo: str, ref: str) -> str | None:
         """Return the hash of the commit that a full ref points to, directly or through annotated tags; None if there is
-        none."""
+        no such ref, or it points to no commit."""
         ...
 
     async def object_of(self, repo: str, ref: str) -> str | None:
-        """Return the hash of the object that a full ref points to, a commit or an annotated tag; None if none."""
+        """Return the hash of the object that a full ref points to (commit or annotated tag); None if no such ref."""
         ...
 
     async def is_empty(self, repo: str) -> bool:
@@ -189,22 +186,21 @@ class Refs(Protocol):
         ...
 
     def head(self, repo: str) -> str | None:
-        """Return the short name of the branch in HEAD, which git clients use as default branch; None if there is
-        none."""
+        """Return the short name of the branch in HEAD (git clients' default branch); None if HEAD names no branch."""
         ...
 
     async def put_head(self, repo: str, branch: str) -> None: ...
 
     def has_ref_file(self, repo: str, ref: str) -> bool:
-        """True if the ref exists as a file of its own. Runs no git process, so it returns False for a packed ref."""
+        """True if the ref is a file of its own. Runs no git, so it is fast, but False for a ref in `packed-refs`."""
         ...
 
     async def put_ref(self, repo: str, ref: str, sha: str) -> None: ...
 
     async def put_refs(self, repo: str, refs: Mapping[str, str], before: Mapping[str, str] = {}) -> None:
-        """Set all `refs` (full names with object hashes; zeros: delete) in one transaction. Raises GitError if that
-        fails, or if a ref does not have the hash that `before` names for it.
-        """
+        """Set all `refs` (full names with object hashes; a hash of zeros deletes the ref) in one transaction. `before`:
+        the hashes that some of the refs must have now. Raises GitError if one of them has another hash, or if git
+        fails; then no ref is changed."""
         ...
 
     async def is_ancestor(self, repo: str, sha: str, of: str) -> bool:
@@ -218,14 +214,14 @@ class Refs(Protocol):
     async def add_tag(
         self, repo: str, name: str, sha: str, *, message: str, at: int, before_move: Callable[[str], None]
     ) -> None:
-        """Create a tag with the time `at` (epoch), annotated if there is a `message`. ConflictError if the tag
-        exists."""
+        """Create a tag at the commit `sha`: an annotated tag if there is a `message`, with the time `at` (seconds since
+        the epoch). `before_move`: see the class. Raises ConflictError if the tag exists."""
         ...
 
     async def remove_ref(self, repo: str, ref: str) -> None: ...
 
     async def tags(self, repo: str) -> list[Tag]:
-        """Return all tags of commits, ordered by name."""
+        """Return all tags that point to commits, ordered by name."""
         ...
 
 
@@ -235,8 +231,8 @@ class Contents(Protocol):
     async def commit(self, repo: str, sha: str) -> Commit | None: ...
 
     async def log(self, repo: str, sha: str, *, skip: int, count: int, path: str = "") -> Sequence[Commit]:
-        """Return up to `count` commits of the history of `sha`, newest first, after the first `skip`; with `path`, only
-        those that changed it."""
+        """Return up to `count` commits of the history of the commit `sha`, newest first, without the first `skip` ones.
+        With `path`, only commits that changed that path are returned."""
         ...
 
     async def count(self, repo: str, sha: str, path: str = "") -> int:
@@ -251,7 +247,7 @@ class Contents(Protocol):
         ...
 
     async def file(self, repo: str, sha: str, path: str, *, limit_bytes: int) -> bytes | None:
-        """Return a file's content in the commit `sha`; None if there is no such file. TooLargeError above the limit."""
+        """Return a file's content in the commit `sha`; None if missing. TooLargeError if longer than `limit_bytes`."""
         ...
 
     async def file_size(self, repo: str, sha: str, path: str) -> int:
@@ -272,9 +268,9 @@ class Contents(Protocol):
         is_folder: bool = True,
         limit_bytes: int = LIST_LIMIT_BYTES,
     ) -> list[TreeEntry]:
-        """List the folder `path`; with `is_deep` also its subfolders, recursively; with `is_folder=False` the entry of
-        `path` itself. Raises TooLargeError if git's list is longer than `limit_bytes`.
-        """
+        """List the entries of the folder `path`; with `is_deep` also those of its subfolders, recursively. With
+        `is_folder=False`, return the entry of `path` itself. Raises TooLargeError if git's list is longer than
+        `limit_bytes`."""
         ...
 
 
@@ -282,15 +278,15 @@ class Repositories(Refs, Contents, Protocol):
     """All git repositories of a cell: create, read, change and remove them, and serve git clients."""
 
     def prepare(self) -> None:
-        """Create the repositories' folder and install the pre-receive hook. Raises CellError if there is no git."""
+        """Create the folder for repositories; install the pre-receive hook. Raises CellError if git is missing."""
         ...
 
     async def create(self, repo: str, default_branch: str) -> None:
-        """Create an empty repository. An existing one keeps its refs and objects."""
+        """Create an empty repository whose HEAD names `default_branch`. An existing one keeps its refs and objects."""
         ...
 
     def link(self, repo: str, path: str) -> None:
-        """Create or replace the symbolic link `path`.git to the repository, if the settings name a folder for links."""
+        """Create or replace the symbolic link `<path>.git` for local runners, if the settings name a folder for it."""
         ...
 
     async def remove(self, repo: str) -> None:
@@ -300,50 +296,46 @@ class Repositories(Refs, Contents, Protocol):
     def open_reader(self) -> AbstractContextManager[Reader]: ...
 
     async def serve(self, repo: str, request: GitRequest, client: GitClient) -> str:
-        """Answer one request of git's smart HTTP protocol. Returns the last part of git's stderr.
-
-        The git process has ended when this returns. It is killed if the client of a fetch disconnects; a push whose
-        request is complete goes on.
-        """
+        """Answer one request of git's smart HTTP protocol. Returns the last part of git's stderr, for the log. The git
+        process has ended when this returns. It is killed if the client of a fetch disconnects; a push whose request is
+        complete goes on."""
         ...
 
 
 class Pushes(Protocol):
-    """Durable records of pushes, shared by all processes of a cell: a push starts its pipelines even if its process
-    dies.
-
-    A push is open while a process serves it; an open push whose process died is abandoned. A note (`PushNote`) says who
-    pushed what with which options; it is written before the push moves any ref.
-    """
+    """Durable records of pushes, shared by all processes of a cell, so that a push starts its pipelines even if the
+    process that serves it dies. A push is open while a process serves it. If that process dies, the push is abandoned:
+    another process finds it and starts its pipelines. A note (`PushNote`) is the record of who pushed which refs with
+    which options; it is written before the push moves any ref."""
 
     def begin(self, project_id: ProjectId) -> AbstractContextManager[Callable[[], None]]:
-        """Context manager: record a push as open inside the block, which gets a function. The block must call that
-        function once the push's pipelines are started; else the push counts as abandoned."""
+        """Context manager: record a push as open during the block, which must call the function that it gets once the
+        push's pipelines are started; else the push counts as abandoned, and they are started later."""
         ...
 
     def find_abandoned(self) -> dict[str, ProjectId]:
-        """Return the name of the record of each abandoned push, with the id of its project."""
+        """Return record name and project id of pushes whose process died or did not start their pipelines."""
         ...
 
     def forget(self, name: str) -> None:
-        """Remove the record of an abandoned push, after its pipelines were started."""
+        """Delete the record of an abandoned push, because its pipelines were started."""
         ...
 
     def add_note(self, repo: str, refs: Mapping[str, str], user_id: int) -> None:
-        """Write the note of a change of `refs` by the user through the API. For a push, the hook writes the note."""
+        """Record that the user sets `refs` (full names) through the API. For git pushes the pre-receive hook does."""
         ...
 
     def has_notes(self, repo: str) -> bool: ...
 
     def notes(self, repo: str) -> list[PushNote]:
-        """Return the notes of a repository, newest first."""
+        """Return the records (`PushNote`) of pushes to a repository that are not removed yet, newest first."""
         ...
 
     def remove_notes(self, repo: str, notes: Sequence[PushNote], refs: Mapping[str, str], now: float) -> None:
-        """Remove the notes of complete pushes: each ref in the note has the new object (`refs`: the current object of
-        each ref) or was to be deleted. Also remove notes so old that their push cannot be under way any more."""
+        """Remove those `notes` (records of pushes) whose refs all have the pushed object (`refs`: current objects) or
+        were to be deleted, and those so old that their push cannot be running any more."""
         ...
 
     def take_turn(self, repo: str) -> AbstractAsyncContextManager[None]:
-        """Context manager: lock the processing of a repository's pushes for one process of the cell at a time."""
+        """Context manager: a lock, so that one process at a time starts pipelines for moved refs of a repository."""
         ...

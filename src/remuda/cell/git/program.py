@@ -1,7 +1,7 @@
 """Runs the `git` program for the repositories below one folder: sets its environment, deadline and output limits.
 
-Invariant: a git process, with its helpers, has ended when the call that started it returns.
-"""
+Invariant: a git process, with its helper processes, has ended when the method that started it returns; after `start`,
+the caller is responsible for that."""
 
 import asyncio
 import contextlib
@@ -29,15 +29,14 @@ class GitProgram:
         return self.root / repo
 
     async def run(self, *args: str, repo: str | None = None) -> bytes:
-        """Run git; return its stdout. GitError if it fails, StoreError if it cannot start or the disk is full or
-        read-only."""
+        """Run git; return its stdout. GitError if it fails, StoreError if it cannot start or write to the disk."""
         code, out, err = await self.call(*args, repo=repo)
         if code != 0:
             raise self.failure(args[0], err)
         return out
 
     async def call(self, *args: str, repo: str | None = None, stdin: Iterable[bytes] = ()) -> tuple[int, bytes, bytes]:
-        """Run git and return its exit code, stdout and stderr. Raises GitError after the deadline."""
+        """Run git; return exit code, stdout and stderr, also if it fails. Raises GitError after the deadline."""
         process = await self.start(*args, repo=repo, with_input=bool(stdin))
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
@@ -49,8 +48,7 @@ class GitProgram:
             await end_git(process)
 
     async def read(self, *args: str, repo: str, what: str, limit_bytes: int) -> tuple[int, bytes]:
-        """Run git and return its exit code and stdout. Raises TooLargeError, whose message names `what` is read, if
-        stdout exceeds `limit_bytes`."""
+        """Run git; return exit code and stdout. TooLargeError, which names `what`, if stdout exceeds `limit_bytes`."""
         process = await self.start(*args, repo=repo)
         assert process.stdout is not None
         content = bytearray()
@@ -70,11 +68,9 @@ class GitProgram:
         self, *args: str, repo: str | None = None, with_input: bool = False, environment: Mapping[str, str] = {}
     ) -> asyncio.subprocess.Process:
         """Start git; the caller must end the process. Raises StoreError if it cannot be started. `with_input`: stdin is
-        a pipe, else empty. `environment`: variables in addition to those of all git processes.
-
-        With `repo=None` git runs in the folder of the repositories, never in the working directory of the cell: that
-        may be somebody else's git repository.
-        """
+        a pipe, else empty. `environment`: variables in addition to those of all git processes. With `repo=None` git
+        runs in the folder of the repositories, never in the working directory of the cell: that may be somebody else's
+        git repository."""
         where = ("-C", str(self.root)) if repo is None else ("--git-dir", str(self.path(repo)))
         try:
             return await asyncio.create_subprocess_exec(
@@ -92,13 +88,13 @@ class GitProgram:
             raise StoreError(f"cannot start git: {error}") from error
 
     def failure(self, command: str, err: bytes) -> CellError:
-        """Make the error from git's stderr: StoreError for a full or read-only disk, else GitError."""
+        """Return the error for a git failure by its stderr: StoreError for a full or read-only disk, else GitError."""
         text = self.hide_root(err.decode(errors="replace")).strip()[-500:] or "no message"
         kind = StoreError if any(cause in text for cause in _DISK) else GitError
         return kind(f"git {command}: {text}")
 
     def hide_root(self, text: str) -> str:
-        """Remove the path of the repositories' folder from git's message, because users may see it."""
+        """Remove the path of the repositories' folder from a message of git, because users may see the message."""
         return text.replace(f"{self.root}/", "")
 
 

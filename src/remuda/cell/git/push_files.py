@@ -1,13 +1,12 @@
 """Stores the records of pushes as files: the implementation of `remuda.cell.git.port.Pushes`.
 
 A process that serves a push holds a lock on a file `pushes/PROJECT-RANDOM`. The kernel drops the lock when the process
-dies, so a file that nobody locks is an abandoned push. The note of a push (who pushed which refs with which options) is
-a file in the repository's folder `push-notes`. Only the pre-receive hook gets the options from git, so the hook
-(`push_hook`) writes the note; for changes through the API the cell does.
+dies, so a file that nobody locks is an abandoned push. Who pushed which refs with which options is recorded in a second
+file, the note, in the repository's folder `push-notes`. Only the pre-receive hook gets the options from git, so the
+hook (`push_hook`) writes the note; for changes through the API the cell does.
 
 Invariants: the file of an open push exists before any ref moves, and is removed only when the push's pipelines were
-started. A note is written atomically. No text of a client becomes part of a path or of a command.
-"""
+started. A note is written atomically. No text of a client becomes part of a path or of a command."""
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,5 +1,5 @@
-"""The pre-receive hook of all repositories: rejects pushes that are not allowed, and writes a note for accepted ones: a
-file with the user, the refs and the push options, from which the cell starts pipelines.
+"""The pre-receive hook of all repositories. It rejects pushes that are not allowed. For an accepted push it writes a
+note: a file with the user, the refs and the push options, from which the cell starts pipelines.
 
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
 what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
@@ -7,9 +7,8 @@ option, `HEAD`, a full ref), and a tag with the name of the protected branch. It
 deleted.
 
 Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
-When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and both
-must pass.
-"""
+When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and is
+rejected unless both are allowed."""
 
 from remuda.cell.git.port import FIRST_REFUSED, FORCE_REFUSED, NAMESAKE_REFUSED, PushRules
 
@@ -24,7 +23,7 @@ _NAMESAKE = "REMUDA_NAMESAKE_REF"
 
 
 def hook_variables(rules: PushRules) -> dict[str, str]:
-    """Return the environment variables that pass the rules of a push to the hook."""
+    """Return the environment variables through which the pre-receive hook gets the rules of one push."""
     return {
         _USER: str(rules.user_id) if rules.user_id is not None else "",
         _REFUSED: rules.refused_ref,

@@ -3,10 +3,9 @@
 Each repository has one `git cat-file --batch` process while the reader is open: a pipeline file that includes a hundred
 others must not start a hundred processes.
 
-Invariants: one thread uses a `GitReader`, and when it is closed no process is left. A name from a user is checked
-before git gets it; a path with a line break, which git would read as a second request, is refused. A few objects can
-stand for a tree of billions of files, so no list that git writes is read beyond a limit.
-"""
+Invariants: only one thread uses a `GitReader`, and when it is closed no git process is left. A name from a user is
+checked before git gets it; a path with a line break, which git would read as a second request, is refused. A small
+repository can describe a tree with billions of files, so lists of git are read only up to a limit."""
 
 import os
 import re
@@ -51,7 +50,7 @@ class GitReader:
         return self._commits[key]
 
     def _peel(self, repo: str, name: str) -> str | None:
-        """Return the hash of the commit that a name points to, directly or through annotated tags; None if none."""
+        """Return the hash of the commit that a name points to, also through annotated tags; None if to no commit."""
         commit = self._batch(repo).ask(f"{name}^{{commit}}", limit_bytes=_HEAD_LIMIT_BYTES)
         return commit[0] if commit else None
 
@@ -121,7 +120,7 @@ class GitReader:
 
 
 class _Batch:
-    """A `git cat-file --batch` process for one repository; starts at the first request, and again after a failure."""
+    """A `git cat-file --batch` process of one repository, started with the first request and again after a failure."""
 
     def __init__(self, git: GitProgram, repo: str) -> None:
         self._git = git
@@ -196,7 +195,7 @@ def _start(git: GitProgram, repo: str, *arguments: str, stdin: int = subprocess.
 
 
 def _start_watchdog(process: subprocess.Popen[bytes]) -> threading.Timer:
-    """Start a timer that kills the process after `DEADLINE_SECONDS`, unless the caller cancels it."""
+    """Start a timer that kills git after `DEADLINE_SECONDS`; the caller cancels it when git has answered."""
     watchdog = threading.Timer(DEADLINE_SECONDS, process.kill)
     watchdog.daemon = True
     watchdog.start()
@@ -205,11 +204,9 @@ def _start_watchdog(process: subprocess.Popen[bytes]) -> threading.Timer:
 
 def _candidates(name: str | None) -> list[str]:
     """Return the git names that `name` can mean, in the order to try: full hash, branch, tag, abbreviated hash. A full
-    ref means itself, None the default branch (HEAD). Empty if the name is invalid.
-
-    GitLab prefers a tag to a branch in includes. This does not: anybody who may push could create a tag with the name
-    of a protected branch, and so decide what others include from it.
-    """
+    ref means itself, None the default branch (HEAD). Empty if the name is invalid. GitLab prefers a tag to a branch in
+    includes. This does not: anybody who may push could create a tag with the name of a protected branch, and so decide
+    what others include from it."""
     if name in (None, "", "HEAD"):
         return ["HEAD"]
     assert name is not None

@@ -1,7 +1,7 @@
 """Creates, reads and changes bare repositories with the `git` program: implements `remuda.cell.git.port.Repositories`.
 
-Invariant: every name that a user gave is checked, or stands behind `--end-of-options`.
-"""
+Invariant: every name from a user is checked, or is passed to git after `--end-of-options`, so that git cannot read it
+as an option."""
 
 import asyncio
 import contextlib
@@ -68,8 +68,8 @@ class GitRepos:
             await self._git.run("init", "--quiet", "--bare", "--template=", f"--initial-branch={default_branch}", where)
 
     def _lay_out(self, repo: str, default_branch: str) -> None:
-        """Write the files of an empty bare repository that also uses the objects in `borrowed_objects`. Faster than
-        `git init`."""
+        """Write the files of an empty bare repository. It uses the folders in `borrowed_objects` as alternates: a push
+        need not send the git objects in them. Faster than `git init`."""
         for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
             (self._git.path(repo) / name).mkdir(parents=True, exist_ok=True)
         alternates = b"".join(os.fsencode(folder.absolute()) + b"\n" for folder in self._borrowed)
@@ -309,8 +309,8 @@ class GitRepos:
         return await serve(self._git, repo, request, client)
 
     def _ref_failure(self, err: bytes) -> CellError:
-        """Return InvalidError with GitLab's message if the ref's name conflicts with another (`a` and `a/b`), else
-        GitError or StoreError."""
+        """Return the error for a ref that git could not set, from git's stderr: InvalidError with GitLab's message if
+        the name of the ref conflicts with another (`a` and `a/b`), else GitError or StoreError."""
         if (conflict := _NAME_CONFLICT.search(err)) is None:
             return self._git.failure("update-ref", err)
         what, name = "tag" if conflict[1] == b"tags" else "branch", conflict[2].decode(errors="replace")

@@ -1,8 +1,7 @@
 """Limits the parts of a fetch or push request that git holds in memory: the lists of refs, commits and options.
 
 git itself limits the pack of a push (`receive.maxInputSize`) and the list of a fetch (`http.maxRequestBuffer`). The
-latter limit counts bytes before decompression, so request bodies are decompressed here.
-"""
+latter limit counts bytes before decompression, so request bodies are decompressed here."""
 
 import zlib
 from collections.abc import AsyncIterator
@@ -14,7 +13,7 @@ _HEAD_BYTES = 4
 
 
 async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Decompress a gzip'd request body piece by piece. Damaged data ends the iterator without an error."""
+    """Decompress a gzip'd body piece by piece. Damaged data ends it without an error: git sees a cut-off request."""
     inflater = zlib.decompressobj(wbits=31)
     async for packed in pieces:
         rest, piece = packed, bytes(_PIECE_BYTES)
@@ -31,12 +30,9 @@ async def unpack(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 async def limit_lists(pieces: AsyncIterator[bytes], limit_bytes: int = LISTS_LIMIT_BYTES) -> AsyncIterator[bytes]:
-    """Pass on the body of a push, but end it early if the lists before the pack exceed the limit: git then rejects the
-    push.
-
-    The lists consist of packets: four hexadecimal digits with the packet's length, these digits included, then its
-    bytes.
-    """
+    """Pass on the body of a push. If the lists of refs and options before the pack are longer than the limit, end the
+    body there: git then rejects the push. The lists consist of packets: four hexadecimal digits with the packet's
+    length, these digits included, then its bytes."""
     head, skipped, seen, is_list = b"", 0, 0, True
     async for piece in pieces:
         position = 0

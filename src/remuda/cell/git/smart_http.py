@@ -1,7 +1,6 @@
 """Serves git's smart HTTP protocol: passes one request to `git http-backend` and streams its answer back.
 
-Invariant: the program has ended when `serve` returns, so after a push no ref moves any more.
-"""
+Invariant: git has ended when `serve` returns, so no ref is moved after that."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,10 +20,8 @@ _STDERR_BYTES = 4096
 
 def cgi_variables(request: GitRequest, path: str) -> dict[str, str]:
     """Return the CGI variables that describe the request to `git http-backend`. `path` is the repository's folder.
-
     CONTENT_LENGTH is left out, so that git reads the body to its end: with a length, git http-backend loops at 100 %
-    CPU if the body is cut off.
-    """
+    CPU if the body is cut off."""
     variables = {
         "GATEWAY_INTERFACE": "CGI/1.1",
         "SERVER_PROTOCOL": "HTTP/1.1",
@@ -72,8 +69,8 @@ async def serve(git: GitProgram, repo: str, request: GitRequest, client: GitClie
 
 
 async def _feed(process: asyncio.subprocess.Process, client: GitClient, plain: AsyncIterator[bytes]) -> None:
-    """Write the decompressed body (`plain`) to git, then read and drop the rest of the request. If the client of a
-    fetch disconnects after that, kill git."""
+    """Write the body (`plain`) to git. If git stops reading early, drop the rest, because the client must send all
+    before it reads the answer. If the client of a fetch disconnects after that, kill git."""
     assert process.stdin is not None
     with suppress(BrokenPipeError, ConnectionResetError):
         async for piece in plain:

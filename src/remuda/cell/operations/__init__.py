@@ -1,2 +1,1 @@
-"""Operators' tasks and periodic maintenance: backup, restore, old data, audit log, integrity checks, keys, data
-folder."""
+"""Operators' tasks and maintenance: backup, restore, removal of old data, audit log, checks, keys, data folder."""

@@ -1,8 +1,8 @@
 """Copies the files of a backup while the cell runs, and packs and unpacks archives.
 
 Folders are copied in the order in which the cell moves files between them, so that a file that moves during the copy is
-still found. A backup folder is valid only when it is complete: a failed backup, or the next attempt, empties it.
-"""
+still found. If a backup fails, its folder is emptied, at the latest by the next attempt, so an incomplete backup is
+never used."""
 
 import shutil
 import tarfile
@@ -21,9 +21,9 @@ _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 @contextmanager
 def fill_folder(folder: Path, *, keeps: Iterable[str] = ()) -> Iterator[None]:
-    """Context manager: check that the folder is new, empty or left by a failed attempt, run the block, which fills it,
-    and empty it again if the block fails. `keeps`: entries that the folder may have and that are not touched. Raises
-    DataFolderError if the folder cannot be used."""
+    """Context manager around a block that fills a folder. The folder must be new, empty, or left by a failed attempt.
+    Raises DataFolderError if it is not, or if another process is filling it. If the block fails, the folder is emptied
+    again. `keeps`: names of entries that may exist in the folder and are not touched."""
     untouched = {"lost+found", *keeps}
     is_new = not folder.exists()
     if not (folder / UNFINISHED).exists():
@@ -62,8 +62,7 @@ def _clear(folder: Path, untouched: Iterable[str]) -> None:
 
 
 def copy_traces(traces: Path, to: Path) -> None:
-    """Copy the job logs of a running cell: first the live ones, then those in the subfolder `archive`, into which the
-    cell moves logs of ended jobs. A log that was copied from both is kept only in `archive`."""
+    """Copy the logs of a running cell: of running jobs, then `archive`, to which the cell moves those of ended jobs."""
     copy(traces.glob("*.log"), traces, to)
     copy((traces / "archive").glob("*.log"), traces, to)
     for sealed in (to / "archive").glob("*.log"):
@@ -84,8 +83,7 @@ def copy(files: Iterable[Path], root: Path, to: Path) -> None:
 
 def copy_repository(repo: Path, to: Path) -> None:
     """Copy a git repository that may be in use: first refs, then loose objects, then packs. git moves data only in this
-    direction, so the copy has every object that its refs need.
-    """
+    direction, so the copy has every object that its refs need."""
 
     def files(is_selected: Callable[[Path], bool]) -> Iterator[Path]:
         for file in list(repo.rglob("*")):
@@ -104,8 +102,7 @@ def copy_repository(repo: Path, to: Path) -> None:
 
 
 def is_archive(path: Path) -> bool:
-    """True if the name ends in .tar, .tar.gz or .tgz; False for other names, which mean a folder. Raises CellError for
-    other archive types, such as .zip."""
+    """True if the name ends in .tar, .tar.gz or .tgz, else False (a folder). CellError for other archives (.zip)."""
     if path.name.endswith(ARCHIVES):
         return True
     if path.name.endswith(_NO_ARCHIVES):
@@ -126,8 +123,9 @@ def pack(folder: Path, to: Path) -> None:
 
 @contextmanager
 def unpack(source: Path, beside: Path) -> Iterator[Path]:
-    """Context manager: yield the folder of the backup `source`. If that is an archive, it is unpacked into a temporary
-    folder in `beside`, removed after the block. Raises CellError if it cannot be read."""
+    """Context manager: yield the folder of the backup `source`. An archive is unpacked into a temporary folder below
+    `beside`, which is removed after the block; a folder is used as it is. Raises CellError if the archive cannot be
+    read."""
     if not source.name.endswith(ARCHIVES):
         yield source
         return
@@ -144,7 +142,7 @@ def unpack(source: Path, beside: Path) -> Iterator[Path]:
 
 
 def _check_member(member: tarfile.TarInfo) -> None:
-    """Raise TarError for a link, a device or a path outside. Python before 3.11.4 has no extraction filter for that."""
+    """Raise TarError for a link, a device or a path out of the target: Python before 3.11.4 has no filter for that."""
     path = Path(member.name)
     if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
         raise tarfile.TarError(f"{member.name!r} does not belong in a backup")

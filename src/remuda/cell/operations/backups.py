@@ -1,12 +1,11 @@
 """Backs up a cell, which may run meanwhile, to a folder or archive, and restores it.
 
-A consistent snapshot of the database rows is copied first, then the files. A file exists before a row names it, so the
-backup has every file that its rows name, unless the file was deleted in between; then the backup does not name it
-either. A backup is valid once its manifest exists, a restored folder once its version file exists.
+A consistent snapshot of the database rows is copied first, then the files. The cell writes a file before the row that
+refers to it, so the backup has every file that its rows refer to. If the cell deleted a file in between, its row is
+removed from the backup. A backup is valid once its manifest exists, a restored folder once its version file exists.
 
 The rows are always stored as a SQLite file, whatever database the cell uses. Blobs in an object storage bucket are not
-copied. Secrets in the rows are encrypted; the key file is in the backup only if the caller wants it (`with_keys`).
-"""
+copied. Secrets in the rows are encrypted; the key file is in the backup only if the caller wants it (`with_keys`)."""
 
 import asyncio
 import os
@@ -47,7 +46,7 @@ _ROWS = "cell.sqlite"
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The description of a backup, stored in it as `manifest.json`."""
+    """The description of a backup (`manifest.json`): its cell, format, schema version, blobs and encryption keys."""
 
     format: int
     cell_id: int
@@ -62,10 +61,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bool = False) -> Manifest:
-    """Write a backup to `to`: a new or empty folder, or an archive if the name ends in .tar, .tar.gz or .tgz. Raises
-    CellError if `to` cannot be used. `with_keys`: include the file of encryption keys, if there is one; whoever has the
-    backup then has all secrets.
-    """
+    """Write a backup to `to`: a new or empty folder, or an archive if the name ends in .tar, .tar.gz or .tgz.
+    `with_keys`: include the file with the encryption keys, if there is one; whoever has the backup can then read all
+    secrets. Raises CellError if `to` cannot be used."""
     if to.resolve().is_relative_to(settings.data.resolve()):
         raise DataFolderError(f"{to} is in the data folder that is to be backed up; give a place outside")
     async with snapshots.read(settings) as rows:
@@ -106,9 +104,9 @@ async def _back_up(settings: CellSettings, to: Path, *, now: float, with_keys: b
 
 
 async def restore(source: Path, settings: CellSettings) -> Manifest:
-    """Restore a backup into the empty data folder of the settings and, if they name one, an empty database. The key
-    file in the backup is ignored if the settings have keys or a key file exists. Raises CellError if the backup cannot
-    be read, or the folder or database is not empty."""
+    """Restore a backup into the data folder of the settings, which must be empty. If the settings name a database, the
+    rows go there; it must be empty, too. The key file in the backup is ignored if the settings have keys or a key file
+    exists. Raises CellError if the backup cannot be read, or the folder or database is not empty."""
     data = settings.data
     with unpack(source, data.parent) as backup:
         manifest = _read_manifest(backup, source)
@@ -158,7 +156,7 @@ def missing_keys(manifest: Manifest, settings: CellSettings) -> tuple[str, ...]:
 
 
 def missing_keys_advice(manifest: Manifest, settings: CellSettings) -> str:
-    """Tell the operator how to provide the missing encryption keys before the cell starts; empty if none is missing."""
+    """Return how the operator can provide missing encryption keys before the cell starts; empty if none is missing."""
     if not (missing := missing_keys(manifest, settings)):
         return ""
     return (
@@ -179,10 +177,8 @@ def _copy_files(settings: CellSettings, to: Path) -> None:
 
 async def _forget_removed(settings: CellSettings, to: Path) -> None:
     """Correct the rows in the backup whose files the cell deleted during the copy: remove the rows of such artifacts,
-    and mark jobs whose log is gone as erased. Does nothing if the blobs are in a bucket.
-
-    If the cell still has the row, but not the file, the row stays in the backup: `remuda cell check` reports it.
-    """
+    and mark jobs whose log is gone as erased. Does nothing if the blobs are in a bucket. If a file is missing although
+    the cell's own database still has its row, the row stays in the backup, and `remuda cell check` reports it."""
     if _blobs_folder(settings) is None:
         return
     copied = ArchivedTraces(FileTraces(to / "traces"), FolderBlobs(to / "blobs"))

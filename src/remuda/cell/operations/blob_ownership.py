@@ -2,8 +2,7 @@
 
 A cell deletes blobs that its database does not know. So a cell must not start with the blobs of another database, for
 example after a mistyped address, nor with another cell's data folder: its repositories would be missing. The first
-database that uses a blob storage or data folder marks it as its own.
-"""
+database that uses a blob storage or data folder marks it as its own."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -26,7 +25,7 @@ _LIMIT_BYTES = 100
 
 
 async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
-    """Open the bucket or folder that the settings name, else the folder `default`. Raises CellError if unusable."""
+    """Open the bucket or folder for blobs in the settings, else the folder `default`. Raises CellError if unusable."""
     if "://" in settings.blobs:
         # Large and native: only cells that use it import it.
         from remuda.cell.blobs.object_storage import open_bucket
@@ -40,8 +39,7 @@ async def open_blobs(settings: CellSettings, default: Path) -> Blobs:
 
 
 async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
-    """Mark the blobs as belonging to the database `store`. Raises CellError if they belong to another database; the
-    message names their address, `where`."""
+    """Mark the blob storage (at `where`) as that of the database `store`. CellError if it is marked for another one."""
     owner = await store.settings.load_setting(SETTING)
     if owner is None:
         await store.settings.put_setting(SETTING, uuid.uuid4().hex)
@@ -60,11 +58,8 @@ async def claim_blobs(store: Store, blobs: Blobs, where: str) -> None:
 
 async def claim_folder(store: Store, folder: Path) -> None:
     """Mark a data folder as that of the database `store`, if neither is in use yet. Raises DataFolderError if the
-    folder belongs to another database, or the database to another folder.
-
-    An empty mark file, as a restore leaves it, connects this folder and database anew, because a restored copy is a
-    cell of its own.
-    """
+    folder belongs to another database, or the database to another folder. After a restore the mark file is empty. Then
+    the folder gets a new mark, which is also stored in the database, because a restored copy is a cell of its own."""
     mark = folder / STORE
     marked = mark.read_bytes().decode(errors="replace").strip() if mark.exists() else None
     expected = await store.settings.load_setting(FOLDER)

@@ -2,10 +2,10 @@
 
 The lock is an flock, which the kernel drops when the process dies. With a SQLite database one process holds it; with
 PostgreSQL several processes share it, but the first one holds it alone until its start is done. A folder is rejected if
-it was written by a newer release, has foreign content, or if its rows are in another database.
+a newer release has written it, if it has files that are not of a cell, if its database is lost, or if it is used with
+the wrong kind of database.
 
-Invariant: in a folder that is rejected, nothing but the lock file is changed.
-"""
+Invariant: in a folder that is rejected, nothing but the lock file is changed."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -46,9 +46,9 @@ class DataFolder:
 
 @contextmanager
 def open_folder(path: Path, *, cell_id: int, shared: bool = False) -> Iterator[DataFolder]:
-    """Context manager: check and lock the data folder, created if missing, for the duration of the block. `shared`:
-    several processes may hold the lock. Raises DataFolderError, which says why the folder cannot be used and what to
-    do."""
+    """Context manager: check the data folder and lock it for the duration of the block; a missing folder is created.
+    `shared`: several processes may hold the lock. Raises DataFolderError, which says why the folder cannot be used and
+    what to do."""
     with ExitStack() as stack:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _unusable(path: Path, error: OSError) -> DataFolderError:
 
 
 def _check_ours(path: Path) -> None:
-    """Raise DataFolderError for foreign content or an unfinished restore, so that a mistyped --data changes nothing."""
+    """Raise DataFolderError for files not of a cell or an unfinished restore: a mistyped --data must change nothing."""
     if (path / UNFINISHED).exists():
         raise DataFolderError(
             f"a restore into {path} was not finished; run `remuda cell restore` again, or give another --data"
@@ -115,14 +115,14 @@ def _check_ours(path: Path) -> None:
 
 
 def _is_empty_repos(place: Path) -> bool:
-    """True for an empty folder `repos`, which may exist before the first start, for example as a mount point."""
+    """True if `place` is an empty folder `repos`. It may exist before the first start of a cell, for example as a mount
+    point."""
     return place.name == "repos" and place.is_dir() and not any(place.iterdir())
 
 
 def _check_kind(folder: DataFolder, *, shared: bool) -> None:
     """Raise DataFolderError if --database (`shared`) is given for a folder with a SQLite database, or is missing for a
-    folder of a PostgreSQL cell: the cell would start with no rows and delete all blobs.
-    """
+    folder of a PostgreSQL cell: the cell would start with no rows and delete all blobs."""
     path = folder.path
     if shared and folder.database.exists():
         raise DataFolderError(
@@ -138,8 +138,7 @@ def _check_kind(folder: DataFolder, *, shared: bool) -> None:
 
 def _check_database(folder: DataFolder) -> None:
     """Raise DataFolderError if the SQLite database is lost while other files of the cell exist: the cell would start
-    with no rows and delete those files. A first start that died early has left no files, and is accepted.
-    """
+    with no rows and delete those files. A first start that died early has left no files, and is accepted."""
     database = folder.database
     if database.is_dir():
         problem = "cannot be used: a folder is in its place"
@@ -169,7 +168,7 @@ def _check_version(path: Path) -> None:
 
 
 def _check_cell(path: Path, cell_id: int) -> None:
-    """Store the cell id in a new folder. Raises DataFolderError if the folder is of a cell with another id."""
+    """Store the cell id in a new data folder. Raises DataFolderError if it belongs to a cell with another id."""
     number = _read_number(path / "cell")
     if number is None:
         write_whole(path / "cell", f"{cell_id}\n".encode())

@@ -1,8 +1,8 @@
 """Records in a file when the cell did not run, so that no job times out because its runner could not reach the cell.
 
-The file lists the outages; its modification time is when the cell last ran. All processes of a cell share it: while one
-of them runs there is no outage, except when a process records one because it could not serve its runners.
-"""
+The file lists the outages; its modification time is when the cell last ran. All processes of a cell share it. While one
+of them runs there is no outage, unless a process records one, because the store was unavailable or the process was
+blocked."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ _log = logger("cell")
 
 
 class DowntimeFile:
-    """The times when this cell did not run, stored in `file`. Without a file, `outages` is None: unknown."""
+    """The times when this cell did not run (`outages`), recorded in `file`. Without a file, they are None: unknown."""
 
     def __init__(self, clock: Clock, file: Path | None = None) -> None:
         self.outages: tuple[Outage, ...] | None = None
@@ -36,9 +36,8 @@ class DowntimeFile:
         self._was_set = False
 
     def begin(self) -> None:
-        """Record the outage from the last run until now. If the file is missing or unreadable, all time before now
-        counts as one outage.
-        """
+        """Call this at the start of the process: record the time since the cell last ran as an outage. If the file is
+        missing or unreadable, all time before now counts as one outage."""
         if self._file is None:
             return
         now = self._clock.now()
@@ -51,7 +50,7 @@ class DowntimeFile:
         self._write(now)
 
     def add(self, outage: Outage) -> None:
-        """Record an outage in memory and, so that it still counts after a restart, in the file."""
+        """Record an outage in memory and in the file, so that it still counts after a restart."""
         if self.outages is None:
             return
         # Other processes may have added some. Of two that write at the same moment the later wins, and the other writes
@@ -78,8 +77,7 @@ class DowntimeFile:
             )
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set: update the file's time every second, and log when the wall clock begins or ceases to
-        differ from the clock used for the timeouts of jobs."""
+        """Until `stop` is set, touch the file every second to show that the cell runs; log jumps of the wall clock."""
         while not await wait_for_event(stop, within_seconds=NOTE_SECONDS):
             now = self._clock.now()
             if self._file is not None:

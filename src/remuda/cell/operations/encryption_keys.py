@@ -1,8 +1,7 @@
-"""Lists, rotates and removes the keys that encrypt the secrets in a cell's database, while the cell runs or not.
+"""Lists, rotates and removes the keys that encrypt the secrets in a cell's database. The cell may be running or not.
 
-A key can be removed only when no row is encrypted with it, and when every process of the cell has had the time to
-switch to the new one.
-"""
+A key can be removed only when no row is encrypted with it, and when every process of the cell has had time to read the
+newer key and encrypt with that."""
 
 import time
 
@@ -21,8 +20,7 @@ SETTLED_SECONDS = 120
 
 
 class EncryptionKeyState(msgspec.Struct, frozen=True, kw_only=True):
-    """An encryption key by its id: how many rows are encrypted with it, what it is used for, whether it is
-    available."""
+    """An encryption key: how many rows use it, whether it encrypts new secrets, and whether the cell has it."""
 
     id: str
     """`none` stands for rows with secrets that are not encrypted."""
@@ -38,7 +36,7 @@ def generate_encryption_key() -> str:
 
 
 def encryption_key_place(settings: CellSettings) -> str:
-    """Return the name of the environment variable, or the path of the key file, that has the encryption keys."""
+    """Return where the encryption keys are: the name of the environment variable, or the path of the key file."""
     return VARIABLE if settings.encryption_keys else str(key_file(settings))
 
 
@@ -52,10 +50,9 @@ async def list_encryption_keys(settings: CellSettings) -> list[EncryptionKeyStat
 
 
 async def rotate_encryption_key(settings: CellSettings) -> tuple[str, int]:
-    """Encrypt all rows with a new key in the key file or, if the settings give the keys, with the first of these.
-
-    Returns the id of the key and the number of rows that changed. Can be repeated after a failure.
-    """
+    """Encrypt all rows again. If the keys are in the key file, a new key is added there and used; if they are in the
+    settings, the first one is used. Returns the id of that key and the number of rows that changed. Can be repeated
+    after a failure."""
     seals = await _read_seals(settings)
     if not settings.encryption_keys:
         add_key(key_file(settings))
@@ -65,9 +62,9 @@ async def rotate_encryption_key(settings: CellSettings) -> tuple[str, int]:
 
 
 async def forget_encryption_key(settings: CellSettings, key: str) -> None:
-    """Remove a key from the key file, by its id. Raises CellError if it is unknown, still needed or in the settings, or
-    if the file was changed less than `SETTLED_SECONDS` ago.
-    """
+    """Encrypt all rows with the newest key, and then remove the key with the id `key` from the key file. Raises
+    CellError if the key is unknown or still in use, if the keys are in the settings, or if the key file was changed
+    less than `SETTLED_SECONDS` ago."""
     seals = await _read_seals(settings)
     if settings.encryption_keys:
         raise CellError(

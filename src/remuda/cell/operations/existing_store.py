@@ -1,7 +1,7 @@
-"""Opens the database of an existing cell for command line tools, migrates its schema, and accesses its audit log.
+"""Opens the database of an existing cell for command line tools, migrates its schema, and reads and writes its audit
+log.
 
-The cell may run meanwhile, except for `migrate` of a SQLite file.
-"""
+The cell may run meanwhile, except for `migrate` of a SQLite file."""
 
 import getpass
 import time
@@ -46,7 +46,7 @@ def check_revision(rows: Snapshot) -> None:
 
 @asynccontextmanager
 async def open_existing_store(settings: CellSettings) -> AsyncIterator[tuple[Store, int]]:
-    """Yield the store and the cell's id. Raises CellError if there is no database or its schema is not up to date."""
+    """Context manager: yield store and id of an existing cell. CellError without a database of the current schema."""
     async with snapshots.read(settings) as rows:
         check_revision(rows)
     store, _ = await open_store(msgspec.structs.replace(settings, cell_id=rows.cell_id))

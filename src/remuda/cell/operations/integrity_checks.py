@@ -1,9 +1,7 @@
-"""Implements `remuda cell check`: finds rows that refer to missing rows, missing repositories, artifacts and logs, and
-missing encryption keys.
+"""Implements `remuda cell check`: finds rows that refer to a missing row, repository, artifact or log, and missing
+keys.
 
-Changes nothing. The cell may run meanwhile: it writes a file before the row that names it, so a new file is not
-reported.
-"""
+Changes nothing. The cell may run meanwhile: it writes a file before the row that refers to it."""
 
 from collections.abc import AsyncIterator
 
@@ -49,7 +47,7 @@ _LISTED = 100
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """How many rows each table has, and the problems that were found."""
+    """The result of a check: how many rows each table has, and the problems that were found."""
 
     cell_id: int
     revision: str
@@ -58,7 +56,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def check_cell(settings: CellSettings) -> Report:
-    """Check a cell, which may be running. Raises DataFolderError if there is no cell, or it is of a newer release."""
+    """Check a cell, which may be running. DataFolderError if there is none, or a newer release has written its data."""
     async with read(settings) as tables:
         check_revision(tables)
         check_is_cell(settings.data)
@@ -70,8 +68,8 @@ async def check_cell(settings: CellSettings) -> Report:
 
 
 async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs: Blobs) -> Report:
-    """Check the rows of a snapshot and the files that they name. Of an older schema only the version is reported; a
-    newer one raises DataFolderError."""
+    """Check the rows of a snapshot and the files that they name. If the database has an older schema, only that is
+    reported. Raises DataFolderError if its schema is newer than this release."""
     check_revision(tables)
     if tables.revision != migrations.HEAD:
         problem = f"schema version {tables.revision}, this release needs {migrations.HEAD}; run `remuda cell migrate`"

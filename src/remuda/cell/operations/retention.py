@@ -1,9 +1,8 @@
-"""Keeps or deletes the artifacts of a job, erases a job, and removes a pipeline: on a user's request, and pipelines of
-deleted projects by `remuda.cell.operations.upkeep`.
+"""Keeps or deletes the artifacts of a job, erases a job (its log and artifacts), and removes a pipeline. Users request
+this; `remuda.cell.operations.upkeep` also removes the pipelines of deleted projects.
 
 For artifacts, rows are changed before blobs are removed. If the process dies in between, blobs without rows remain,
-which `upkeep` removes.
-"""
+which `upkeep` removes."""
 
 from msgspec.structs import replace
 
@@ -29,8 +28,7 @@ async def delete_artifacts(store: Store, blobs: Blobs, job_id: JobId) -> None:
 
 async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *, now: float) -> None:
     """Remove the log and the artifacts of a job. Raises InvalidError if the job does not exist, is not finished or has
-    neither log nor artifacts.
-    """
+    neither log nor artifacts."""
     job = await store.jobs.load_job(job_id)
     if job is None or not artifact_expiry.can_be_erased(
         job, has_artifacts=bool(await store.jobs.list_artifacts(job_id))
@@ -46,8 +44,8 @@ async def erase_job(store: Store, traces: Traces, blobs: Blobs, job_id: JobId, *
 
 
 async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_id: PipelineId) -> None:
-    """Remove a pipeline with its jobs, logs and artifacts; its rows last, so that the call can be repeated. The caller
-    must have checked that it is finished."""
+    """Remove a pipeline with its jobs, logs and artifacts. The rows are removed last, so that the call can be repeated
+    after a crash. The caller must have checked that the pipeline has ended."""
     page = Page(size=100, ascending=True, counted=False)
     selection = JobFilter(pipeline_id=pipeline_id, with_retried=True)
     while jobs := (await store.jobs.list_jobs(page, selection))[0]:

@@ -1,8 +1,7 @@
 """Lists the keys that sign a cell's tokens, and replaces the one for job tokens.
 
-The processes of a running cell see a new key within seconds. A separate module, because the keys in `encryption_keys`
-are of another kind.
-"""
+The processes of a running cell see a new key within seconds. A separate module from `encryption_keys`, because these
+keys sign tokens and do not encrypt anything."""
 
 import msgspec
 
@@ -12,7 +11,7 @@ from remuda.cell.settings import CellSettings
 
 
 class SigningKeyState(msgspec.Struct, frozen=True, kw_only=True):
-    """A signing key and its purpose. Keys that do not sign new tokens only verify existing ones."""
+    """A signing key: its name, kind of tokens (`purpose`), and whether it signs new ones (`signs`) or only verifies."""
 
     name: str
     purpose: str
@@ -30,8 +29,7 @@ async def list_signing_keys(settings: CellSettings) -> list[SigningKeyState]:
 
 async def rotate_job_token_key(settings: CellSettings, *, now: float, at_once: bool) -> str:
     """Add a key that signs job tokens from now on, and return its name. `at_once` makes tokens signed with older keys
-    invalid immediately.
-    """
+    invalid immediately."""
     async with open_existing_store(settings) as (store, cell_id):
         kid = await key_ring.rotate(store, cell_id=cell_id, now=now, at_once=at_once)
         await record_command(store, "signing_key_rotated", kid)

@@ -1,11 +1,10 @@
 """Periodic maintenance of a cell: archives job logs (traces) as blobs, and removes what is expired, orphaned or unused.
 
 A row is removed before its blob, so a crash leaves at worst a blob without a row; such orphans are removed when they
-are older than a day. A trace is archived when its job is finished and an earlier round has seen it too, so that a
-request that is still writing finds its file.
+are older than a day. A trace is archived in the second round of maintenance that finds it, if its job has ended. So a
+request that is still writing to its file can finish.
 
-Invariant: every part may run twice, in two processes at once, or late, without harm.
-"""
+Invariant: every part may run twice, in two processes at once, or late, without harm."""
 
 import asyncio
 import math
@@ -83,7 +82,7 @@ class Upkeep:
     # traces
 
     async def archive_traces(self) -> int:
-        """Move the logs of finished jobs to the blob storage. Returns the number of jobs."""
+        """Move logs of ended jobs that the previous call also saw to the blob storage. Returns how many."""
         moved = 0
         unarchived = set(await self._traces.list_unarchived())
         for job_id in sorted(unarchived & self._seen):
@@ -125,8 +124,7 @@ class Upkeep:
     # artifacts
 
     async def remove_expired(self) -> int:
-        """Remove expired artifacts, except those of pipelines that `artifact_expiry.keeps_artifacts` protects, such as
-        the newest successful one of a ref. Returns the number of artifacts checked."""
+        """Remove expired artifacts, unless `artifact_expiry.keeps_artifacts` is true. Returns the number checked."""
         checked = 0
         now = self._clock.now()
         while due := await self._store.jobs.list_due_artifacts(now, limit=_BATCH):
@@ -189,7 +187,7 @@ class Upkeep:
     # deleted projects
 
     async def remove_deleted(self) -> int:
-        """Remove finished pipelines of deleted projects, with logs and artifacts. Returns the number of pipelines."""
+        """Remove ended pipelines of deleted projects, unless their trigger job still runs. Returns how many."""
         removed, page = 0, Page(size=_BATCH, counted=False)
         while projects := (await self._store.projects.list_projects(page, ProjectFilter(removed=True)))[0]:
             for project in projects:
@@ -216,7 +214,7 @@ class Upkeep:
     # orphans
 
     async def remove_orphans(self) -> int:
-        """Remove blobs that no row names and that are older than a day. Returns how many."""
+        """Remove blobs older than a day that no row in the database refers to. Returns how many."""
         removed = 0
         before = self._clock.now() - ORPHAN_SECONDS
         for folder, is_known in ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace)):

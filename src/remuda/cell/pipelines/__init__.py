@@ -1,1 +1,1 @@
-"""Creates pipelines (for pushes, API requests, schedules, trigger jobs); reads coverage, test reports, releases."""
+"""Creates pipelines (for pushes, API requests, schedules, triggers) and releases; reads coverage and test reports."""

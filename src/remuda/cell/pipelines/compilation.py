@@ -3,8 +3,7 @@ files that its rules need, and runs the compiler.
 
 Everything here blocks, so `remuda.cell.pipelines.creation` runs it in a thread.
 
-Invariant: rules are evaluated with the same variables that jobs get later.
-"""
+Invariant: rules are evaluated with the same variables that jobs get later."""
 
 from collections.abc import Mapping
 
@@ -37,8 +36,7 @@ _MAX_OPEN = 4
 
 
 class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What one compilation needs to know from the store and about the commit, such as variables and the default
-    branch."""
+    """The input of a compilation besides files: variables, commit, user, merge request and addresses of the cell."""
 
     variables: tuple[ProjectVariable, ...]
     of_commit: Mapping[str, str]
@@ -57,11 +55,10 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
 def compile_request(
     request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside
 ) -> tuple[Pipeline, Compiled] | None:
-    """Return the pipeline as it would be stored, and the compiled file; None if the commit does not have the file.
-
-    Raises PipelineError with the mistakes in the file; InvalidError if the file cannot be read, or does not have the
-    jobs or stages that the request selects. `outside` finds and fetches files of other projects and web servers.
-    """
+    """Return the pipeline as it would be stored, and the compiled pipeline file; None if the commit does not have that
+    file. `outside` finds and fetches included files of other projects and web servers. Raises PipelineError with the
+    mistakes in the file; InvalidError if the file cannot be read, or does not have the jobs or stages that the request
+    selects."""
     text = _text(request, reader)
     if text is None:
         return None
@@ -84,9 +81,9 @@ def compile_request(
 
 
 def lint_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside) -> Linted | None:
-    """Compile the file of a request without creating a pipeline; mistakes are in the result. Returns None if the commit
-    does not have the file. Raises InvalidError if the file cannot be read.
-    """
+    """Compile the pipeline file of a request without creating a pipeline. Mistakes are listed in the result, not
+    raised. `outside` finds and fetches included files of other projects and web servers. Returns None if the commit
+    does not have the file. Raises InvalidError if the file cannot be read."""
     text = _text(request, reader)
     if text is None:
         return None
@@ -169,9 +166,9 @@ def _facts(request: PipelineRequest, facts: RequestFacts, pipeline: Pipeline, re
 
 
 def _before(request: PipelineRequest, pipeline: Pipeline) -> str | None:
-    """Return the commit with which `rules:changes` compares: the one that the request names, for a merge request the
-    merge base with its target, else the branch's commit before the push. None, so that all files count as changed, for
-    a new branch, a tag, or a branch pipeline that neither a push nor a parent pipeline started."""
+    """Return the commit with which `rules:changes` compares: the one in the request, the merge base of a merge request,
+    else the branch's commit before the push. None (all files count as changed) for a new branch, a tag, or a branch
+    pipeline that neither a push nor a parent pipeline started."""
     if request.changes_since is not None:
         return request.changes_since
     if pipeline.merge_request_iid is not None:

@@ -1,8 +1,7 @@
 """A pool of threads that compile pipeline files, because a large file takes seconds and the event loop must not wait.
 
 Only a few threads compute at the same time: they share Python's interpreter lock, so more are not faster, and delay the
-event loop. While a thread waits for the event loop (for the store or a web server), another one may run.
-"""
+event loop. While a thread waits for the event loop (for the store or a web server), another one may run."""
 
 import asyncio
 import threading
@@ -20,7 +19,7 @@ _T = TypeVar("_T")
 
 
 class Compilers:
-    """A thread pool: at most `at_once` threads compute; those that wait for the event loop do not count."""
+    """Threads that compile pipeline files: at most `at_once` compute; those waiting for the event loop do not count."""
 
     def __init__(self, at_once: int, *, name: str) -> None:
         self._threads = ThreadPoolExecutor(MAX_OPEN, thread_name_prefix=name)

@@ -1,9 +1,8 @@
 """Reads the test coverage of a job from its log.
 
-As in GitLab, the last line counts in which the job's `coverage` expression matches a number: of the last match in that
-line the last group (or, without groups, the whole match), and of that the first number. Only the end of a log is
-searched, with a limited number of steps; if that fails the job has no coverage.
-"""
+As in GitLab, the last line of the log in which the job's `coverage` expression matches a number is used. Of that line
+the last match is taken, of the match the last group (or all of it if there are no groups), and of that the first
+number. Only the end of a log is searched, with a limited number of steps; if that fails, the job has no coverage."""
 
 import asyncio
 import math
@@ -61,8 +60,8 @@ async def _tail(traces: Traces, job: Job) -> bytes:
 
 
 def coverage_in(log: bytes, expression: str) -> float | None:
-    """Return the coverage in a log; None if it has none. `expression` is a regular expression between slashes. Raises
-    PatternError if it is invalid, TooCostlyError if the search takes too many steps."""
+    """Return the coverage as a number; None if no line of the log has one. `expression` is a regular expression between
+    slashes. Raises PatternError if it is invalid, TooCostlyError if the search takes too many steps."""
     literal = split_literal(expression)
     if literal is None:
         return None

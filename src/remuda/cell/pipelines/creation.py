@@ -1,8 +1,7 @@
 """Creates pipelines: turns a request into a stored pipeline whose first jobs wait for runners.
 
 Invariant: a pipeline is stored in one transaction, after its file was compiled. A trigger job starts at most one
-pipeline: if its request is repeated, the existing pipeline is returned.
-"""
+pipeline: if its request is repeated, the existing pipeline is returned."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -62,9 +61,9 @@ class Starter(Protocol):
     """The interface for creating pipelines; implemented by `Pipelines`."""
 
     async def start(self, request: PipelineRequest) -> Pipeline:
-        """Create and store a pipeline. Raises InvalidError if the file is missing or invalid, or the rules leave no
-        jobs. If the request is of a trigger job (`request.upstream`) that has already started its pipeline, that is
-        returned."""
+        """Create and store a pipeline. A request of a trigger job (`request.upstream`) that has already started its
+        pipeline returns the existing one. Raises InvalidError if the pipeline file is missing or invalid, or if its
+        rules leave no jobs."""
         ...
 
 
@@ -90,11 +89,9 @@ class Pipelines:
 
     async def start(self, request: PipelineRequest) -> Pipeline:
         """Create and store a pipeline, or return the one that the trigger job `request.upstream` has already started.
-
         Raises MistakesError with all mistakes of the file; InvalidError if the user may not start it, the file is
         missing, the rules leave no jobs, or the chain of pipelines that started each other is too long; ConflictError
-        if the schedule of the request is not due any more.
-        """
+        if the schedule of the request is not due any more."""
         if request.upstream is not None:
             started = await self._store.pipelines.find_downstream(request.upstream.job.id)
             if started is not None:
@@ -109,11 +106,9 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def _check_starter(self, request: PipelineRequest) -> None:
-        """Raise InvalidError unless the user is at least a developer, or for a protected ref at least a maintainer.
-
-        A child pipeline is not checked again, because its parent was. A request whose source is `parent_pipeline` but
-        which no trigger job made is checked.
-        """
+        """Raise InvalidError unless the user is at least a developer, or for a protected ref at least a maintainer. A
+        child pipeline that a trigger job starts is not checked again, because its parent was. A request that only
+        claims the source `parent_pipeline`, without a trigger job, is checked."""
         if request.source == PARENT and request.upstream is not None:
             return
         level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
@@ -130,8 +125,7 @@ class Pipelines:
         The user's rights, checked before the push, are checked again, because a push can take long: meanwhile its
         branch may have become protected, or the user may have left the project.
 
-        `is_skipped`: store the pipeline as skipped, without jobs, because the user asked for that (`[skip ci]`).
-        """
+        `is_skipped`: store the pipeline as skipped, without jobs, because the user asked for that (`[skip ci]`)."""
         try:
             await self._check_starter(request)
             new = await self._compile(request)
@@ -160,10 +154,9 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def lint(self, request: PipelineRequest) -> Linted:
-        """Compile as `start` does, without creating a pipeline. Raises InvalidError if there is no file.
-
-        The result shows values of variables, so protected variables are left out for users below the maintainer level.
-        """
+        """Compile the pipeline file of a request without creating a pipeline, and return its jobs or its mistakes.
+        Raises InvalidError if there is no file. The result shows values of variables, so protected variables are left
+        out for users below the maintainer level."""
         facts = await self._gather_facts(request)
         level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
         if level < Level.MAINTAINER:
@@ -174,7 +167,7 @@ class Pipelines:
         return linted
 
     async def _compile(self, request: PipelineRequest) -> _NewPipeline | None:
-        """Compile the file of a request; None if there is none. Raises MistakesError or InvalidError if that fails."""
+        """Compile a request's pipeline file; None if it is missing. MistakesError or InvalidError if that fails."""
         facts = await self._gather_facts(request)
 
         def work(*arguments: Any) -> _NewPipeline | None:
@@ -225,7 +218,7 @@ class Pipelines:
         )
 
     async def _ancestors(self, pipeline: Pipeline) -> list[Pipeline]:
-        """Return the parent of a child pipeline, the parent of that, and so on; empty for other pipelines."""
+        """Return the parent of a child pipeline, the parent of that, and so on (at most ten); else an empty list."""
         ancestors: list[Pipeline] = []
         while pipeline.is_child and pipeline.upstream_pipeline_id is not None and len(ancestors) < 10:
             parent = await self._store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
@@ -304,8 +297,7 @@ class Pipelines:
     async def keep_commit(self, project: Project, pipeline: Pipeline) -> None:
         """Create `refs/pipelines/<id>`, so that runners can fetch the commit even if its branch is deleted or
         force-pushed. Also called before a runner gets a job, in case the process that stored the pipeline died before
-        it created the ref.
-        """
+        it created the ref. A failure of git is only logged."""
         if pipeline.id in self._kept:
             return
         ref = f"refs/pipelines/{pipeline.id}"
@@ -325,7 +317,7 @@ class Pipelines:
 
 
 def _skip_message(compiled: Compiled) -> str:
-    """Say why no pipeline was created: GitLab's sentence, which clients know, followed by the reason."""
+    """Return the message that no pipeline was created: GitLab's sentence, which clients know, then the reason."""
     if compiled.left_out:
         words = "Pipeline will not run for the selected trigger. The rules configuration prevented any jobs from being "
         return f"{words}added to the pipeline: {compiled.skipped}."

@@ -2,8 +2,7 @@
 files.
 
 Files come from projects of this cell through `remuda.cell.git.port.Reader`, and from other machines through
-`remuda.cell.pipelines.remote_files`.
-"""
+`remuda.cell.pipelines.remote_files`."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,8 +28,7 @@ LATEST = "~latest"
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compilation thread gets from the rest of the cell: functions that find projects and fetch web addresses,
-    and the names of the cell."""
+    """What a compilation thread uses of the cell: functions to find projects and fetch addresses; its host names."""
 
     find_project: Callable[[str], Project | None]
     fetch: Callable[[str], bytes | SourceProblem]
@@ -118,8 +116,7 @@ class CellSources(Sources):
         return self._projects[path]
 
     def _commit(self, project: str, ref: str | None) -> tuple[str, str] | SourceProblem:
-        """Return the repository and commit hash of a ref (None: the default branch) of a project, or why there is
-        none."""
+        """Return repository and commit hash of a ref (None: the default branch), or a SourceProblem with the reason."""
         row = self._find(project)
         if row is None:
             return _no_project(project)
@@ -149,7 +146,7 @@ class CellSources(Sources):
 
 
 class TreeFiles(Mapping[str, str]):
-    """A commit's file paths and blob hashes. git lists the files only when a rule first needs them."""
+    """A commit's files, blob hashes by path, for `rules:exists` and cache keys. git lists them when first needed."""
 
     def __init__(self, reader: Reader, repo: str, sha: str) -> None:
         self._files = cache(lambda: reader.files(repo, sha))
@@ -165,12 +162,10 @@ class TreeFiles(Mapping[str, str]):
 
 
 def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> ChangedFiles:
-    """Return a caching function that lists the changed files for `rules:changes`.
-
-    Called with a ref (`compare_to`), it lists the files that changed since the merge base with that ref, or returns a
-    SourceProblem if there is none. Called with None, it lists the files that changed since the commit `before`, or
-    returns None if that is unknown.
-    """
+    """Return a caching function that lists the changed files for `rules:changes`. Called with a ref (`compare_to`), it
+    lists the files that changed since the merge base with that ref; if the ref or the merge base does not exist, it
+    returns a SourceProblem. Called with None, it lists the files that changed since the commit `before`; if that commit
+    is not given or does not exist, it returns None."""
 
     @cache
     def compare(compare_to: str | None) -> frozenset[str] | SourceProblem | None:
@@ -190,8 +185,7 @@ def changed_files(reader: Reader, repo: str, sha: str, before: str | None) -> Ch
 
 
 def highest_version(tags: Sequence[str], part: str) -> str | None:
-    """Return the tag with the highest full version, such as 1.2.3, that begins with `part`, such as 1.2 (empty: any
-    version). Returns None if there is none."""
+    """Return the highest version tag (1.2.3) that begins with `part` (1.2; empty: any); None if there is none."""
     prefix = [int(number) for number in part.split(".")] if part else []
     versions = {}
     for tag in tags:

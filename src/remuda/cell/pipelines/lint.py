@@ -1,5 +1,4 @@
-"""Checks a pipeline file without creating a pipeline: returns its mistakes, or its jobs, included files and merged
-text."""
+"""Checks a pipeline file without creating a pipeline: its mistakes, or its jobs, included files and merged text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,7 +30,7 @@ class Included(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Linted(msgspec.Struct, frozen=True, kw_only=True):
-    """The compiled file and its merged text, or its mistakes; and the included files."""
+    """The result of a check: the compiled file and its merged text, or its mistakes. Also lists the included files."""
 
     compiled: Pipeline | None = None
     mistakes: tuple[Mistake, ...] = ()
@@ -51,7 +50,7 @@ def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mappin
 
 
 class _RecordingSources(Sources):
-    """Loads files from other `Sources`, and records in `included` which files were found."""
+    """Passes requests for included files on to `Sources`, and records in `included` which files were found."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources

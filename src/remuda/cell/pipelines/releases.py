@@ -3,8 +3,7 @@
 For a job with `release` GitLab runs a tool inside the job; a cell creates the release itself when the runner reports
 the job's success. If that fails, the job fails.
 
-Invariant: a job creates its release once, however often its success is reported.
-"""
+Invariant: a job creates its release once, however often its success is reported."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -59,7 +58,7 @@ class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_time(text: str) -> float:
-    """Parse an ISO 8601 time to seconds since the epoch; UTC if it names no zone. Raises InvalidError."""
+    """Parse an ISO 8601 time (without zone: UTC) to seconds since the epoch. Raises InvalidError if that fails."""
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
@@ -81,9 +80,9 @@ class Releases:
         )
 
     async def create(self, project: Project, new: NewRelease) -> Release:
-        """Store a release, and create its tag if there is none. Raises ConflictError if the tag already has a release,
-        InvalidError if a value is invalid. A job that repeats its own release gets the existing one.
-        """
+        """Store a release, and create its tag if it does not exist. If the same job has already created the release,
+        that one is returned. Raises ConflictError if the tag already has another release, InvalidError if a value is
+        invalid."""
         if not is_branch_name(new.tag):
             raise InvalidError(f"tag_name: {new.tag!r} is no name for a tag")
         links = check_links(new.links)
@@ -109,9 +108,8 @@ class Releases:
         return release
 
     async def _tag(self, project: Project, new: NewRelease) -> str:
-        """Return the commit hash of the release's tag. A missing tag is created at `new.ref`, and starts a pipeline.
-        Raises InvalidError if `new.ref` is missing or unknown.
-        """
+        """Return the commit hash of the release's tag. If the tag does not exist, create it at `new.ref`, which starts
+        a pipeline for the tag. Raises InvalidError if `new.ref` is then missing or unknown."""
         repos, repo = self._projects.repos, project.repo_path
         sha = await repos.commit_of(repo, f"refs/tags/{new.tag}")
         if sha is not None:
@@ -140,10 +138,9 @@ class Releases:
     # a job's own release
 
     async def create_for_job(self, job: Job, spec: JobSpec | None) -> str | None:
-        """Create the release of a job that has succeeded. Returns the reason if that failed, None otherwise.
-
-        Raises StoreError if the store is unavailable; the runner then reports the success again.
-        """
+        """Create the release of a job that has succeeded, if its spec has the keyword `release`. Returns an error
+        message if that failed, so that the job fails; None otherwise. Raises StoreError if the store is unavailable;
+        the runner then reports the success again."""
         if spec is None or spec.release is None:
             return None
         try:
@@ -172,9 +169,8 @@ class Releases:
         return replace(context, inherited=dependencies.variables), dependencies
 
     async def _refuse_endless(self, context: JobContext, tag: str) -> None:
-        """Raise InvalidError if releases would create tags endlessly: this pipeline runs for the tag of a release that
-        a job created, and would create another tag.
-        """
+        """Raise InvalidError if the job's pipeline runs for a tag that a release job has created, and this job would
+        create another tag: each new tag starts a pipeline, so this would never end."""
         if not context.pipeline.tag or tag == context.pipeline.ref:
             return
         cause = await self.find(context.project, context.pipeline.ref)
@@ -186,8 +182,8 @@ class Releases:
             )
 
     async def _text(self, context: JobContext, dependencies: Dependencies, description: str) -> str:
-        """Return the description of a release or, if it is the path of a file, the content of that file: from the job's
-        own artifacts, from those of jobs it depends on, or from the repository."""
+        """Return the description of a release. If `description` is the path of a file, that is the content of the file:
+        from the job's own artifacts, from the artifacts of jobs that it depends on, or from the repository."""
         path = description.strip().removeprefix("./")
         if not path or len(path) > _MAX_FILE_NAME or "\n" in path or path.startswith("/"):
             return description
@@ -235,8 +231,7 @@ def _evaluate(context: JobContext, keyword: Mapping[str, Any]) -> NewRelease:
 
 
 def check_links(links: Sequence[Mapping[str, str]]) -> tuple[dict[str, str], ...]:
-    """Return copies of the asset links. Raises InvalidError if a link lacks a name or has an invalid address or type,
-    or if two links have the same name or address."""
+    """Copy the asset links. InvalidError for a missing name, a bad address or type, or equal names or addresses."""
     for link in links:
         if not link.get("name") or not _ADDRESS.fullmatch(link.get("url", "")):
             raise InvalidError("assets: a link has a name and an address that begins with http://, https:// or ftp://")

@@ -2,8 +2,7 @@
 
 An address is checked in the normalized form in which it is fetched, not as the user wrote it.
 
-Invariant: only addresses that start with a prefix on the operator's allow list are fetched, redirects included.
-"""
+Invariant: only addresses that start with a prefix on the operator's allow list are fetched, redirects included."""
 
 import asyncio
 import re
@@ -28,7 +27,7 @@ _UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 def parse_address(text: str) -> "URL | None":
-    """Parse an http(s) address; None if it is invalid or has credentials, spaces or control characters."""
+    """Parse an http or https address; None if it is invalid or contains credentials, spaces or control characters."""
     # Imported here, as the rest of the HTTP library: few cells ever fetch anything.
     from yarl import URL
 
@@ -51,8 +50,8 @@ class RemoteFiles:
         self._silent_until: dict[URL, float] = {}
 
     async def fetch(self, text: str) -> bytes | SourceProblem:
-        """Return the content at an address, or why there is none. After a timeout the address is not tried
-        again for `SILENT_SECONDS`: calls return the same problem."""
+        """Return the content at a web address, or a SourceProblem that says why there is none. If a request times out,
+        further calls for the address return the same problem for `SILENT_SECONDS`, without a new request."""
         import aiohttp
 
         url = parse_address(text)

@@ -1,8 +1,7 @@
 """Starts the pipelines of schedules that are due, each once.
 
 Invariant: a pipeline is stored in the same transaction as its schedule's next due time, so a crash neither loses a due
-run nor starts it twice. If several runs were missed while the cell did not run, one run replaces them.
-"""
+run nor starts it twice. If several runs were missed while the cell did not run, one run replaces them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +39,7 @@ class Schedules:
         self._changed.set()
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Start the pipelines of due schedules until `stop` is set."""
+        """Until `stop` is set, wait for schedules to become due, and start their pipelines."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._wake_at(stop), name="schedules: stop")
             while not stop.is_set():
@@ -69,9 +68,8 @@ class Schedules:
         return LOOK_SECONDS if first is None else max(first - self._clock.wall(), 0.0)
 
     async def _start_all(self, due: Sequence[Schedule], now: float, stop: asyncio.Event) -> None:
-        """Start the pipelines concurrently, so that a slow one does not delay the others. Raises StoreError if the
-        store became unavailable; the remaining schedules then stay due.
-        """
+        """Start the pipelines of `due`, several at the same time, so that a slow one does not delay the others. Raises
+        StoreError if the store became unavailable; the remaining schedules then stay due."""
         turns, failures = asyncio.Semaphore(AT_ONCE), list[StoreError]()
 
         async def start(schedule: Schedule) -> None:
@@ -124,12 +122,10 @@ class Schedules:
         )
 
     async def run(self, schedule: Schedule, *, due_at: float | None = None) -> Pipeline:
-        """Start the schedule's pipeline, and store `schedule`, with its next run time, in the same transaction.
-        `due_at` is the run time that is due; None if a user starts the schedule.
-
-        Raises InvalidError if the pipeline cannot be created, ConflictError if the schedule is not due at `due_at` any
-        more (another process has run it, or a user has changed it), NotFoundError if its project does not exist.
-        """
+        """Start the schedule's pipeline and, in the same transaction, store `schedule`, in which the caller has set the
+        next run time. `due_at` is the run time that is due; None if a user starts the schedule. Raises InvalidError if
+        the pipeline cannot be created, ConflictError if the schedule is not due at `due_at` any more (another process
+        has run it, or a user has changed it), NotFoundError if its project does not exist."""
         project = await self._store.projects.load_project(schedule.project_id)
         if project is None:
             raise NotFoundError(f"the project of schedule {schedule.id} does not exist any more")

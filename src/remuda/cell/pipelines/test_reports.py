@@ -1,9 +1,8 @@
 """Combines the JUnit reports of a pipeline's jobs into its test report.
 
-As in GitLab, the newest attempt of each job counts; each job is a suite, and the parts of a parallel job are one suite;
-a report that cannot be read is an error of its suite only. Of a very large report not all cases are listed, but all are
-counted.
-"""
+As in GitLab, only the newest attempt of each job is used. The results of a job are a suite; the parts of a parallel job
+are one suite together. If a report cannot be read, its suite shows the error, and the other suites are complete. If
+there are very many test cases, not all are listed, but all are counted."""
 
 import re
 from collections import Counter
@@ -53,14 +52,13 @@ class Suite(msgspec.Struct):
 
 
 class _Room(msgspec.Struct):
-    """How many test cases, and how many bytes of text, a test report may still list."""
+    """How many more test cases, and bytes of their text, a test report may list while it is built."""
 
     cases: int = LISTED_CASES
     bytes: int = LISTED_BYTES
 
     def cut(self, case: TestCase) -> TestCase | None:
-        """Reduce the room by what the case needs and return the case; without its output if only that does not fit,
-        None if the case itself does not fit."""
+        """Reserve room for a case and return it, without its output if only that does not fit; None if it does not."""
         self.cases -= 1
         self.bytes -= sum(_width(text) for text in (case.name, case.classname, case.file or ""))
         if self.cases < 0 or self.bytes < 0:
@@ -97,9 +95,9 @@ async def read_suites(
     total_bytes: int,
     with_cases: bool,
 ) -> list[Suite]:
-    """Read reports until `total_bytes` (decompressed) are read; the suites of the others get an error. `with_cases`
-    lists the test cases, not only their number. Returns the suites in the order of the jobs. The caller must have
-    reserved `COST_BYTES` of memory (`Parsers.reserve`)."""
+    """Read the JUnit reports, until `total_bytes` (decompressed) are read. The suites of reports that are not read any
+    more get an error. `with_cases`: list the test cases, not only their number. Returns the suites in the order of the
+    jobs. The caller must have reserved `COST_BYTES` of memory (`Parsers.reserve`)."""
     suites: dict[str, Suite] = {}
     room = _Room() if with_cases else None
     bytes_left = total_bytes
@@ -117,7 +115,7 @@ async def read_suites(
 async def _read(
     blobs: Blobs, parsers: Parsers, report: Artifact, suite: Suite, room: _Room | None, limits: JunitLimits
 ) -> int:
-    """Count a report's test cases in the suite and, with `room`, list them. Returns the report's decompressed size."""
+    """Count a report's test cases in `suite`; list them if `room` allows (None: no). Returns its decompressed size."""
 
     def take(case: TestCase) -> None:
         suite.count(case)

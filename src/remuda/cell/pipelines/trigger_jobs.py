@@ -1,10 +1,9 @@
 """Runs trigger jobs: each starts a downstream pipeline (a child, or one of another project) and, with a `strategy`,
 takes over its status.
 
-Dispatch puts a trigger job into the queue whenever the job or its downstream pipeline changes, and each periodic sweep
-adds those that are unfinished. A step that was interrupted is repeated: a trigger job is stored as running before its
-pipeline is stored, and no two pipelines are stored for one trigger job.
-"""
+Dispatch puts a trigger job into the queue whenever the job or its downstream pipeline changes, and the periodic check
+in `timeouts` adds all trigger jobs that have not ended. So what a crash has interrupted is done again: a trigger job is
+stored as running before its pipeline is stored, and no two pipelines are stored for one trigger job."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -74,7 +73,7 @@ class TriggerJobs:
         self._public_url = public_url
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Process trigger jobs from the queue with several workers until `stop` is set."""
+        """Until `stop` is set, let several workers take trigger jobs from the queue and process them."""
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work(), name=f"cell trigger jobs {n}") for n in range(WORKERS)]
             await stop.wait()
@@ -100,8 +99,8 @@ class TriggerJobs:
                 self._queue.finish(job_id)
 
     async def advance(self, job_id: JobId) -> None:
-        """Do what the trigger job needs next: start its downstream pipeline, take over the status of that pipeline, or
-        cancel it if it is a child and the trigger job is being canceled. Can be repeated."""
+        """Do what the trigger job needs next: start its downstream pipeline, take over its status or, if the job is
+        being canceled, cancel it (only a child pipeline). Safe to call again after an interruption."""
         job, spec = await self._store.jobs.load_job(job_id), await self._store.jobs.load_spec(job_id)
         if job is None or spec is None or spec.trigger is None:
             return
@@ -207,8 +206,8 @@ class TriggerJobs:
         return downstream.for_project(context, project, *ref)
 
     async def _texts(self, family: Family, files: Sequence[dict[str, Any]]) -> Mapping[str, str]:
-        """Return the texts of those `files` (the entries of `trigger:include`) that are artifacts of jobs, by path.
-        Raises InvalidError if one is missing."""
+        """`files` are the entries of `trigger:include`. Return the content of each entry that is an artifact of a job,
+        by its path. Raises InvalidError if a job, its artifacts or the file in them does not exist."""
         return {
             file["artifact"]: await self._text(family, file["artifact"], file["job"])
             for file in files

@@ -1,8 +1,7 @@
-"""The queue of trigger jobs to process: it holds each job at most once, and gives a job to one worker at a time.
+"""The queue of trigger jobs to process. It contains each job at most once, and gives a job to one worker at a time.
 
 A job that is put in while a worker processes it is given out again afterwards, so that no change is lost. A module of
-its own because dispatch must not import the workers.
-"""
+its own because dispatch must not import the workers."""
 
 import asyncio
 

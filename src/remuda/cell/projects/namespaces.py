@@ -3,8 +3,8 @@
 A group may be in one other group, of the same organization; users' own namespaces contain no groups. Callers check the
 user's rights before.
 
-Invariant: a namespace is created before its content and removed after it, so everything always has its namespace.
-"""
+Invariant: a namespace is created before the projects and groups in it and removed after them, so none of these is ever
+without its namespace."""
 
 from msgspec.structs import replace
 
@@ -36,9 +36,9 @@ class Namespaces:
         visibility: str = "private",
         owner_id: int | None = None,
     ) -> Namespace:
-        """Create a group in `parent` or at the top level; `path` is the last part of its path, `owner_id` becomes its
-        owner. Raises InvalidError if the path is invalid, ConflictError if it is taken.
-        """
+        """Create a group in `parent`, or at the top level if that is None. `path` is the last part of the group's full
+        path; the user `owner_id` becomes its owner. Raises InvalidError if the path is invalid, ConflictError if it is
+        taken."""
         if parent is not None and not parent.is_group:
             raise InvalidError("a user's own namespace cannot contain groups")
         full_path = check_path(f"{parent.path}/{path}" if parent else path, least_parts=1)
@@ -62,7 +62,7 @@ class Namespaces:
         return await self._store.people.add_namespace(group, first=owner)
 
     async def ensure(self, path: str, organization_id: int = ORGANIZATION_ID) -> Namespace:
-        """Return the namespace with this full path. If there is none, create a group, with its missing parents."""
+        """Return the namespace with this full path; if there is none, create the group and its missing parents."""
         if namespace := await self._store.people.find_namespace(path):
             return namespace
         above, _, last = path.rpartition("/")
@@ -76,8 +76,7 @@ class Namespaces:
             raise
 
     async def adopt_projects(self) -> None:
-        """Create the missing groups of projects that a release without groups stored. Does nothing when called
-        again."""
+        """Create and store the groups of projects that a release without groups stored; later calls do nothing."""
         if await self._store.settings.load_setting(_ADOPTED):
             return
         for project in await list_all_projects(self._store):

@@ -1,12 +1,11 @@
 """Creates and removes projects and their repositories, makes commits, and starts the pipelines of pushes.
 
 Every branch, tag or merge request that has moved to another commit starts a pipeline, up to a limit per push. To find
-them, the cell compares the refs in the repository with those it has already processed ("seen refs" in the store), and
-does not rely on being told of a push. So a push whose client or process died is processed later.
+them, the cell compares the refs in the repository with those that it has already processed ("seen refs" in the store).
+So it also finds a push whose client or process died, and processes it later.
 
 Invariant: a ref is stored as processed in the same transaction as its pipeline, so no move starts two pipelines, and
-none is lost.
-"""
+none is lost."""
 
 import asyncio
 import re
@@ -100,8 +99,8 @@ class Projects:
         organization_id: int = ORGANIZATION_ID,
         creator_id: int = USER_ID,
     ) -> Project:
-        """Create a project with an empty repository, and the missing groups of its path, in the organization. Raises
-        InvalidError if a value is invalid, ConflictError if the path is taken.
+        """Create a project with an empty repository. Groups in its path that do not exist are created, in the
+        organization `organization_id`. Raises InvalidError if a value is invalid, ConflictError if the path is taken.
         """
         if not is_branch_name(default_branch):
             raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
@@ -136,7 +135,7 @@ class Projects:
         return added
 
     async def remove(self, project: Project) -> None:
-        """Mark the project as deleted, free its path, remove its repository. Upkeep removes its pipelines later."""
+        """Mark the project as deleted, free its path, remove its repository. `upkeep` removes its pipelines later."""
         removed = await self._store.projects.change_project(
             project.id, lambda row: _mark_removed(row, self._clock.now())
         )
@@ -144,7 +143,7 @@ class Projects:
             await self._remove_repository(removed)
 
     async def _remove_repository(self, project: Project) -> None:
-        """Remove the repository, after waiting for a `sync_refs` that is still running."""
+        """Remove the repository, after waiting for a `sync_refs` (start of its pipelines) that still uses it."""
         async with self._locks.setdefault(project.id, asyncio.Lock()):
             self._unsynced.discard(project.id)
             await self.repos.remove(project.repo_path)
@@ -167,8 +166,7 @@ class Projects:
 
     @asynccontextmanager
     async def track_push(self, project: Project) -> AsyncIterator[None]:
-        """Context manager: when the block ends, start the pipelines of refs that moved in it. If this process dies,
-        another process, or the cell after its next start, starts them."""
+        """Context manager: after the block, start pipelines of refs moved in it; if this process dies, another does."""
         with self._pushes.begin(project.id) as acted_on:
             try:
                 yield
@@ -179,16 +177,16 @@ class Projects:
                     acted_on()
 
     def note_push(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
-        """Record which user moves `refs`, before they move: their pipelines run with the rights of that user. Without a
-        record the user is the project's creator, so moves by the creator are recorded only if there are other records.
-        """
+        """Record, before `refs` (full names with object hashes) move, which user moves them: their pipelines run with
+        the rights of that user. If there is no record, the user is the project's creator. So moves by the creator are
+        recorded only if the repository has other records, which could be mistaken for theirs."""
         if user_id != project.creator_id or self._pushes.has_notes(project.repo_path):
             self._pushes.add_note(project.repo_path, refs, user_id)
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
-        """Set refs to existing commits and start their pipelines, like a push by `user`. Raises GitError if git cannot
-        set them, ForbiddenError for a force push to a protected branch, InvalidError for a tag named like that branch.
-        """
+        """Set refs to existing commits on behalf of `user`, and start their pipelines as after a push. Raises GitError
+        if git cannot set them, ForbiddenError for a force push to the protected branch, InvalidError for a tag with the
+        name of that branch."""
         for ref, target in refs.items():
             await self.check_namesake(project, ref, target)
         before = await self._check_forward(project, refs)
@@ -201,8 +199,9 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """If `refs` sets the protected branch and that must not be force-pushed, return the branch with its current
-        commit; else an empty mapping. Raises ForbiddenError if the new commit would be a force push."""
+        """Check that `refs` is no force push to the protected branch, unless the project allows that. Raises
+        ForbiddenError if it is. Returns the branch with its current commit, which must not change until the refs are
+        set; empty if the branch is not set or may be force-pushed."""
         ref = await self.find_forward_ref(project)
         tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
         if ref is None or tip is None:
@@ -244,9 +243,9 @@ class Projects:
         )
 
     async def _parent(self, project: Project, request: CommitRequest) -> str | None:
-        """Return the new commit's parent: the branch's tip or the requested start; None if the repository is empty.
-        Raises InvalidError if the branch exists and is not at the start, or if a new branch has no start that exists.
-        """
+        """Return the parent of the new commit: the last commit of the branch or, for a new branch, the commit where the
+        request wants it to start; None if the repository is empty. Raises InvalidError if the branch exists and the
+        request names another start, or if a new branch has no start or one that does not exist."""
         tip = await self.repos.commit_of(project.repo_path, f"refs/heads/{request.branch}")
         start = request.start_branch or request.start_sha
         if tip is not None:
@@ -265,8 +264,7 @@ class Projects:
         return None
 
     async def act_on_refs(self, project: Project) -> None:
-        """Start the pipelines of moved refs (`sync_refs`). A CellError is logged, and `watch` tries again; nothing is
-        lost, because the repository has the commits."""
+        """Call `sync_refs`. A CellError is logged, and `watch` tries again: the repository still has the commits."""
         self._unsynced.add(project.id)
         try:
             await self.sync_refs(project)
@@ -274,8 +272,7 @@ class Projects:
             _log.warning("cannot start the pipelines of a push; trying again", project=project.path, error=str(error))
 
     async def sync_refs(self, project: Project) -> None:
-        """Start a pipeline for each ref whose current commit is not processed yet, up to the limit per push. Raises
-        CellError if that fails."""
+        """Start pipelines for refs moved since the last call (up to a limit). CellError if that fails: call again."""
         async with self._locks.setdefault(project.id, asyncio.Lock()), self._pushes.take_turn(project.repo_path):
             self._unsynced.add(project.id)
             refs = await self.repos.refs(project.repo_path)
@@ -297,8 +294,7 @@ class Projects:
     async def _find_objects(
         self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]
     ) -> dict[str, str]:
-        """Return the current object of each existing ref in the notes of pushes; for an annotated tag that is the tag
-        object, not the commit."""
+        """Return the current object (of an annotated tag the tag itself) of each existing ref in push `notes`."""
         objects = {}
         for ref in {ref for note in notes for ref in note.refs} & refs.keys():
             is_tag = ref.startswith("refs/tags/")
@@ -312,9 +308,9 @@ class Projects:
         processed: Mapping[str, str],
         notes: Mapping[str, PushNote],
     ) -> None:
-        """Start a pipeline for each moved ref, the default branch first, up to the limit per push; the others count as
-        processed. `processed` has the commits of the refs before the push, `notes` who pushed them.
-        """
+        """Start a pipeline for each moved ref, the default branch first. Refs above the limit per push start no
+        pipeline and count as processed. `moved`: the new commit of each ref; `processed`: the commits before the push;
+        `notes`: the records of who pushed each ref with which options."""
         default = f"refs/heads/{self.repos.head(project.repo_path)}"
         waiting = dict(sorted(moved.items(), key=lambda item: item[0] != default))
         started = 0
@@ -335,7 +331,7 @@ class Projects:
             await self._store.projects.put_seen_refs(project.id, waiting)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
-        """If the default branch does not exist in the repository, make the first branch by name the default."""
+        """If the default branch does not exist in the repository, make the alphabetically first branch the default."""
         branches = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
         if branches and self.repos.head(project.repo_path) not in branches:
             await self.repos.put_head(project.repo_path, branches[0])
@@ -343,7 +339,8 @@ class Projects:
     async def _start_pipeline(
         self, project: Project, ref: str, sha: str, *, before_sha: str, note: PushNote | None
     ) -> bool:
-        """Start the pipeline of a moved ref. Returns False if none is created (no pipeline file, for example)."""
+        """Start the pipeline of a moved ref; False if none is created, for example without a pipeline file.
+        `before_sha`: its commit before the push; `note`: who pushed it with which options, if recorded."""
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
             await self._store.projects.put_seen_refs(project.id, {ref: sha})
@@ -374,8 +371,7 @@ class Projects:
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
-        """Raise InvalidError if `ref` is a tag named like the protected branch, unless the tag is already at
-        `target`."""
+        """Raise InvalidError for a tag named like the protected branch, unless the tag exists and is at `target`."""
         protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
         if protected is None or ref != tag_with_name_of(protected):
             return
@@ -383,8 +379,7 @@ class Projects:
             raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
 
     async def find_forward_ref(self, project: Project) -> str | None:
-        """Return the full ref that must not be force-pushed, the protected branch; None if it does not exist or the
-        project allows force pushes."""
+        """Return the full ref protected from force pushes; None if it does not exist or the project allows them."""
         return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
@@ -393,9 +388,9 @@ class Projects:
         return self.repos.has_ref_file(repo, ref) or await self.repos.commit_of(repo, ref) is not None
 
     async def watch(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set: call `sync_refs` for all repositories after the start, and later for those where it
-        failed or a push was abandoned. Also removes repositories of deleted projects.
-        """
+        """Until `stop` is set, start pipelines that pushes should have started: after the start of the process, look
+        for moved refs in all repositories; later only in those where `sync_refs` failed or where a process died during
+        a push. Also removes the repositories of deleted projects."""
         began = self._clock.monotonic()
         looks = list(LOOKS_AFTER_SECONDS)
         while not stop.is_set():
@@ -415,7 +410,7 @@ class Projects:
             await wait_for_any_event(self._clock, stop, within_seconds=RETRY_SECONDS, name="repositories")
 
     def _forget_pushes(self, abandoned: Mapping[str, ProjectId]) -> None:
-        """Remove the records of abandoned pushes that are processed and so old that they cannot move further refs."""
+        """Delete records of abandoned, processed pushes after `ABANDONED_SECONDS`: git could move refs until then."""
         now = self._clock.monotonic()
         self._abandoned = {name: self._abandoned.get(name, now) for name in abandoned}
         for name, project_id in abandoned.items():

@@ -1,8 +1,8 @@
 """Resolves the name of a branch, tag or merge request that a user gives: to its full ref, its commit and its pipelines.
 
-A bare name means a branch before a tag: anybody who may push can create a tag, and must not take over the name of a
-protected branch. Only branches, tags and heads of merge requests can have pipelines.
-"""
+If a branch and a tag have the same name, the name means the branch: anybody who may push can create a tag, and must not
+take over the name of a protected branch. Only branches, tags and `refs/merge-requests/<number>/head` can have
+pipelines."""
 
 from typing import Protocol
 
@@ -37,7 +37,7 @@ def default_branch(repos: Heads, project: Project) -> str:
 
 
 class SeenRefs(Protocol):
-    """The interface for looking up refs whose pushes the cell has processed; implemented by the store."""
+    """The interface for asking whether the cell has processed a push of a ref; implemented by the store."""
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
         """True if the cell has processed a push of the ref, and has not seen its deletion since."""
@@ -45,13 +45,13 @@ class SeenRefs(Protocol):
 
 
 def tag_with_name_of(branch: str) -> str:
-    """Return the full ref of the tag that has the same name as a branch, which is given as a full ref."""
+    """Return the full ref of the tag with the same name as `branch`, which is a full ref, too."""
     return _TAGS + branch.removeprefix(_HEADS)
 
 
 async def split_name(refs: SeenRefs, project_id: ProjectId, name: str) -> tuple[str, bool | None]:
-    """Return the `Pipeline.ref` and `Pipeline.tag` of the pipelines that a full ref or bare name means. `tag` is None,
-    so that pipelines of tags and branches are found, for a bare name of which the cell has seen no branch."""
+    """Return `Pipeline.ref` and `Pipeline.tag` to find the pipelines of a full ref or a bare name such as `main`. `tag`
+    is None (tags and branches) for a bare name of which the cell knows no branch."""
     if name.startswith(_FOLDERS):
         return name.removeprefix(_HEADS).removeprefix(_TAGS), name.startswith(_TAGS)
     return name, False if await refs.is_ref_seen(project_id, _HEADS + name) else None
@@ -62,8 +62,7 @@ def merge_request_ref(iid: int) -> str:
 
 
 def candidates(name: str) -> tuple[str, ...]:
-    """Return the full refs that a name can mean, in the order to try: the first one that exists is meant. Empty if the
-    name is invalid."""
+    """Return the full refs that a name can mean; the first that exists is used. Empty if the name is invalid."""
     if merge_request_iid(name) is not None:
         return (name,)
     for folder in _FOLDERS:
@@ -73,7 +72,7 @@ def candidates(name: str) -> tuple[str, ...]:
 
 
 async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, str] | None:
-    """Return the full ref and the commit hash that a name means; None if there is no such ref."""
+    """Return full ref and commit hash of a user's name for a ref, such as `main`; None if there is no such ref."""
     for ref in candidates(name):
         sha = await repos.commit_of(project.repo_path, ref)
         if sha is not None:
@@ -82,5 +81,5 @@ async def find_ref(repos: Commits, project: Project, name: str) -> tuple[str, st
 
 
 async def find_ref_or_default(repos: Heads, project: Project, name: str) -> tuple[str, str] | None:
-    """Return the full ref and the commit hash that a name means; an empty name means the default branch."""
+    """Return full ref and commit hash of a name (empty: of the default branch); None if there is no such ref."""
     return await find_ref(repos, project, name or default_branch(repos, project))

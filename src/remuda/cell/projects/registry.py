@@ -2,8 +2,8 @@
 
 Tokens are signed with the key in the file that the settings name, or with a key that the cell creates in its store.
 
-Invariant: a token allows no more than its bearer may do at the moment when it is issued, and is valid for minutes.
-"""
+Invariant: a token allows only what the job or user may do at the moment when it is issued, and expires after some
+minutes."""
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -33,7 +33,7 @@ class Registry:
 
     @classmethod
     async def open(cls, store: Store, clock: Clock, settings: CellSettings) -> "Registry":
-        """Load or create the signing key. Raises CellError if the key file in the settings cannot be used."""
+        """Load the key for registry tokens, or create the first one. Raises CellError if its file cannot be used."""
         if settings.registry_key is not None:
             return cls(store, clock, settings, _load_key(settings.registry_key))
         while (pem := (await store.settings.load_signing_keys()).get(_KEY)) is None:
@@ -42,8 +42,8 @@ class Registry:
         return cls(store, clock, settings, load_registry_key(pem))
 
     async def token(self, scopes: Iterable[str], allows: Allows, *, subject: str) -> str:
-        """Sign a token for `subject` with the permitted part of the requested scopes. `allows` returns the actions that
-        are permitted in a project."""
+        """Return a signed registry token for `subject` (job or user), for the part of the requested `scopes` (images
+        and actions) that `allows` permits: it returns the permitted actions in a project."""
         access = []
         for scope in registry_images.parse_scopes(scopes):
             project = await self._project(scope.name)

@@ -1,1 +1,1 @@
-"""Encryption of secrets in the store, and the keys that sign job tokens."""
+"""Encrypts secrets in the database, and manages the encryption keys and the keys that sign job tokens."""

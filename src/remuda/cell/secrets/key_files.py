@@ -1,8 +1,8 @@
 """The encryption keys of a cell: where they are stored, and how keys are added and removed.
 
 Keys in the settings take precedence. Otherwise they are in a file, one per line; the first one encrypts. The first
-start creates the file, but not if the store is encrypted already: a new key would hide that the keys are missing.
-Invariant: a key is in the file, synced to disk, before anything is encrypted with it.
+start creates the file, but not if the database already has encrypted secrets: then the old key file is missing, and a
+new key could not decrypt them. Invariant: a key is in the file, synced to disk, before anything is encrypted with it.
 """
 
 import os
@@ -30,9 +30,9 @@ def key_file(settings: CellSettings) -> Path:
 
 
 def load_seals(settings: CellSettings, checked: str | None) -> Seals:
-    """Load the encryption keys of a cell; if there are none and nothing is encrypted yet (`checked` is None), create
-    the first one. `checked` is the stored setting CHECK, encrypted, with which the keys are tested. Raises CellError if
-    there are no keys, or they cannot decrypt it."""
+    """Load a cell's encryption keys, for encryption and decryption. `checked`: an encrypted setting from the database,
+    to test them; if None, nothing is encrypted yet, and a missing first key is created. Raises CellError if there are
+    no keys, or they cannot decrypt `checked`."""
     path = key_file(settings)
     if settings.encryption_keys:
         seals = Seals(_keys_of_settings(settings), where=VARIABLE)
@@ -90,7 +90,7 @@ def _write(path: Path, keys: list[bytes]) -> EncryptionKeys:
 
 
 def _create(path: Path) -> None:
-    """Create the key file with a first key. If several processes start at once, the file of the first one stays."""
+    """Create the key file with a first key. If several processes do this at once, the first file is kept."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.first")
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:

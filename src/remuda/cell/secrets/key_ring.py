@@ -1,9 +1,9 @@
-"""The keys that sign job tokens: loading, rotation, removal; and the job that a token belongs to.
+"""The keys that sign job tokens: loading, rotation, removal. Also finds the job that a token belongs to.
 
 Keys are read again every few seconds while they are used, and at once for a token with an unknown key, so that all
-processes notice a rotation. Signed and opaque job tokens are accepted, whichever kind is issued. Invariant: a token is
-valid only if the job's row has the epoch that it was issued for. Callers of `issue` store the hash of an opaque token.
-"""
+processes notice a rotation. A job token is either signed (a JWT) or opaque (a random text whose hash is stored); both
+kinds are accepted, whichever is issued. Invariant: a token is valid only for the hand-out of the job (its epoch) for
+which it was issued. Callers of `issue` store the hash of an opaque token."""
 
 import asyncio
 import hmac
@@ -30,14 +30,14 @@ REGISTRY_KEY_PREFIX = "registry-"
 
 
 def purpose_of(kid: str) -> str:
-    """Return the kind of tokens that a key signs, which the prefix of its name (`kid`) tells."""
+    """Return for which kind of tokens a key is used. The prefix of its name (`kid`) says that."""
     if kid.startswith(ID_KEY_PREFIX):
         return "identity tokens"
     return "registry tokens" if kid.startswith(REGISTRY_KEY_PREFIX) else JOB_TOKENS
 
 
 async def load_job_token_keys(store: Store) -> Sequence[SigningKey]:
-    """The keys that sign job tokens, oldest first."""
+    """Return the keys for job tokens, oldest first. The newest one signs, the older ones only verify."""
     stored = await store.settings.load_signing_keys()
     return [load_key(kid, pem) for kid, pem in stored.items() if purpose_of(kid) == JOB_TOKENS]
 
@@ -54,7 +54,7 @@ async def rotate(store: Store, *, cell_id: int, now: float, at_once: bool = Fals
 
 
 async def retire(store: Store, now: float) -> list[str]:
-    """Remove the job token keys with which no token that is still in use was signed. Returns their names."""
+    """Remove older job token keys that no token of an assigned job can need any more. Returns their names."""
     kids = [key.kid for key in await load_job_token_keys(store)]
     if len(kids) < 2:
         return []
@@ -79,7 +79,7 @@ class KeyRing:
         self._reading = asyncio.Lock()
 
     async def load(self) -> JobTokens:
-        """Read the signing keys from the store. The first start of a cell creates one."""
+        """Read the keys that sign and verify job tokens from the store; create the first one if there is none."""
         async with self._reading:
             while not (keys := await load_job_token_keys(self._store)):
                 # Processes that start in the same second use the same name, so that only one adds a key.
@@ -97,19 +97,19 @@ class KeyRing:
         return self._tokens
 
     async def issue(self, job: Job, *, timeout_seconds: float, user_id: int) -> str:
-        """Create the token for a job that is handed out. Callers must store its `stored_hash` before they send it."""
+        """Create the token for a job that is handed out. Store its `stored_hash` with the job before it is sent."""
         if self._opaque:
             return job_token.opaque(job.id, secrets.token_bytes(job_token.OPAQUE_RANDOM_BYTES))
         tokens = await self._current()
         return tokens.issue(job, timeout_seconds=timeout_seconds, now=self._clock.now(), user_id=user_id)
 
     def stored_hash(self, job: Job, token: str) -> str:
-        """The value for `token_hash` in the job's row: the hash of an opaque token, empty for a signed one."""
+        """Return `token_hash` for the job's row: the hash of an opaque (random) token, empty for a signed one."""
         return _hash(job, token) if self._opaque else ""
 
     def find_cached_job(self, token: str, scope: str, get_cached: Callable[[JobId], Job | None]) -> Job | None:
-        """Like `find_job`, but only from caches; None if keys, token or job are not cached, or the token is not valid
-        for the cached job."""
+        """Return the job of a signed token, without the store; `get_cached` looks up cached jobs. None if keys, token
+        or job are not cached, or the token does not fit the cached job: then call `find_job`."""
         if self._tokens is None or self._clock.monotonic() - self._read_at >= REFRESH_SECONDS:
             return None
         claims = self._tokens.claims_from_cache(token, now=self._clock.now())
@@ -119,9 +119,8 @@ class KeyRing:
         return job
 
     async def find_job(self, token: str, scope: str, get_cached: Callable[[JobId], Job | None] = lambda _: None) -> Job:
-        """Return the job that this token was issued for: from `get_cached`, which looks up a job in a cache, if the
-        token fits the cached job, else from the store. Raises TokenError if the token is invalid, or is a signed one
-        without the scope."""
+        """Return the job of a token: from `get_cached` if that one fits the token, else from the store. Raises
+        TokenError if the token is invalid, or is signed and lacks the scope; opaque (random) ones have every scope."""
         number = job_token.opaque_job(token)
         if number is not None:
             job = await self._store.jobs.load_job(JobId(number))
@@ -151,6 +150,6 @@ class KeyRing:
 
 
 def _hash(job: Job, token: str) -> str:
-    """The hash of an opaque token. It includes the job's epoch, which changes when the job is handed out again, so that
-    the old token becomes invalid."""
+    """Return the hash of an opaque token. It includes the job's epoch (the number of the hand-out), so the token
+    becomes invalid when the job is handed out again."""
     return token_hash(f"{job.epoch} {token}")

@@ -1,8 +1,7 @@
 """Encrypts all secrets in a database with the current key: those in plain text, and those encrypted with an older key.
 
-Each batch is a transaction, and a row is changed only if it is still the same as when it was read. So processes of the
-cell may run meanwhile, and after an interruption the next run continues.
-"""
+Each batch of rows is a transaction, and a row is changed only if it is still the same as when it was read. So processes
+of the cell may run meanwhile, and after an interruption the next run continues."""
 
 import sqlite3
 from collections import Counter
@@ -42,7 +41,7 @@ class _Database(Protocol):
 
 
 async def reseal(settings: CellSettings, seals: Seals) -> int:
-    """Encrypt all secrets in the database with the current key. Returns the number of rows changed."""
+    """Encrypt all secrets in the database with the first key of `seals`. Returns the number of rows changed."""
     secrets, changed = Secrets(seals), 0
     async with _open_database(settings) as db:
         for table, key, column, kind in TABLES:
@@ -56,7 +55,7 @@ async def reseal(settings: CellSettings, seals: Seals) -> int:
 
 
 async def count_keys_in_use(settings: CellSettings) -> Counter[str]:
-    """The number of rows encrypted with each key, by key id. The empty id counts secrets that are not encrypted."""
+    """Return how many rows each key encrypts, by key id. The empty id counts rows with unencrypted secrets."""
     counts: Counter[str] = Counter()
     async with _open_database(settings) as db:
         for table, key, column, kind in TABLES:
@@ -75,8 +74,8 @@ def _keys(kind: type[Any] | str, stored: Any) -> set[str]:
 
 
 def _reseal(secrets: Secrets, kind: type[Any] | str, stored: Any) -> Any:
-    """Return the value of a column, encrypted with the current key; None if it already is. `kind` is the type of the
-    stored value or, for a column that is one encrypted text, the purpose with which it was sealed."""
+    """Return a column's value encrypted with the current key; None if it already is. `kind`: the type of the stored
+    value or, for a column that is one encrypted text, the purpose with which it was encrypted (a string)."""
     if isinstance(kind, str):
         text = _text(stored)
         if secrets.is_current(text):
@@ -160,7 +159,7 @@ class _Postgres:
 
 
 def compact(settings: CellSettings) -> None:
-    """Rewrite the SQLite file (if there is one) of a cell that is not running, so that it has no deleted content."""
+    """Rewrite the SQLite file of a stopped cell, so that no deleted secrets are left. Does nothing for PostgreSQL."""
     if settings.is_shared:
         return
     try:

@@ -1,12 +1,11 @@
-"""A store that encrypts secrets: wraps another store, seals (encrypts) what it passes to it and opens (decrypts) what
-that returns.
+"""A store that encrypts secrets. It wraps another store: it seals (encrypts) secrets in the values that it passes to
+that store, and opens (decrypts) them in the values that come back.
 
 Secrets are the values of variables, the inputs of schedules, the specs of jobs (except what the store itself must
 read), all settings, and the keys that sign tokens. Names, states, times and paths are no secrets: queries need them.
 
-Values are sealed by their types in every method of the store, so that a new method cannot be forgotten. A map of values
-is sealed as one text, which is stored in the map under the empty name.
-"""
+What is sealed depends on the type of a value and not on the method, so a new method of the store needs no code here. A
+map of values is sealed as one text, which is stored in the map under the empty name."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, cast
@@ -58,8 +57,7 @@ class Secrets:
         self._outof = self._by_type(self.open_value)
 
     def seal_value(self, value: Any) -> Any:
-        """Encrypt the secrets in a value. A function that computes a change is wrapped: it gets decrypted values, and
-        its result is encrypted."""
+        """Encrypt the secrets in a value. A function is wrapped: it gets decrypted values, its result is encrypted."""
         change = self._into.get(type(value))
         if change is not None:
             return change(value)
@@ -124,7 +122,7 @@ class Secrets:
         return replace(variable, value=self.unseal(variable.value, "ProjectVariable"))
 
     def _seal_job(self, job: Job) -> Job:
-        """Encrypt the variables that a job was started with. Most jobs have none and are returned unchanged."""
+        """Encrypt the variables that a user started this job with. Most jobs have none and stay unchanged."""
         return cast("Job", self._seal_maps(job)) if job.play_variables else job
 
     def _open_job(self, job: Job) -> Job:
@@ -145,7 +143,7 @@ class Secrets:
         return value
 
     def _seal_spec(self, spec: JobSpec) -> JobSpec:
-        """Encrypt a job's spec as one text. The fields that `core.jobs.lifecycle.new_job` needs stay readable."""
+        """Encrypt a job's spec as one text; fields that `core.jobs.lifecycle.new_job` reads also stay readable."""
         return JobSpec(
             name=spec.name,
             stage=spec.stage,
@@ -173,8 +171,8 @@ class Secrets:
 
 
 def _convert_jobs(convert: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
-    """Encrypt or decrypt jobs with `convert`. Returns the same tuple if no job has a secret: that usual case must be
-    fast, because all jobs of a pipeline are read for each change of one."""
+    """Return `jobs` with each one encrypted or decrypted by `convert`. If no job has a secret, which is usual, the same
+    tuple is returned: this must be fast, because all jobs of a pipeline are read for each change of one job."""
     return tuple([convert(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
 
 
@@ -201,8 +199,7 @@ class _SealedPort:
 
 
 class _SealedSettings(_SealedPort):
-    """Wraps the part of a store for settings and signing keys. These are texts, so their types do not show which are
-    secret: each method encrypts and decrypts explicitly."""
+    """Wraps the store of settings and signing keys, whose types do not show secrets: methods encrypt explicitly."""
 
     async def load_signing_keys(self) -> Mapping[str, bytes]:
         stored = await self._port.load_signing_keys()

@@ -4,10 +4,10 @@ A sealed text begins with a control character, which no other stored text begins
 texts, and texts sealed with an older key, can be recognized.
 
 AES-256-GCM with a random nonce is safe for some billion texts with the same key, which a busy cell writes in weeks.
-Therefore each process derives its own key from that key and a random salt, and a new one after a million texts.
+Therefore the stored key is not used directly: each process derives its own key from it with a random salt, and a new
+one after a million texts.
 
-Invariant: a text that was sealed with an unknown key or for another purpose, or was changed, raises SealError.
-"""
+Invariant: a text that was sealed with an unknown key or for another purpose, or was changed, raises SealError."""
 
 import base64
 import hashlib
@@ -32,7 +32,7 @@ _CONTEXT = b"remuda cell: sealed text"
 
 
 class SealError(StoreError):
-    """A sealed text cannot be decrypted. Treated as a temporary failure, because an operator can restore the key."""
+    """A sealed (encrypted) text cannot be decrypted. Treated as temporary: an operator can restore the missing key."""
 
 
 class EncryptionKeys:
@@ -50,7 +50,7 @@ def new_key() -> bytes:
 
 
 def key_id(key: bytes) -> str:
-    """The id of a key: a short hash that can be stored and shown."""
+    """Return the id of a key: a short hash, which may be stored and shown."""
     return hashlib.sha256(b"remuda key id" + key).hexdigest()[:12]
 
 
@@ -73,8 +73,7 @@ def read_key(text: str, where: str) -> bytes:
 
 
 class Seals:
-    """Encrypts ("seals") and decrypts texts. `reread` loads the keys again if a text was sealed with an unknown key;
-    `where` names the place of the keys in error messages."""
+    """Encrypts ("seals") and decrypts texts. `reread` loads unknown keys; error messages say `where` they are."""
 
     def __init__(
         self, keys: EncryptionKeys, reread: Callable[[], EncryptionKeys] | None = None, *, where: str = "the settings"
@@ -90,8 +89,8 @@ class Seals:
         return self._keys
 
     def refresh(self) -> None:
-        """Read the keys again. Raises CellError if that fails, or if the key that encrypted so far is missing: keys are
-        removed only long after a newer one was added, so the keys that were read are of another cell or incomplete."""
+        """Read the keys again. Raises CellError if that fails or the key that this process encrypts with is missing:
+        keys are removed only long after a newer one was added, so these are of another cell or incomplete."""
         if self._reread is not None:
             keys = self._reread()
             if self._keys.primary not in keys.by_id:
@@ -146,7 +145,7 @@ class Seals:
 
 
 def key_of(text: str) -> str:
-    """The id of the key that a text is sealed with; empty if it is not sealed."""
+    """Return the id of the key that a text is encrypted with; empty if it is not encrypted."""
     return text[1:].partition(".")[0] if text.startswith(MARK) else ""
 
 

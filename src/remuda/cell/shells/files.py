@@ -1,4 +1,5 @@
-"""Shells and jobs on hold as plain files beside the traces: the adapter of `remuda.cell.shells.port.ShellStore`.
+"""Stores interactive shells, and jobs on hold (failed jobs kept for debugging), as plain files beside the traces:
+implements `remuda.cell.shells.port.ShellStore`.
 
     shells/ID/about      the request for the shell, written once
     shells/ID/input      bytes to the command: only grows; its length is the offset of the next piece
@@ -9,8 +10,7 @@
     held/JOB             a failed job whose environment is kept for debugging, as its runner manager reported it
     watching/MANAGER     empty; its mtime is when the runner manager last polled for requests
 
-The mtimes are set from the cell's clock. A shell appears and disappears as a whole.
-"""
+The mtimes are set from the cell's clock. The folder of a shell appears and disappears as a whole."""
 
 import hashlib
 import os

@@ -1,6 +1,5 @@
-"""The interface to stored shells and jobs on hold (failed jobs kept for debugging), and the values that it takes and
-returns. A shell connects a user with a runner manager. The calls of both may reach different processes of the cell, so
-all data of a shell is stored, not kept in the memory of a process."""
+"""The interface to stored shells and jobs on hold (failed jobs kept for debugging). The calls of a shell's user and of
+its runner manager may reach different processes of the cell, so all data is stored."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -41,8 +40,7 @@ class JobHold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShellStore(Protocol):
-    """Stores shells, jobs on hold, and when each manager last polled. No method waits. `shell` is the id of a shell,
-    `stream` is INPUT or OUTPUT."""
+    """Stores shells, jobs on hold, and when each manager last polled. No method waits. `stream`: INPUT or OUTPUT."""
 
     def add(self, about: About, now: float) -> None: ...
 
@@ -51,13 +49,13 @@ class ShellStore(Protocol):
     def ids(self) -> list[str]: ...
 
     def version(self) -> int:
-        """A number that changes whenever a shell is added or removed, or a job is put on hold or released."""
+        """Return a number that changes when a shell is added or removed, or a job is put on hold or released."""
         ...
 
     def size(self, shell: str, stream: str) -> int: ...
 
     def append(self, shell: str, stream: str, start: int, data: bytes, now: float) -> Appended:
-        """Add bytes at the offset `start`. Refused (`taken` is False) if there is a gap or stored bytes differ."""
+        """Add bytes at offset `start`; refused (`taken` False) if earlier ones are missing or stored ones differ."""
         ...
 
     def read(self, shell: str, stream: str, start: int, count: int) -> bytes: ...
@@ -67,11 +65,11 @@ class ShellStore(Protocol):
         ...
 
     def reader(self, shell: str, stream: str) -> tuple[int, float]:
-        """The offset of the byte that the reader of a stream needs next, and when the reader last polled."""
+        """Return the offset of the byte that the reader of a stream needs next, and when that reader last polled."""
         ...
 
     def last_append_at(self, shell: str) -> float:
-        """When the last byte was added to the input or output of the shell; when it was opened if there is none."""
+        """Return when the last byte of input or output was added; if there is none, when the shell was opened."""
         ...
 
     def begin(self, shell: str) -> None:
@@ -85,7 +83,7 @@ class ShellStore(Protocol):
         ...
 
     def end_of(self, shell: str) -> tuple[str, float] | None:
-        """Why and when the shell ended; None if it has not. A shell that was removed counts as ended."""
+        """Return why and when the shell ended; None if it has not ended. A shell that was removed counts as ended."""
         ...
 
     def remove(self, shell: str) -> None: ...
@@ -103,7 +101,7 @@ class ShellStore(Protocol):
         ...
 
     def manager_seen_at(self, runner_id: int, system_id: str) -> float:
-        """When this runner manager last polled for requests; 0 if it never did."""
+        """Return when this runner manager last polled for requests; 0 if it never did."""
         ...
 
     def forget_managers(self, before: float) -> None: ...

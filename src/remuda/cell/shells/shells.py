@@ -1,11 +1,10 @@
 """Interactive shells in running jobs, and in jobs on hold (failed jobs whose environment is kept for debugging).
 
-Carries bytes between a user and the job's runner manager; decides in which jobs a shell may be opened, after how much
-silence of the user or the manager it ends, and how many bytes may wait for a reader. All is stored in a `ShellStore`
-that all processes of the cell share: a change by this process wakes waiting calls, changes by others are found by
-polling. Invariant: a stream only grows, and each byte is at the offset that its sender gave; a shell that is over stays
-so.
-"""
+Passes bytes between a user and the runner manager of the job. Decides in which jobs a shell may be opened, after how
+much silence of the user or the manager it ends, and how many bytes may be stored that their reader has not fetched yet.
+Everything is stored in a `ShellStore` that all processes of the cell share: a change by this process wakes waiting
+calls, changes by others are found by polling. Invariant: a stream only grows, and each byte is at the offset that its
+sender gave; a shell that is over stays so."""
 
 import asyncio
 import secrets
@@ -76,9 +75,8 @@ class Shells:
     # for people
 
     def open(self, job: Job, *, user_id: int, wish: WantedShell) -> About:
-        """Request a shell in a job (`wish`: command and terminal); the job's runner manager gets the request when it
-        polls. Raises ConflictError if the job has no environment to open it in, StoreError if too many shells are
-        open."""
+        """Request a shell in a job (`wish`: command and terminal); its runner manager is told when it polls. Raises
+        ConflictError if the job has no environment to open it in, StoreError if too many shells are open."""
         if job.state not in (JobState.RUNNING, JobState.CANCELING) and self.hold_of(job.id) is None:
             raise ConflictError(_no_environment(job))
         if job.runner_id is None:
@@ -104,7 +102,7 @@ class Shells:
         return about
 
     def of_user(self, shell: str, job_id: int, user_id: int) -> About:
-        """The shell with this id, which this user has opened in this job. Raises NotFoundError if there is none."""
+        """Return the shell with this id, if this user has opened it in this job. Raises NotFoundError otherwise."""
         about = self._store.about(shell) if _is_id(shell) else None
         if about is None or (about.job_id, about.user_id) != (job_id, user_id):
             raise NotFoundError("there is no such shell")
@@ -116,29 +114,29 @@ class Shells:
         return self._clock.now() - seen_at < CONNECTED_SECONDS
 
     def state(self, about: About) -> tuple[str, str]:
-        """The state of a shell (`waiting`, `open` or `over`), and why it is over (empty if it is not)."""
+        """Return a shell's state (`waiting` for its manager, `open` or `over`), and why it is over (else empty)."""
         if (end := self._store.end_of(about.id)) is not None:
             return "over", end[0]
         return "open" if self._store.is_begun(about.id) else "waiting", ""
 
     def close(self, about: About, reason: str) -> None:
-        """End a shell. If it has ended already, its first reason stays."""
+        """End a shell with a reason that its user sees. If it has ended already, the first reason stays."""
         self._store.end(about.id, reason, self._clock.now())
         self._wake(about.id)
 
     # for managers
 
     def of_runner(self, shell: str, runner_id: int, system_id: str | None) -> About:
-        """The shell with this id, which is in a job of this runner manager. Raises NotFoundError if there is none."""
+        """Return the shell with this id, if it is in a job of this runner manager. Raises NotFoundError otherwise."""
         about = self._store.about(shell) if _is_id(shell) else None
         if about is None or (about.runner_id, about.system_id) != (runner_id, system_id or LEGACY):
             raise NotFoundError("there is no such shell")
         return about
 
     async def poll(self, runner_id: int, request: LookRequest, *, own_job_ids: Collection[int]) -> Wanted:
-        """Wait, at most `poll_hold_seconds`, for new requests to a runner manager: shells to open, jobs to release or
-        stop. `request`: what the manager handles already; `own_job_ids`: those of the jobs in `request.held` that the
-        cell has handed out to this manager."""
+        """Wait, at most `poll_hold_seconds`, for new requests to a runner manager: shells to open, jobs on hold to
+        remove, jobs to stop. `request`: what the manager already handles, and which failed jobs it keeps (`held`).
+        `own_job_ids`: those in `held` that it was handed; others are ignored."""
         system_id = request.system_id or LEGACY
         self._store.note_manager(runner_id, system_id, self._clock.now())
         self._store_holds(runner_id, system_id, [job for job in request.held if job.job_id in own_job_ids])
@@ -184,7 +182,7 @@ class Shells:
         return Wanted(shells=tuple(shells), release=release)
 
     def _store_holds(self, runner_id: int, system_id: str, jobs: Sequence[HeldJob]) -> None:
-        """Store the jobs that a runner manager has on hold, and remove stored ones that it does not report any more."""
+        """Store the failed jobs that a manager keeps on hold, and remove those that it does not report any more."""
         now = self._clock.now()
         ends = {job.job_id: now + min(max(job.seconds, 0.0), LONGEST_HOLD_SECONDS) for job in jobs[:MOST_HELD]}
         for hold in list(self._store.holds()):
@@ -201,7 +199,7 @@ class Shells:
     # jobs on hold
 
     def hold_of(self, job_id: int) -> JobHold | None:
-        """The hold of a failed job whose environment is kept for debugging; None if it is not kept, or not any more."""
+        """Return until when and by which manager a failed job is kept for debugging; None if it is not (any more)."""
         hold = self._store.hold_of(job_id)
         return hold if hold is not None and hold.until > self._clock.now() else None
 
@@ -210,8 +208,7 @@ class Shells:
         return sorted((hold for hold in self._store.holds() if hold.until > now), key=lambda hold: hold.job_id)
 
     def release(self, job_id: int) -> None:
-        """Ask the runner manager to remove the environment of a job on hold. Raises ConflictError if it is not on
-        hold."""
+        """Ask the runner manager to remove the environment of a job. Raises ConflictError if the job is not on hold."""
         hold = self.hold_of(job_id)
         if hold is None:
             raise ConflictError(f"job {job_id} is not on hold")
@@ -222,8 +219,8 @@ class Shells:
 
     async def append(self, about: About, stream: str, start: int, data: bytes) -> Appended:
         """Add bytes at the offset `start` of a stream, after waiting for a slow reader. They are refused (`taken` is
-        False) if there is a gap or stored bytes differ, the shell is over, or the reader stays slow. A stream that
-        would get longer than `shell_limit_bytes` ends the shell."""
+        False) if bytes before `start` are missing, stored ones differ, the shell is over, or the wait is too long. A
+        stream that would get longer than `shell_limit_bytes` ends the shell."""
         if start + len(data) > self._settings.shell_limit_bytes:
             limit = self._settings.shell_limit_bytes
             self.close(about, f"it has reached the limit of {limit} bytes in one direction (shell_limit_bytes)")
@@ -240,8 +237,8 @@ class Shells:
         return appended
 
     async def read(self, about: About, stream: str, start: int) -> Streamed:
-        """Up to PIECE_BYTES of a stream from the offset `start` on; all bytes before it count as received. Waits up to
-        HOLD_SECONDS for some, unless the shell is over; `data` is empty if none come."""
+        """Return up to PIECE_BYTES of a stream from `start` on, which confirms receipt of those before. If there are
+        none yet, wait up to HOLD_SECONDS, unless the shell is over; `data` is empty if none come."""
         if stream == INPUT:
             self._store.begin(about.id)
         self._store.note_reader(about.id, stream, start, self._clock.now())
@@ -281,13 +278,13 @@ class Shells:
                 )
 
     def stop(self) -> None:
-        """Make all waiting calls return, because the process stops."""
+        """Make all calls that wait return at once, because the process stops."""
         self._stopping = True
         for key in list(self._waiting):
             self._wake(key)
 
     def sweep(self) -> None:
-        """End abandoned shells, and remove shells and holds that have been over for a while."""
+        """End shells whose user or manager is gone or that are idle; remove shells and holds that ended a while ago."""
         now = self._clock.now()
         for shell in self._shells():
             end = self._store.end_of(shell.id)
@@ -301,8 +298,7 @@ class Shells:
         self._store.forget_managers(now - 24 * 3600)
 
     def _timeout_reason(self, about: About, now: float) -> str:
-        """Why a shell must end now (user or manager polls no more, or no bytes came for long); empty if it may go
-        on."""
+        """Return why a shell must end: user or manager polls no more, or no bytes came for long; else empty."""
         person, manager = (self._store.reader(about.id, stream)[1] for stream in (OUTPUT, INPUT))
         idle = self._settings.shell_idle_seconds
         if now - max(person, about.created_at) > GONE_SECONDS:
@@ -325,7 +321,7 @@ class Shells:
         return self._clock.now() - self._store.last_append_at(about.id) < _LIVELY_SECONDS
 
     def _wake(self, key: Hashable) -> None:
-        """Wake the calls that wait for this key to check again. The id of a shell wakes all calls about that shell."""
+        """Make calls that wait for `key` check again; the id of a shell stands for all calls about that shell."""
         for waiting, events in self._waiting.items():
             if waiting == key or (isinstance(waiting, tuple) and waiting[0] == key):
                 for event in events:
@@ -334,8 +330,9 @@ class Shells:
     async def _wait_until(
         self, key: Hashable, look: Callable[[], _T | None], seconds: float, *, of: About | None = None
     ) -> _T | None:
-        """Call `look` now and whenever `key` is woken, until it returns a value, and return that; None after `seconds`.
-        `of`: the shell in question; `look` is also called at short intervals if other processes can change it."""
+        """Call `look` now, and again whenever `_wake` is called for `key`, until it returns a value, and return that;
+        None after `seconds`. `of`: the shell for which the caller waits. If several processes share the store, `look`
+        is then also called at short intervals, because `_wake` does not reach other processes."""
         deadline = self._clock.monotonic() + seconds
         with self._register(key) as event:
             while (result := look()) is None and not self._stopping:

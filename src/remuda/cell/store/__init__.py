@@ -1,2 +1,1 @@
-"""Stores the data of a cell, except for job logs and files (blobs). `ports` has the interfaces; `sqlite`, `postgres`
-and `memory` implement them."""
+"""Stores the data of a cell in a database, except logs and artifact files. `ports` has the interfaces."""

@@ -15,8 +15,7 @@ async def read_in_pieces(
     read: Callable[[Collection[JobId]], Awaitable[Sequence[Job]]],
     states: Collection[JobState],
 ) -> list[Job]:
-    """Read jobs by calling `read` with some of the ids at a time. Returns the jobs in one of `states`; others are left
-    out, because their state may have changed since the caller selected the ids."""
+    """Read jobs by id, some at a time. Returns those that are in one of `states` when they are read."""
     jobs: list[Job] = []
     for first in range(0, len(job_ids), PIECE):
         jobs += [job for job in await read(job_ids[first : first + PIECE]) if job.state in states]

@@ -31,7 +31,7 @@ _GENERATED = frozenset(
 
 
 class Snapshot(Protocol):
-    """A consistent view of the rows of a database at one moment."""
+    """A consistent view of the rows of a cell's database at one moment, without later changes."""
 
     cell_id: int
     revision: str
@@ -39,7 +39,7 @@ class Snapshot(Protocol):
     """The file or the address of the database, for messages."""
 
     def rows(self, sql: str) -> AsyncIterator[tuple[Any, ...]]:
-        """Yield the rows of a query, read in batches. Both databases must understand the SQL."""
+        """Yield the rows of a query, read in batches. The SQL must be valid in both SQLite and PostgreSQL."""
         ...
 
 
@@ -117,8 +117,8 @@ def check_revision(snapshot: Snapshot) -> None:
 
 
 def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Collection[JobId]) -> None:
-    """Remove references to missing files from a SQLite file: delete the rows of `artifacts`, and mark the jobs in
-    `traces`, whose logs are missing, as erased."""
+    """Remove references to missing files from `path`, a SQLite file with the rows of a cell. The rows of `artifacts`
+    are deleted. The jobs in `traces`, whose logs are missing, are marked as erased."""
     with closing(sqlite3.connect(path)) as db, db:
         for artifact in artifacts:
             db.execute("DELETE FROM artifacts WHERE job_id = ? AND type = ?", (artifact.job_id, artifact.type))
@@ -129,8 +129,8 @@ def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Colle
 
 
 async def save(settings: CellSettings, target: Path) -> None:
-    """Write a snapshot of all rows of a cell into a new SQLite file. Raises DataFolderError if that is not possible, or
-    a PostgreSQL database does not have the schema of this release."""
+    """Write all rows of a cell, as they are now, into a new SQLite file. Raises DataFolderError if reading or writing
+    fails, or if a PostgreSQL database does not have the schema of this release."""
     if not settings.is_shared:
         with _open_for_reading(settings.data / "cell.sqlite") as source, _open_for_writing(target) as db:
             source.backup(db)
@@ -168,7 +168,7 @@ async def _fill(db: sqlite3.Connection, snapshot: Snapshot) -> None:
 
 
 def _sort_tables(db: sqlite3.Connection) -> Sequence[str]:
-    """Return the tables that hold data, each after those its foreign keys refer to."""
+    """Return the tables that hold data, each after those its foreign keys refer to, as needed for inserting."""
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")} - _NOT_ROWS
     needs = {table: {row[2] for row in db.execute(f"PRAGMA foreign_key_list({table})")} for table in sorted(tables)}
     return list(TopologicalSorter(needs).static_order())
@@ -185,7 +185,7 @@ def migrate_file(path: Path) -> int:
 
 async def load(source: Path, url: str, cell_id: int) -> None:
     """Copy the rows of a SQLite file into an empty PostgreSQL database, in one transaction. Raises DataFolderError if
-    the database has tables already."""
+    that database already contains a cell."""
     from remuda.cell.store.postgres import schema
     from remuda.cell.store.postgres.database import connect, where
 

@@ -1,8 +1,8 @@
-"""Batches writes: while a batch is being stored, further changes are collected in the next one, which the caller that
-opened it stores for all. A single change waits only for a few turns of the event loop. Invariant: a caller that gets
-None may store its change alone, because the change was not stored. There is one exception: if the caller that stored
-the batch was cancelled, the change may be stored already. On a StoreError, such as for a lost connection, every caller
-of the batch gets it, and the outcome may be unknown."""
+"""Batches writes: while one batch is being stored, further changes collect in the next one, and the caller with its
+first change stores it for all. A single change waits only for a few turns of the event loop. Invariant: a caller that
+gets None may store its change alone, because it was not stored; only if the task that stored the batch was cancelled
+may it be stored already. If storing raises StoreError, such as for a lost connection, every caller of the batch gets
+this error, and the changes may or may not be stored."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,9 +34,9 @@ class _Batch(Generic[C, R]):
 
 
 class WriteBatcher(Generic[C, R]):
-    """Batches one kind of change and stores at most `lanes` batches at a time. `store` returns the result of each
-    change, or None for one that its caller must store alone. It raises StoreError if the outcome may be unknown,
-    another exception only if nothing was stored."""
+    """Stores changes of one kind in batches, at most `lanes` at a time. `store` returns a result for each change of a
+    batch (None: the caller of `submit` must store it itself). It raises StoreError if the outcome is unknown, another
+    exception only if nothing was stored."""
 
     def __init__(self, store: Callable[[Sequence[C]], Awaitable[Sequence[R | None]]], *, lanes: int) -> None:
         self._store = store
@@ -44,8 +44,8 @@ class WriteBatcher(Generic[C, R]):
         self._next: _Batch[C, R] | None = None
 
     async def submit(self, change: C) -> R | None:
-        """Store a change with those of concurrent callers, and return its result. None: the caller must store it alone.
-        Raises StoreError if storing the batch failed; the change may be stored nevertheless."""
+        """Store a change with those of concurrent callers, and return its result; None if the caller must store it
+        alone. Raises StoreError if storing the batch failed; the change may be stored nevertheless."""
         batch = self._next
         if batch is None or len(batch.changes) >= _AT_ONCE:
             batch = _Batch[C, R](change)

@@ -1,2 +1,1 @@
-"""Storage of traces, the logs of jobs: the interface, and its implementation with files while a job runs and blobs when
-it has ended."""
+"""Storage of traces, the logs of jobs: the interface, files while a job runs, blobs when it has ended."""

@@ -1,8 +1,8 @@
-"""Traces in files while jobs run, and in blobs when they are archived: the implementation of `Traces` that a cell uses.
+"""Traces (job logs) in files while jobs run, and in blobs when they are archived: the implementation of `Traces` that a
+cell uses.
 
-A file is removed only when its blob is complete, and the file is looked for first, so a trace is always found in one of
-the two places. Archived traces are not compressed, because people read parts of them by byte offsets.
-"""
+A file is removed only when its blob is complete, and the file is looked for first, so a trace is always found. Archived
+traces are not compressed, because people read parts of them by byte offsets."""
 
 import zlib
 from collections.abc import AsyncGenerator, Sequence

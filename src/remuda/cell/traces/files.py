@@ -1,11 +1,11 @@
-"""Traces as plain files, one per job, so that logs never wait for writes of the database.
+"""Traces (job logs) as plain files, one per job, so that logs never wait for writes of the database.
 
-A live trace is `<id>.log`; a sealed one is `archive/<id>.log`, until `remuda.cell.traces.archive` makes it a blob. The
-file's length is the trace's size: a process that dies during an append leaves at worst bytes that the runner sends
-again. Traces that end at the same time are sealed together: synced, renamed, so that no process adds to them any more,
-and their names synced. Only what waits for the disk runs in a thread: short system calls, such as appends to the page
-cache, cost less than a switch of threads. Paths are strings, because a `Path` costs as much as its system call.
-"""
+A live trace is `<id>.log`. When its job ends it is sealed (complete, on disk, no more output): the file is then
+`archive/<id>.log`, until `remuda.cell.traces.archive` makes it a blob. The file's length is the trace's size: a process
+that dies during an append leaves at worst bytes that the runner sends again. Traces that end at the same time are
+sealed together: their files are synced, renamed, so that no process adds to them any more, and the folder is synced.
+Only what waits for the disk runs in a thread: short system calls, such as appends to the page cache, cost less than a
+switch of threads. Paths are strings, because a `Path` costs as much as its system call."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ _SEALING_LANES = 2
 
 
 class FileTraces:
-    """The traces in one folder, live or sealed, that are not yet archived as blobs."""
+    """The job logs in one folder that are not archived as blobs yet: live, or sealed (complete, no more output)."""
 
     def __init__(self, folder: Path) -> None:
         archive = folder / "archive"
@@ -43,7 +43,7 @@ class FileTraces:
         self._sealing: dict[JobId, asyncio.Event] = {}
 
     def close(self) -> None:
-        """Close the open files. Nothing is lost, because no bytes are buffered."""
+        """Close the open files. No bytes are lost, because none are buffered in this process."""
         self._waiting.shutdown(wait=False)
         while self._open:
             os.close(self._open.popitem()[1])
@@ -52,7 +52,7 @@ class FileTraces:
         return self.size_here(job_id) or 0
 
     def size_here(self, job_id: JobId) -> int | None:
-        """The size of a trace; None if it is not in this folder (it was archived, or the job has none)."""
+        """Return a trace's size in bytes; None if it is not in this folder (archived, or the job has none)."""
         try:
             file = self._open.get(job_id)
             if file is not None and (size := self._live_size(job_id, file)) is not None:
@@ -88,7 +88,7 @@ class FileTraces:
         return self.compare_here(job_id, start, data) or Appended(taken=start == 0 and not data, size=0)
 
     def compare_here(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
-        """Like `Traces.compare`, but returns None if the trace is not in this folder."""
+        """Return whether `data` equals the trace from `start` on (`taken`); None if it is not in this folder."""
         try:
             file = self._reader(job_id)
             if file is None:
@@ -110,8 +110,7 @@ class FileTraces:
                     yield piece
 
     def read_here(self, job_id: JobId, start: int) -> AsyncGenerator[bytes, None] | None:
-        """Return an iterator over the bytes from `start` on, which works even if the trace is moved meanwhile; None if
-        it is not in this folder."""
+        """Iterate over the bytes from `start` on, even if the file is moved meanwhile; None if it is not here."""
         try:
             file = self._reader(job_id)
         except OSError as error:
@@ -146,8 +145,8 @@ class FileTraces:
             done.set()
 
     async def _seal_all(self, job_ids: Sequence[JobId]) -> Sequence[tuple[int, str] | OSError]:
-        """Seal traces: sync them and move them to the folder `archive`. Returns size and checksum, or the error, of
-        each. The bytes and names of all are on disk before this returns."""
+        """Seal traces (no more output): sync their files and move them to `archive`. Returns size and checksum, or the
+        error, of each. The bytes and names of all files are on disk before this returns."""
         files: list[int] = []
         try:
             live = [self._open_live(job_id, files) for job_id in job_ids]
@@ -173,9 +172,9 @@ class FileTraces:
     async def _sync(
         self, files: list[int], unsettled: Sequence[int], long: Sequence[int]
     ) -> dict[int, tuple[int, str]]:
-        """In a thread, sync the open files in `unsettled`, and return size and checksum of each file in `long`, by
-        descriptor. `files` has all open descriptors. The caller closes them; but if this call is cancelled, it empties
-        the list, and the thread closes them when it is done."""
+        """In a thread, sync the files in `unsettled`, and compute size and checksum of each file in `long`. Returns
+        these by file descriptor. `files` has all open descriptors, which the caller closes. But if this call is
+        cancelled while the thread works, it empties `files`, and the thread closes them at its end."""
         work = self._waiting.submit(_sync_and_sum, tuple(unsettled) if is_sync_enabled() else (), tuple(long))
         try:
             return await asyncio.wrap_future(work)
@@ -202,9 +201,9 @@ class FileTraces:
             return error
 
     def _move_to_archive(self, job_id: JobId, live: int | OSError | None, files: list[int]) -> int | OSError:
-        """Move a live trace (`live`: the result of `_open_live`) to the folder `archive`, and return its descriptor,
-        which is in `files`. If there is no live trace, the archived one is opened, and created if missing. An OSError
-        is returned, not raised."""
+        """Move the file of a live trace (`live`: the result of `_open_live`) to the folder `archive`, and return its
+        descriptor, which is in `files` for the caller to close. If there is no live trace, open the file in `archive`,
+        or create an empty one. An OSError is returned, not raised, so that other traces can still be sealed."""
         if isinstance(live, OSError):
             return live
         archived = self._archive_path(job_id)
@@ -243,7 +242,7 @@ class FileTraces:
         return [JobId(int(name)) for name in dict.fromkeys(ids) if name.isdigit()]
 
     def find_sealed_file(self, job_id: JobId) -> Path | None:
-        """The file of a sealed trace; None if it is live, is being sealed, or is not in this folder."""
+        """Return the file of a sealed (complete) trace; None if it is live, being sealed, or not in this folder."""
         if os.path.exists(self._live_path(job_id)) or not self._is_sealed(job_id) or job_id in self._sealing:
             return None
         return Path(self._archive_path(job_id))
@@ -266,15 +265,15 @@ class FileTraces:
         return job_id in self._sealing or os.path.exists(self._archive_path(job_id))
 
     def _reader(self, job_id: JobId) -> int | None:
-        """Open a trace for reading and return the descriptor; None if it is not in this folder. The sealed file is
-        tried twice, because another process may seal the trace meanwhile."""
+        """Open a trace for reading and return the descriptor; None if the trace is not in this folder. The path in
+        `archive` is tried before and after the live path, because another process may move the file there meanwhile."""
         for path in (self._archive_path(job_id), self._live_path(job_id), self._archive_path(job_id)):
             with contextlib.suppress(FileNotFoundError):
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         return None
 
     def _live_size(self, job_id: JobId, file: int) -> int | None:
-        """The size of the live trace that is open as `file`; None if that file is not the live trace any more."""
+        """Return the size of the live trace open as `file`; None if another process moved or replaced that file."""
         try:
             live, opened = os.stat(self._live_path(job_id)), os.fstat(file)
         except FileNotFoundError:
@@ -282,8 +281,8 @@ class FileTraces:
         return opened.st_size if os.path.samestat(live, opened) else None
 
     def _live_file(self, job_id: JobId) -> tuple[int, int] | None:
-        """Open or create the live trace of a job, and keep it open. Returns descriptor and size; None if the trace is
-        sealed or is being sealed."""
+        """Open or create the file of a live trace, and keep it open for later calls. Returns its descriptor and size;
+        None if the trace is sealed (accepts no more output) or is just being sealed."""
         file = None if job_id in self._sealing else self._open.get(job_id)
         if file is None:
             if self._is_sealed(job_id):

@@ -1,4 +1,4 @@
-"""Traces in memory, for unit tests: passes the same contract suite as the file adapter."""
+"""Traces (job logs) in memory, for unit tests. The same contract tests check this class and the one that uses files."""
 
 import zlib
 from collections.abc import AsyncGenerator, Sequence

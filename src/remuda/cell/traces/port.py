@@ -1,5 +1,4 @@
-"""The interface to traces, the logs of jobs: growing byte sequences that are sealed (made durable) when the job is
-over, and later archived (moved to the blob storage)."""
+"""The interface to traces, the logs of jobs, which grow until they are sealed (final and durable), then archived."""
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
@@ -12,12 +11,12 @@ class Traces(Protocol):
     async def size(self, job_id: JobId) -> int: ...
 
     async def append(self, job_id: JobId, start: int, data: bytes) -> Appended:
-        """Add bytes at the offset `start`. Refused (`taken` is False) if there is a gap, stored bytes differ, or the
-        trace is sealed and the bytes are new."""
+        """Add bytes at the offset `start`. They are refused (`taken` is False) if bytes before are missing, if stored
+        bytes differ, or if the trace is sealed (complete) and does not have them."""
         ...
 
     def append_now(self, job_id: JobId, start: int, data: bytes) -> Appended | None:
-        """Append without waiting. Returns None, and does nothing, if it must wait or the bytes are refused."""
+        """Append without awaiting. None, with nothing stored, if that is impossible or refused; then call `append`."""
         ...
 
     async def compare(self, job_id: JobId, start: int, data: bytes) -> Appended:
@@ -30,21 +29,21 @@ class Traces(Protocol):
         ...
 
     async def seal(self, job_id: JobId) -> tuple[int, str]:
-        """Make the trace durable when the job is over; it does not grow any more. Returns its size and checksum
-        (`crc32:xxxxxxxx`). Repeatable."""
+        """Make a trace durable and final, because its job has ended: from now on it accepts no more output. Returns its
+        size and checksum (`crc32:xxxxxxxx`). Can be called again."""
         ...
 
     async def reopen(self, job_id: JobId) -> None:
-        """Let a sealed trace grow again, because the job goes on. No effect while it is being sealed, or once it is
-        archived."""
+        """Let a sealed trace accept output again, because the end of its job could not be stored or its runner must
+        send the log again. No effect while it is being sealed, or once it is archived."""
         ...
 
     async def list_unarchived(self) -> Sequence[JobId]:
-        """The jobs whose traces, live or sealed, are not archived yet."""
+        """Return the jobs whose traces are not yet archived as blobs, whether the jobs run or have ended."""
         ...
 
     async def archive(self, job_id: JobId) -> None:
-        """Move a sealed trace to the blob storage for good. Repeatable; no effect on one that is not sealed."""
+        """Move a sealed (complete) trace to the blob storage for good. Repeatable; no effect on other traces."""
         ...
 
     async def remove(self, job_id: JobId) -> None: ...

@@ -1,7 +1,7 @@
 """Audit events: who did what to what, when, and from where.
 
-Invariant: no event holds a secret. Details are names, numbers and switches, never the value of a variable or a token.
-"""
+Invariant: no event contains a secret. Details are names, numbers and true/false values, never values of variables or
+tokens."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ Detail = str | int | float | bool | None | list[str]
 
 
 class AuditEvent(Value, frozen=True, kw_only=True):
-    """One action that was executed or denied."""
+    """One action of a user, a runner or a command that was executed or denied."""
 
     id: int = 0
     """Set by the store."""
@@ -56,7 +56,7 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def conditions(self) -> dict[str, str | int | float]:
-        """Return the SQL conditions of this filter, each with its parameter value."""
+        """Return a mapping from SQL condition to the value of its parameter `?`, for the fields that are set."""
         conditions = {
             "action = ?": self.action or None,
             "author_id = ?": self.author_id,

@@ -1,4 +1,4 @@
-"""Changes to a pipeline that functions in `core/` return, and the values that the store returns after writing them."""
+"""Changes of a pipeline and its jobs, which functions in `core/` return, and what the store returns after writing."""
 
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +28,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs and the pipeline that the store wrote for `Changes`."""
+    """The jobs and the pipeline as the store wrote them for a `Changes` value; new jobs have their ids now."""
 
     jobs: tuple[Job, ...] = ()
     """Changed and new jobs, with their ids."""
@@ -36,14 +36,14 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A job and its remaining artifacts; the store removes the others."""
+    """A job and those of its artifacts that are kept; the store removes the others."""
 
     job: Job
     artifacts: tuple[Artifact, ...]
 
 
 class PayloadParts(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored rows from which the job payload for a runner is built. None: the row is missing."""
+    """The stored values from which the payload for a job's runner is built; None if the row does not exist."""
 
     spec: JobSpec | None
     pipeline: Pipeline | None

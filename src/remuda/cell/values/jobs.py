@@ -14,7 +14,7 @@ alone (`JobStore.end_beside`): the end of the former then decides about the pipe
 
 
 class Pipeline(Value, frozen=True, kw_only=True):
-    """One run of a project's pipeline file."""
+    """One run of a project's CI file for a commit."""
 
     id: PipelineId
     iid: int
@@ -67,11 +67,9 @@ class Pipeline(Value, frozen=True, kw_only=True):
 
 
 class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """The part of a job that changes. Its spec (script, image, rules) never changes and is stored separately.
-
-    Fields that have their default value are not stored, so that jobs are small: all jobs of a pipeline are often read
-    together. So a default must never be changed, because that would change stored jobs.
-    """
+    """The state of a job, which changes. Its spec (script, image, rules) never changes and is stored separately. Fields
+    that have their default value are not stored, so that jobs are small: all jobs of a pipeline are often read
+    together. So a field's default must never change, because that would change jobs that are stored already."""
 
     id: JobId
     pipeline_id: PipelineId
@@ -177,8 +175,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     def start_time(self) -> float | None:
-        """Return when the job started; None if it has not. A leased job has started with its lease, unless its runner
-        confirms the start later (`two_phase`)."""
+        """Return when the job started; None if it has not. A leased job started when its runner got it, unless the
+        runner confirms the start later (`two_phase`); then it has not started."""
         is_begun = self.started_at is None and self.state is JobState.LEASED and not self.two_phase
         return self.leased_at if is_begun else self.started_at
 
@@ -208,7 +206,7 @@ class Artifact(Value, frozen=True, kw_only=True):
 
 
 class StepResult(Value, frozen=True, kw_only=True):
-    """A report about a step of a job (CI/CD steps, `run`), as the agent on the job's machine sent it."""
+    """A report about one step of a job, as the agent (the program that runs the steps on the job's machine) sent it."""
 
     job_id: JobId
     seq: int
@@ -220,7 +218,7 @@ class StepResult(Value, frozen=True, kw_only=True):
 
 
 class NewJob(Value, frozen=True, kw_only=True):
-    """A job to be created. The store sets its id, pipeline id and state."""
+    """The definition of a job to create in a new pipeline. The store sets its id, pipeline id and state."""
 
     spec: JobSpec
     waits_for: tuple[str, ...]

@@ -9,7 +9,7 @@ from remuda.model.job import PipelineId, ProjectId, RunnerId
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a list a query returns: by page number and size, or by a range of ids."""
+    """Which part of a list a query returns (by page or by range of ids), in which order, and whether to count all."""
 
     number: int = 1
     size: int = 20
@@ -24,18 +24,18 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def order(self) -> str | None:
-        """The SQL ORDER BY expression, or None for the default order of the list."""
+        """The SQL expression for ORDER BY, such as `id DESC`; None for the default order of the list."""
         return None if self.ascending is None else f"id {'ASC' if self.ascending else 'DESC'}"
 
     @property
     def bounds(self) -> dict[str, int]:
-        """SQL conditions that limit the ids, each with its parameter value."""
+        """SQL conditions that limit the ids (`after` and `before`), each with its parameter value."""
         conditions = {"id > ?": self.after, "id < ?": self.before}
         return {sql: value for sql, value in conditions.items() if value is not None}
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects jobs. A field that is empty or None does not restrict the selection."""
+    """Selects jobs. An empty or None field restricts nothing, but an empty `project_ids` selects no job."""
 
     project_id: ProjectId | None = None
     pipeline_id: PipelineId | None = None
@@ -65,10 +65,9 @@ ALL_JOBS = JobFilter()
 
 
 class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects and orders the pipelines of a project. A field that is empty or None does not restrict the selection.
-
-    As in GitLab, child pipelines are listed only if `source` is `parent_pipeline`.
-    """
+    """Selects and orders the pipelines of a project. A field that is None or an empty text does not restrict the
+    selection; an empty tuple `statuses` selects none. As in GitLab, child pipelines are listed only if `source` is
+    `parent_pipeline`."""
 
     ref: str = ""
     sha: str = ""
@@ -91,7 +90,7 @@ class PipelineFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str | None:
-        """The status, if exactly one is selected: the store then uses its index by status."""
+        """The only selected status, for which the store uses its index by status; None if several or none."""
         return self.statuses[0] if self.statuses is not None and len(self.statuses) == 1 else None
 
     def fits(self, pipeline: Pipeline) -> bool:

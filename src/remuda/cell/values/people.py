@@ -1,7 +1,6 @@
 """Stored values of organizations, namespaces, users and members; filters for lists of them, of projects and runners.
 
-The method `fits` defines which values a filter selects; the SQL stores implement the same.
-"""
+The method `fits` defines which values a filter selects; the SQL stores select the same values."""
 
 from collections.abc import Collection
 from enum import IntEnum
@@ -98,7 +97,7 @@ class Member(Value, frozen=True, kw_only=True):
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user can see: all that is not private in the organization, and the projects and groups of the user."""
+    """What a user can see: own projects, groups and namespace, and all that is not private in the organization."""
 
     organization_id: int
     namespace_id: int
@@ -106,8 +105,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     group_ids: frozenset[int] = frozenset()
 
     def owns(self, project: Project) -> bool:
-        """True if the project belongs to the user: by membership in it or a group above it, or by the user's
-        namespace."""
+        """Return whether the user is a member of the project or a group above it, or it is in the user's namespace."""
         return project.organization_id == self.organization_id and (
             project.id in self.project_ids
             or project.namespace_id == self.namespace_id
@@ -116,7 +114,7 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProjectFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects projects. A field that is empty or None does not restrict the selection."""
+    """Selects projects: deleted ones if `removed`, else the others. An empty or None field restricts nothing."""
 
     search: str = ""
     namespace_id: int | None = None
@@ -155,7 +153,7 @@ ALL_PROJECTS = ProjectFilter()
 
 
 class NamespaceFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects namespaces. A field that is empty or None does not restrict the selection."""
+    """Selects namespaces. An empty, None or False field restricts nothing, but `is_group` False selects users' ones."""
 
     search: str = ""
     parent_id: int | None = None
@@ -186,7 +184,7 @@ def _sees(sight: Sight, namespace: Namespace) -> bool:
 
 
 class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects runners. A field that is empty or None does not restrict the selection."""
+    """Selects runners. An empty or None field restricts nothing, but an empty tuple `pools` selects no runner."""
 
     type: str = ""
     paused: bool | None = None
@@ -199,7 +197,7 @@ class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0
 
     def fits(self, runner: Runner, contacted_at: float | None) -> bool:
-        """True if the filter selects a runner whose managers last contacted the cell at `contacted_at`."""
+        """Return whether the filter selects a runner whose managers last called at `contacted_at` (None: never)."""
         return (
             self.type in ("", runner.type.value)
             and self.paused in (None, runner.paused)
@@ -213,7 +211,7 @@ ALL_RUNNERS = RunnerFilter()
 
 
 def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
-    """Return GitLab's status of a runner or manager: online, offline, stale or never_contacted."""
+    """Return GitLab's status of a runner or manager by its last contact: online, offline, stale or never_contacted."""
     if contacted_at is not None and now - contacted_at < ONLINE_SECONDS:
         return "online"
     if now - (created_at if contacted_at is None else contacted_at) >= STALE_SECONDS:
@@ -222,8 +220,7 @@ def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
 
 
 def ids_of(pools: Collection[Pool], kind: str) -> list[int]:
-    """Return the sorted ids of those pools (pairs of kind and id) that have this kind: `organization`, `group` or
-    `project`."""
+    """Return the sorted ids of those `pools` that have this kind: `organization`, `group` or `project`."""
     return sorted(number for name, number in pools if name == kind)
 
 

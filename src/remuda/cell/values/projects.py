@@ -42,10 +42,8 @@ class Project(Value, frozen=True, kw_only=True):
 
 
 class ProjectVariable(Value, frozen=True, kw_only=True):
-    """A variable of a project, of a group (`project_id` is 0), or of the whole cell (both ids are 0).
-
-    Unique by owner, key and environment scope.
-    """
+    """A CI/CD variable of a project, of a group (`project_id` is 0), or of the whole cell (both ids are 0). Only one
+    variable can have the same owner, key and environment scope."""
 
     project_id: ProjectId = ProjectId(0)
     group_id: int = 0

@@ -11,7 +11,7 @@ LEGACY = "<legacy>"
 
 
 class Runner(Value, frozen=True, kw_only=True):
-    """A registered runner: one token, which any number of runner manager processes use."""
+    """A registered runner. It has one token; any number of runner manager processes may use it to poll for jobs."""
 
     id: RunnerId
     type: RunnerType
@@ -42,7 +42,7 @@ class Runner(Value, frozen=True, kw_only=True):
     """How long its polls are held at most; None: as in the settings of the cell."""
 
     def pools(self) -> frozenset[Pool]:
-        """Return whose jobs the runner serves, as pairs of kind and id: its organization, its group or its projects."""
+        """Return the organization, group or projects whose jobs the runner takes, as pairs of kind and id."""
         match self.type:
             case RunnerType.INSTANCE:
                 return frozenset({("organization", self.organization_id)})

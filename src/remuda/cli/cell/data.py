@@ -75,9 +75,10 @@ def backup(
 ) -> None:
     """Write all data of a cell except cell.toml to a folder or an archive. The cell may run.
 
-    Only the owner can read the backup. All rows are of one moment. A backup that fails leaves nothing behind. Objects
-    in a bucket are not copied. Secrets are encrypted. Without --with-keys the backup has no keys and prints which keys
-    a restored cell needs: keep a copy of the key file elsewhere, because a restored cell does not start without it.
+    Only the owner can read the backup. All rows of the database are from the same moment. A backup that fails leaves
+    no files behind. Objects in a bucket are not copied. Secrets are encrypted. Without --with-keys the backup has no
+    encryption keys, and the command prints which keys a restored cell needs: keep a copy of the key file elsewhere,
+    because a restored cell does not start without it.
 
     Try:
 

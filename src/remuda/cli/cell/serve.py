@@ -27,7 +27,7 @@ def serve(
     """Serve a cell: projects, pipelines, jobs, traces, artifacts, git.
 
     The first start creates an administrator's token and prints it once; REMUDA_ADMIN_TOKEN sets it instead. SIGTERM and
-    Ctrl-C stop the cell; waiting job requests are answered. Every setting of a cell can be set in the environment
+    Ctrl-C stop the cell; waiting job requests are answered first. Every setting of a cell can be set in the environment
     (REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS and so on) or in the file cell.toml (public_url = "...", lease_seconds
     = 60 and so on). Options win over the environment, and the environment wins over the file. With a PostgreSQL
     database, several processes can serve one data folder, each on its own address. Set public_url of all of them to

@@ -1,7 +1,6 @@
 """Reads a cell's settings: options first, then the environment, then `cell.toml`, then the defaults.
 
-An unknown name is an error in the file and a warning in the environment, where it may belong to another program.
-"""
+An unknown name is an error in the file and a warning in the environment, where it may belong to another program."""
 
 import difflib
 import os
@@ -63,7 +62,8 @@ class CellOptions:
         return self.settings_and_sources(**more)[0]
 
     def settings_and_sources(self, **more: Any) -> tuple["CellSettings", dict[str, str]]:
-        """Return the cell's settings, and the source of each one that is not a default. Otherwise like `settings`."""
+        """Return the settings, and by name where each non-default one comes from: file, variable or `option`. Prints
+        warnings about unknown REMUDA_ variables. `more`: further options by setting name; None: not set."""
         print_warnings(os.environ)
         return read_settings(os.environ, config=self.config, data=self.data, database=self.database, **more)
 
@@ -76,8 +76,7 @@ def cell_folder(data: Path | None) -> Path:
 
 
 def settings_from(environment: Mapping[str, str], *, config: Path | None = None, **options: Any) -> "CellSettings":
-    """Return the cell's settings, each from `options`, else the variable REMUDA_<NAME>, else the file. `config`:
-    another file than `cell.toml`. Raises BadInputError if one is invalid."""
+    """Return settings from `options`, else REMUDA_<NAME>, else `config` or `cell.toml`. BadInputError if invalid."""
     return read_settings(environment, config=config, **options)[0]
 
 
@@ -112,8 +111,7 @@ def read_settings(
 
 
 def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:
-    """Return the file that `config` or REMUDA_CONFIG names, else an existing `cell.toml` in the data folder, else
-    None."""
+    """Return the file of `config` or REMUDA_CONFIG, else an existing `cell.toml` in the data folder, else None."""
     if config is not None or environment.get(f"{PREFIX}CONFIG"):
         return config or Path(environment[f"{PREFIX}CONFIG"])
     usual = cell_folder(data) / FILE

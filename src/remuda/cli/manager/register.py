@@ -18,7 +18,7 @@ Texts = tuple[str, ...]
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Options for runner settings that the server stores. They have an effect only with a registration token."""
+    """Options for settings of the new runner at the server, such as tags; only used with a registration token."""
 
     tag_list: Annotated[
         str,
@@ -93,7 +93,7 @@ class SectionOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class RunnerOptions:
-    """The options for the runner's token and name, and for a template of its section."""
+    """Options for token and name of the new runner, and a template file with more keys of its [[runners]] section."""
 
     token: Annotated[
         str, Parameter(help="Token of a runner that was created on the server (glrt-).", env_var="CI_SERVER_TOKEN")

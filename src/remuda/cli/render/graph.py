@@ -1,8 +1,7 @@
 """The graph of a pipeline: nodes in columns, and edges between them. Pure. `graph_text` and `svg` draw it.
 
 Only needs are edges. A job without `needs` waits for all jobs of earlier stages; its field `waits` says so, because
-edges to all of them would be too many.
-"""
+edges to all of them would be too many."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -96,8 +95,7 @@ class Graph:
 
 
 def graph_of(pipeline: Pipeline, *, all_parts: bool | None = None) -> Graph:
-    """Build the graph of a pipeline. `all_parts`: draw each part of a parallel job as a node of its own; None means yes
-    if the pipeline has at most `ALL_PARTS_UP_TO` jobs."""
+    """Build a pipeline's graph. `all_parts`: a node per part of parallel jobs; None: up to `ALL_PARTS_UP_TO` jobs."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     if all_parts is None:
         all_parts = len(jobs) <= ALL_PARTS_UP_TO

@@ -1,7 +1,7 @@
 """Draws a graph of jobs as text: as a tree for people, or in the DOT language of Graphviz. Pure.
 
-In DOT, a gate node stands between a stage and the earlier jobs, so that the number of edges grows linearly.
-"""
+In DOT, jobs that wait for all earlier stages are connected to one extra node per stage (a gate), which is connected to
+the earlier jobs: so the number of edges grows linearly."""
 
 from itertools import pairwise
 

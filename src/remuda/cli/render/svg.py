@@ -1,8 +1,7 @@
 """Draws the graph of a pipeline as one self-contained SVG file. Pure and deterministic.
 
 Kinds of jobs differ by border and by words, not by colour alone; every box has a title for screen readers. Invariant:
-the XML is well-formed for all job names; size and time are linear in nodes plus edges.
-"""
+the XML is well-formed for all job names; size and time are linear in nodes plus edges."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -92,8 +91,7 @@ def svg(graph: Graph, *, by: By, title: str) -> str:
 
 
 def _place(graph: Graph, by: By) -> tuple[dict[str, _Box], list[_Band]]:
-    """Compute the boxes by node name, and a background band for each column. The nodes of a long column are placed in
-    several columns side by side on one band."""
+    """Compute boxes by node name, and a background band per column. A long one is split side by side on its band."""
     columns = graph.columns(by)
     rows = max(SHORT_COLUMN, math.ceil(math.sqrt(max(len(column.nodes) for column in columns)) * 1.5))
     height = _LINE + _PADDING + (_LINE if any(_note(node, by) for node in graph.nodes) else 0)

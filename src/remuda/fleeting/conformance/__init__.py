@@ -1,8 +1,7 @@
 """Conformance checks for instance group plugins in any language. `remuda plugin check` prints the results.
 
 Checks run in the order of a plugin's life. A failed check stops the rest only if they depend on it. Created instances
-are deleted in any case; those that cannot be deleted are listed.
-"""
+are deleted in any case; those that cannot be deleted are listed."""
 
 from collections.abc import AsyncGenerator
 
@@ -20,7 +19,7 @@ def names(trial: Trial) -> list[str]:
 
 
 def _checks_of_calls(trial: Trial) -> list[Check]:
-    """Checks of a running plugin except `clean_up`, which always runs; with SSH login if `trial.is_connecting`."""
+    """Checks that call a running plugin, with the SSH login if `trial.is_connecting`. `clean_up` runs separately."""
     return [check for check in calls.CHECKS[:-1] if trial.is_connecting or check is not calls.log_in]
 
 

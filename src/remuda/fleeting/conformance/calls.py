@@ -245,7 +245,7 @@ async def own_abilities(life: Life) -> None:
     " blocks; in Go hold no lock while the provider is asked",
 )
 async def meanwhile(life: Life) -> None:
-    """Check that during all calls of Increase and Update so far the plugin also answered health calls soon enough."""
+    """Check that Health was answered within `HELD_UP_SECONDS` during Increase and Update; otherwise adds a remark."""
     held_up = [f"{what} for {seconds:.1f} s" for what, seconds in life.held_up.items() if seconds >= HELD_UP_SECONDS]
     if held_up:
         raise NotedError(f"it answered no other call during {', during '.join(held_up)}")

@@ -80,7 +80,7 @@ class Life:
         return AbilitiesStub(self.channel)
 
     async def start(self) -> None:
-        """Stop an earlier process of the plugin, start a new one, and open the streams that hosts read."""
+        """Stop an earlier plugin process, start one, and open go-plugin's streams (output, broker), as hosts do."""
         await self.stop()
         self.process = FleetingProcess(self.trial.program, say=self._hear, stray=self.stray.append)
         self.channel = await self.process.start()
@@ -135,8 +135,7 @@ class Life:
 
     @asynccontextmanager
     async def _measure_health(self, what: str) -> AsyncIterator[None]:
-        """While the block runs (the call `what`), call Health repeatedly and record in `held_up` the longest time that
-        an answer took. An error counts as an answer."""
+        """While the block makes the call `what`, call Health, and record the slowest answer (or error) in `held_up`."""
         loop, asked = asyncio.get_running_loop(), [math.inf]
 
         async def ask() -> None:
@@ -163,7 +162,7 @@ class Life:
             await tasks.close()
 
     async def new(self) -> dict[str, int]:
-        """Call Update; return the states, by name, of the instances that did not exist before the first Increase."""
+        """Call Update; return states by name of instances that did not exist before the run's first Increase."""
         before = self.before or {}
         return {name: state for name, state in (await self.update()).items() if name not in before}
 
@@ -200,8 +199,7 @@ class Life:
         return answer
 
     async def has_died(self, *, wait: bool) -> bool:
-        """True if the plugin's process ended by itself. `wait`: give it `DYING_SECONDS`, because a crashing process may
-        answer a call before it ends."""
+        """True if the process ended by itself. `wait`: up to `DYING_SECONDS`, as a crashing one may answer first."""
         if self.channel is None or self.process is None:
             return False
         if not await wait_for_event(self.process.ended, within_seconds=DYING_SECONDS if wait else 0):

@@ -13,9 +13,8 @@ WORDS = "remuda was here"
 
 
 async def log_in(info: ConnectInfo, *, seconds: float) -> None:
-    """Log in to an instance by SSH and run a command. Retries for `seconds` if the instance is not reachable, then
-    raises FailedError; raises it at once if the login is denied, the key is invalid or the output is wrong. Raises
-    NotedError if the protocol is not SSH, PermanentError if there is no address."""
+    """Log in to an instance by SSH and run a command. Retries for `seconds` while it is unreachable, then raises
+    FailedError; at once if login, key or output is bad. NotedError: not SSH. PermanentError: no address."""
     connector = info.connector
     if connector.protocol not in ("", "ssh"):
         raise NotedError(f"only SSH is tried out, not {connector.protocol}", to_do=ONLY_SSH)

@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 
 class CheckError(Exception):
-    """Base class of errors of a check. `happened`: what the plugin did; `to_do`: advice that replaces the check's."""
+    """Base class: ends a check. `happened`: what the plugin did; `to_do`: advice for its author; empty: the check's."""
 
     def __init__(self, happened: str, *, to_do: str = "") -> None:
         super().__init__(happened)

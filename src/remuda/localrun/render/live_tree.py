@@ -95,7 +95,7 @@ class LiveScreen:
 
 
 def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
-    """Format a row of the tree: status mark, name, duration and note. `now` selects the frame of the spinner."""
+    """Format a row of the tree: status mark, name, duration, explanation. `now` selects the spinner's frame."""
     mark, ascii_mark, style = _MARKS.get(row.status, ("·", ".", "dim"))
     if row.status in _SPINNING:
         frames = SPINNER_ASCII if ascii_only else SPINNER

@@ -31,7 +31,7 @@ def headline(pipeline: Pipeline) -> str:
 
 
 def table(pipeline: Pipeline, file: str) -> list[str]:
-    """Return a line per job, stage by stage, then the jobs that are left out. `file`: the name of the pipeline file."""
+    """Return a line per job, stage by stage, then left out jobs with the reason. `file`: name of the pipeline file."""
     jobs = sorted(pipeline.jobs, key=lambda job: job.stage_index)
     groups = {job.name: job.written_name for job in jobs}
     columns = {

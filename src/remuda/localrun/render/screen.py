@@ -83,7 +83,8 @@ class PlainScreen:
 
 
 class GuardedScreen:
-    """Wraps a screen. The first write that fails sets `lost` and calls `on_lost`; later failures are ignored."""
+    """Wraps a screen so that a failed write, such as to a closed pipe, does not raise. The first OSError is kept in
+    `lost`, and `on_lost` is called to stop the run; later ones are ignored."""
 
     def __init__(self, screen: Screen, *, on_lost: Callable[[], None]) -> None:
         self._screen = screen
@@ -123,7 +124,7 @@ class GuardedScreen:
 
 
 def event_line(event: Event, width: int) -> str:
-    """Format an event as one line: local time, job padded to `width` columns, status, duration, note."""
+    """Format a change of a job's status as a line: local time, name padded to `width`, status, duration, note."""
     time = datetime.fromtimestamp(event.at).astimezone().strftime("%H:%M:%S")
     words = [time, event.job.ljust(width), event.status]
     if event.seconds is not None:
@@ -133,13 +134,12 @@ def event_line(event: Event, width: int) -> str:
 
 
 def columns(view: RunView) -> list[str]:
-    """Format the summary of the jobs as aligned lines, without colours."""
+    """Format a line per job: status, waiting and run time, how time was used, explanation. Without colours."""
     return align([HEADINGS, *((r.job, r.status, r.waited, r.ran, r.where, r.note) for r in report.lines(view))])
 
 
 def screen_for(output: str) -> Screen:
-    """Return the screen for a value of `--output`. For json it prints plain lines to stderr, because the JSON document
-    goes to stdout; for text, a live tree if stdout is a terminal, else plain lines."""
+    """Return the screen for `--output`: json: lines to stderr (stdout gets JSON); text: a live tree on a terminal."""
     if output == "json":
         return PlainScreen(sys.stderr)
     if sys.stdout.isatty():

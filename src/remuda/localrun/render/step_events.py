@@ -40,7 +40,7 @@ def fold(events: Sequence[Mapping[str, Any]], until: float) -> tuple[StepView, .
 
 
 def views(tree: Sequence[Step]) -> list[StepView]:
-    """Convert a tree of steps to a flat list, each step followed by the steps that it called, without `own_seconds`."""
+    """Flatten a tree: each step is followed by the steps that it called. `own_seconds` is not computed."""
     return [view for view, _ in _walk(tree, None)]
 
 
@@ -64,8 +64,8 @@ def _total_time(step: Step, own: Mapping[int, float]) -> float:
 
 
 def display_name(step: Step, above: str) -> str:
-    """Return the name to show. For the steps that open and close an environment it begins with `above`, the name of the
-    step that has the environment."""
+    """Return the name of a step for users. Parts that open, use and close a step's environment, such as a container,
+    have names like `+open`; they become `NAME open`, with the name `above` of the step that contains them."""
     name = str(step.get("name") or step.get("path") or "")
     return f"{above} {name[1:]}".strip() if name.startswith("+") else name.removeprefix("step_")
 

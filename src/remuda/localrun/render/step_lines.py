@@ -80,7 +80,7 @@ def _facts(step: Step) -> Iterator[str]:
 
 
 def _reference(step: Step) -> str:
-    """Return the reference of the step's package, with a short digest of its contents."""
+    """Return where the step comes from (path, git or registry reference), with a short digest of its contents."""
     resolved = _submapping(step, "resolved")
     reference, digest = str(resolved.get("reference") or step.get("reference") or ""), resolved.get("digest")
     if not digest or str(digest) in reference:
@@ -100,7 +100,7 @@ def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _remarks(step: Step) -> Iterator[str]:
-    """Yield texts about the decision of the policy, the error, and fields of the step that were too long."""
+    """Yield texts about a step: the policy's decision, enforced limits, its error, and fields too long to store."""
     policy = _submapping(step, "policy")
     reason = policy.get("reason")
     if policy.get("decision") == "denied":
@@ -118,7 +118,7 @@ def _remarks(step: Step) -> Iterator[str]:
 
 
 def _by_reason(names: list[str], why: Mapping[str, Any]) -> str:
-    """Return the names as text, grouped by their reason in `why`, with the reason in parentheses after each group."""
+    """Join names to a text, grouped by the reason in `why`: `a, b (reason)`; no parentheses without a reason."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(str(why.get(name) or ""), []).append(name)

@@ -19,9 +19,8 @@ Result = dict[str, Any]
 
 
 def result_of(events: Sequence[Mapping[str, Any]], end: "pb.JobEnd", *, root: str) -> Result:
-    """Return the result document: status, exit code, outputs, exports, error and the tree of steps. `end`: the agent's
-    message about the end of the job. `root`: the path of the step that the user called; empty for a list of steps,
-    which has no outputs of its own."""
+    """Return the result document: status, exit code, outputs, exports, error and step tree. `end`: the agent's message
+    about the job's end. `root`: path of the step that the user called; empty for a list of steps (no outputs)."""
     top = tree_of(events)
     _complete(top)
     called = next((step for step in top if root and step.get("path") == root), {})

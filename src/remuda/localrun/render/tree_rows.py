@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Detail:
-    """Which jobs get rows of their own, and which jobs are shown with steps."""
+    """A level of detail of the live tree: which jobs get rows and which show steps. Lower ones need fewer rows."""
 
     steps: frozenset[str] = frozenset()
     """Statuses of the jobs whose steps are drawn."""
@@ -76,8 +76,7 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> li
 
 
 def _step_rows(steps: Sequence[StepView], now: float, depth: int) -> Iterator[Row]:
-    """Yield a row per step, without skipped steps and without the steps inside finished ones. `depth`: the indentation
-    of the outermost steps."""
+    """Yield a row per step, without skipped ones and those in finished ones. `depth`: indentation of the outermost."""
     folded = None
     for step in steps:
         if folded is not None and step.depth > folded:

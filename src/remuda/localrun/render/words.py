@@ -17,7 +17,7 @@ def duration(seconds: float) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Escape line breaks and control characters, which a terminal would execute, in a text that others chose."""
+    """Escape line breaks and control characters in foreign text, such as a job name: one line, no terminal control."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

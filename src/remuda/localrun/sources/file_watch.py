@@ -31,8 +31,7 @@ def look(folder: Path) -> Look:
 def wait_for_change(
     folder: Path, before: Look, *, sleep: Callable[[float], None] = time.sleep, see: Callable[[Path], Look] = look
 ) -> list[str]:
-    """Wait until files differ from `before` and then stay unchanged for `QUIET_SECONDS`; return the sorted paths of the
-    changed files. Tests replace `sleep` and `see`, which reads the state of the folder."""
+    """Wait until files differ from `before` and then rest for `QUIET_SECONDS`; return the sorted changed paths."""
     while (now := see(folder)) == before:
         sleep(LOOK_SECONDS)
     while True:

@@ -25,8 +25,8 @@ REPOSITORY_VARIABLES = (
 
 
 def quiet_environment() -> dict[str, str]:
-    """Return the user's environment without `REPOSITORY_VARIABLES`. git then prints English, does not refresh the
-    index, prompt, or fetch missing objects, and ignores `git replace`, whose replacements a push would not send."""
+    """Environment for git: the user's without `REPOSITORY_VARIABLES`. git prints English, refreshes no index, asks no
+    password, fetches no missing objects and ignores `git replace`, whose replacements a push would not send."""
     clean = {name: value for name, value in os.environ.items() if name not in REPOSITORY_VARIABLES}
     return clean | {
         "LC_ALL": "C",

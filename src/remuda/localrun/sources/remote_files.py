@@ -1,6 +1,5 @@
-"""Downloads included files from URLs on an allow list, which is empty by default. Targets of redirects must be on the
-list, too. An entry is a URL prefix (`remuda.pipeline.include.allowed_addresses`), or a host, which allows all https
-URLs of the host."""
+"""Downloads included files from URLs on an allow list, empty by default; targets of redirects must be on it, too. An
+entry is a URL prefix (`remuda.pipeline.include.allowed_addresses`), or a host, which allows all its https URLs."""
 
 import re
 from collections.abc import Sequence

@@ -102,7 +102,7 @@ class Repository:
         return {name: self._settings[name] for name in names if name in self._settings}
 
     def is_set(self, pattern: str) -> bool:
-        """True if the name of a git setting that is set matches this regular expression."""
+        """True if git has at least one configured setting whose whole name matches this regular expression."""
         return any(re.fullmatch(pattern, name) for name in self._settings)
 
     @cached_property

@@ -51,7 +51,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """Facts about the user's repository that decide how the snapshot is made."""
+    """What a snapshot needs to know about the user's repository: where its objects and index are, whether it is a
+    subfolder or an incomplete clone, and git settings that convert files."""
 
     repository: "Repository"
     prefix: str
@@ -69,8 +70,8 @@ class _Source:
 def take(
     folder: Path, repository: "Repository | None", facts: "Facts", git_dir: Path, *, compared: Iterable[str] = ()
 ) -> Snapshot:
-    """Commit the folder's files to a new repository at `git_dir`. `compared`: refs that rules compare with. Raises
-    BadInputError if git is missing or the repository has no commits."""
+    """Commit the folder's current files to a new repository at `git_dir`. `facts`: of the pipeline to run. `compared`:
+    refs that rules compare with, also included. BadInputError if git is missing or there are no commits."""
     if shutil.which("git") is None:
         raise BadInputError("git was not found, and a run needs it; install git, or put it into PATH")
     ref = _ref_of(facts)
@@ -142,8 +143,8 @@ def _near_tags(repository: "Repository") -> dict[str, str]:
 
 
 def mirror(repository: "Repository", facts: "Facts", default_branch: str, git_dir: Path) -> Snapshot:
-    """Return a snapshot with all branches and tags of another project's clone, in a new repository at `git_dir`. Local
-    branches win over those of `origin`."""
+    """Make a repository at `git_dir` with all branches and tags of a project's clone; return it as snapshot. Local
+    branches win over those of `origin`. `facts`: HEAD of the clone, used if it has no default branch."""
     source = _source(repository)
     _make_repository(git_dir, source.objects)
     git = _SnapshotRepository(git_dir, repository.folder)
@@ -200,7 +201,8 @@ def _message_and_author(facts: "Facts") -> tuple[str, dict[str, str]]:
 
 
 def _since(repository: "Repository", facts: "Facts") -> str | None:
-    """Return the commit that `rules:changes` compares with; None if everything counts as changed."""
+    """Return the commit with which `rules:changes` compares: the merge base of a merge request, or of HEAD and the
+    pushed branch on the server. None: all files count as changed."""
     if facts.source == "merge_request_event":
         return facts.predefined.get("CI_MERGE_REQUEST_DIFF_BASE_SHA") or None
     before = facts.predefined.get("CI_COMMIT_BEFORE_SHA", NO_SHA)
@@ -215,8 +217,7 @@ def _base(repository: "Repository", name: str) -> str | None:
 
 
 def _full_name(repository: "Repository", name: str) -> str:
-    """Return the full ref name under which the cell gets the commit of a ref in a rule: that of the branch or tag, or a
-    name below `COMPARED` for a commit id."""
+    """Return the ref for the upload of a branch, tag or commit id that a rule names; an id's is below `COMPARED`."""
     if name.startswith(("refs/heads/", "refs/tags/")):
         return name
     is_branch = any(repository.resolve(place + name) for place in ("refs/remotes/origin/", "refs/heads/"))
@@ -351,7 +352,8 @@ def _filtered_files(repository: "Repository") -> list[bytes]:
 
 
 def _bare_environment(**more: str) -> dict[str, str]:
-    """Return `quiet_environment` without the user's git configuration (hooks, filters, signing), and with `more`."""
+    """Return the environment for git commands on the snapshot: `quiet_environment` (no prompts), without the user's git
+    configuration (hooks, filters, signing), and with the variables `more`."""
     return quiet_environment() | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull} | more
 
 

@@ -125,7 +125,7 @@ class WorkTreeFiles(Mapping[str, str]):
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        """Blob ids by path. An empty id means that it is not computed yet; the first access to the path computes it."""
+        """Git blob ids of all files by path. An empty one is computed when it is first read."""
         if self._repository is None:
             return dict.fromkeys(walk_files(self._folder), "")
         ids = {path: file.id for path, file in self._repository.index().items() if file.mode != GITLINK}

@@ -1,8 +1,7 @@
 """Checks GIT_CLONE_PATH, the working directory that a job chooses, relative to the builds folder. Pure code.
 
 Invariant: if jobs are isolated from each other (container, sandbox, other user), the chosen folder is inside a folder
-that only jobs of the same project and GIT_CLONE_PATH use; otherwise another job could place a symbolic link there.
-"""
+that only jobs of the same project and GIT_CLONE_PATH use; otherwise another job could place a symbolic link there."""
 
 import hashlib
 import posixpath
@@ -47,8 +46,8 @@ def clone_path(payload: JobPayload, runner: RunnerConfig, slot: int) -> str:
 
 
 def with_clone_path(place: JobPlace, chosen: str, *, is_apart: bool) -> JobPlace:
-    """Return `place` with the working directory `chosen`, as returned by `clone_path` (empty: the default directory).
-    If jobs are isolated from each other (`is_apart`), it is in a folder that only this project and path use."""
+    """Return `place`, the job's folders, with the working directory `chosen` (empty: the usual one). If jobs are
+    isolated from each other (`is_apart`), it is in a folder that only jobs of this project with this path use."""
     if chosen and is_apart:
         own = hashlib.sha256(f"{place.project}\0{chosen}".encode()).hexdigest()[:12]
         chosen = f"{place.own_folder}/@{own}/{chosen}"

@@ -1,8 +1,7 @@
 """Compiles a server's payload to the agent's `JobStart`: steps, variables, masks, banner. Pure code without I/O.
 
 Other modules create the steps, this one joins them in one list; the agent decides at run time which of them run. The
-banner, the first lines of the job's log, warns about requests of the payload that are not supported.
-"""
+banner, the first lines of the job's log, warns about requests of the payload that are not supported."""
 
 import json
 import platform
@@ -42,8 +41,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def compile_job(payload: JobPayload, setting: Setting) -> JobStart:
-    """Compile a payload, without the options of its machine, which `start_request` adds. Raises CompileError if the job
-    cannot run."""
+    """Convert a job from the server to the request that starts it at an agent. Raises CompileError if it cannot run."""
     timeout = payload.runner_info.timeout if payload.runner_info.timeout > 0 else DEFAULT_TIMEOUT_SECONDS
     configured = setting
     if is_custom(setting.runner):
@@ -116,9 +114,8 @@ def _containers(payload: JobPayload, setting: Setting, variables: Variables, tim
 
 
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
-    """Return all variables, not expanded; a later one overrides an earlier one. The order: the runner's `environment`,
-    the runner's defaults, the payload's variables, and values that a job cannot override: its image, the server's
-    certificate authority, the runner's version. `timeout` is the job's, in seconds."""
+    """Return all variables of a job, not expanded; later ones override earlier ones. The order: the runner's
+    `environment`, its defaults, the payload's variables, values that jobs cannot override. `timeout` is in seconds."""
     environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
     authority = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
     image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
@@ -169,7 +166,7 @@ def _pairs(environment: Iterable[str]) -> Iterable[tuple[str, str, str]]:
 
 
 def _masks(payload: JobPayload, expanded: Sequence[Variable]) -> tuple[str, ...]:
-    """Return the secret texts to hide in the log: values expanded and unexpanded, because a script may print either."""
+    """Return all secrets to hide in the log; variables expanded and unexpanded, because a script may print either."""
     secrets = [payload.token]
     secrets += [variable.value for variable in payload.variables if variable.masked]
     secrets += [variable.value for variable in expanded if variable.masked]
@@ -183,8 +180,7 @@ def _prefixes(payload: JobPayload) -> list[str]:
 
 
 def _remarks(payload: JobPayload, setting: Setting, variables: Variables, dropped: int) -> Iterable[str]:
-    """Yield warnings about parts of the payload that have no effect. `dropped` is the number of variables left
-    out because their name or value is invalid."""
+    """Yield warnings about parts of the payload without effect. `dropped` is the number of invalid variables."""
     if is_custom(setting.runner):
         yield from custom_remarks(setting)
     else:

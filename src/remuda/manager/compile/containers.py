@@ -1,9 +1,8 @@
 """Compiles `image` and `services` of a job: the container for its own steps, and the service containers. Pure code.
 
-Checkout, caches and artifacts are handled outside of containers, where the job's own commands must not run; therefore
+The runner's own steps (checkout, caches, artifacts) run outside of containers. No command of the job may run there, so
 the job's hooks around the checkout run in containers, too. Invariant: no container that mounts the working directory
-runs while the runner's own steps work in that directory.
-"""
+runs while the runner's own steps work in that directory."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +55,7 @@ class Containers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Label of all containers of this job. If the server assigns the job again, that run has another label."""
+        """Label of all containers of this job, to find and remove them. It differs if the job is assigned again."""
         return job_key(self.payload.id, self.payload.token)
 
 
@@ -69,12 +68,10 @@ def wrap_in_container(inner: list[Entry], job: Containers) -> tuple[list[Entry],
 
 
 def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
-    """Change the steps of `get_sources` so that each hook around the checkout runs in its own container.
-
-    No container runs during the checkout: git runs with the agent's rights, and a process that changes the repository
+    """Return the steps of `get_sources` (`entries`) with each hook around the checkout in its own container. No
+    container runs during the checkout: git runs with the agent's rights, and a process that changes the repository
     meanwhile could make git run programs. The checkout step cannot use the agent user's credentials, because the job
-    chooses the addresses of submodules.
-    """
+    chooses the addresses of submodules."""
     return [
         _container(step["name"].removesuffix("_script"), job, joins=False) | {"run": [step]}
         if step["name"] in _HOOKS
@@ -84,8 +81,9 @@ def hooks_in_container(entries: list[Entry], job: Containers) -> list[Entry]:
 
 
 def _engine_input(job: Containers) -> Entry:
-    """Return the input `engine` of the checkout step, which removes containers that earlier jobs left with the working
-    directory mounted; an empty dict if the step may be unable to reach the engine (TCP, other user, sandbox)."""
+    """Return the input `engine` of the checkout step: the address of the container engine. With it the step removes
+    containers of earlier jobs that still mount the working directory. Empty if the step may be unable to reach the
+    engine (TCP, other user, sandbox)."""
     own = job.runner.remuda
     is_reachable = job.engine.startswith("unix:") and not (own.run_as or own.first_uid or own.sandbox)
     return {"engine": literal(job.engine)} if is_reachable else {}
@@ -194,8 +192,8 @@ def _entry(name: str, step: str, inputs: dict[str, Any]) -> Entry:
 
 
 def _common(image: str, request: Mapping[str, Any], job: Containers) -> dict[str, Any]:
-    """Return the inputs that job and service containers share. `request` is the payload's `image` or an entry of its
-    `services`. Raises CompileError if the runner does not allow a value."""
+    """Return the step inputs that job and service containers have in common. `request` is the payload's `image` or an
+    entry of its `services`. Raises CompileError if the runner does not allow a value."""
     docker, variables = job.docker, job.variables
     options = request.get("executor_opts") or {}
     own = (options.get("docker") if isinstance(options, Mapping) else None) or {}
@@ -222,7 +220,7 @@ def _common(image: str, request: Mapping[str, Any], job: Containers) -> dict[str
 
 
 def _volume(written: str, variables: Variables) -> str:
-    """Expand variables in a configured volume. Raises CompileError if that adds `..`, a way to another folder."""
+    """Expand variables in a configured volume. Raises CompileError if one adds `..`, a way to another folder."""
     volume = variables.expand(written)
     if volume != written and ".." in volume.partition(":")[0].split("/"):
         raise CompileError(f"volumes: {written}: a variable of this job makes it lead out of its folder ({volume!r})")
@@ -268,7 +266,7 @@ def _fits_any(name: str, patterns: Sequence[str], variables: Variables) -> bool:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Convert a glob for image names: `*` and `?` do not match a slash, `**` does."""
+    """Convert a glob for image names to a regular expression. `*` and `?` do not match a slash, `**` does."""
     words = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(words.get(part) or re.escape(part) for part in re.split(r"(\*\*|\*|\?)", text)))
 
@@ -286,7 +284,7 @@ def _texts(value: Any, key: str) -> list[str]:
 
 
 def _step_name(text: str, taken: set[str]) -> str:
-    """Return an unused step name, such as `service_postgres` for registry.example.com/group/postgres:16."""
+    """Return an unused step name for a service: `service_postgres` for registry.example.com/group/postgres:16."""
     last = re.split(r"[\s,]+", text.strip())[0].rpartition("/")[2]
     base = "service_" + re.sub(r"[^A-Za-z0-9_]", "_", re.split(r"[:@]", last)[0])
     number, name = 1, base

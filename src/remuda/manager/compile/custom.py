@@ -2,8 +2,8 @@
 
 The operator's programs (the driver) run a job's scripts and isolate jobs. A job becomes one `custom` step with a script
 for every stage. All data for the driver is in one file variable, the *order*, so that it is not in the environment of
-the agent's own steps. The builds folder is known only after `config_exec` has run, so folders are placeholders.
-"""
+the agent's own steps. Folders are placeholders, because the builds folder is known only after the driver's
+`config_exec`."""
 
 import json
 import re
@@ -56,8 +56,7 @@ def with_placeholders(setting: Setting) -> Setting:
 
 
 def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) -> tuple[list[Entry], dict[str, str]]:
-    """Return the job's steps, and the generated scripts of the runner's own stages (such as get_sources) by stage.
-    Raises CompileError if the job has the keyword `run`."""
+    """Return the steps, and the scripts of the runner's stages, by stage. Raises CompileError if the job uses `run`."""
     if payload.run:
         raise CompileError("run: a driver of the custom executor is given scripts, and cannot run steps; use script")
     runner = setting.runner
@@ -88,8 +87,8 @@ def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) ->
 def driver_order(
     payload: JobPayload, configured: Setting, variables: Sequence[Variable], scripts: dict[str, str]
 ) -> Variable:
-    """Return the only variable that the agent gets: a file with all data for the driver (the order). `configured` has
-    the real folders, not placeholders; `scripts` come from `custom_steps`."""
+    """Return the only variable that the agent gets: a file with all data for the driver (the operator's programs).
+    `configured` has the real folders, not placeholders; `scripts` come from `custom_steps`."""
     runner = configured.runner
     custom = runner.custom
     services = [

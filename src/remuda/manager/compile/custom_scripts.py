@@ -47,7 +47,7 @@ fi"""
 
 
 def plain(entry: Entry) -> dict[str, Any]:
-    """Return the inputs of a step entry without the escaping that `step_entries.literal` added."""
+    """Return the inputs of a job's step without the escaping that `step_entries.literal` added."""
     return {key: _plain(value) for key, value in entry["inputs"].items()}
 
 
@@ -209,7 +209,7 @@ def upload_script(entries: Sequence[Entry], url: str) -> str:
 
 
 def cleanup_script(names: Iterable[str]) -> str:
-    """Return the script that deletes the files of the file variables `names`."""
+    """Return the script that deletes the files of the file variables `names` and the runner's own temporary files."""
     files = " ".join(f'"$CI_PROJECT_DIR.tmp/"{shlex.quote(name)}' for name in names)
     return f"{STRICT}\nrm -f {_PRIVATE} {files}".rstrip()
 

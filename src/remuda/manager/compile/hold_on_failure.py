@@ -1,8 +1,7 @@
 """Computes how long the environment of a failed job is kept for debugging (on hold). Pure code.
 
 The default is the runner's `hold_failed`. A job may ask for another time with the variable REMUDA_HOLD_FAILED, up to
-the runner's `hold_by_job` or `hold_failed`, whichever is longer.
-"""
+the runner's `hold_by_job` or `hold_failed`, whichever is longer."""
 
 from collections.abc import Iterable
 
@@ -16,7 +15,7 @@ VARIABLE = "REMUDA_HOLD_FAILED"
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the environment of a job is kept for debugging if the job fails, and lines about it for the log."""
+    """How long the environment of a job is kept for debugging if the job fails, and texts about it for the log."""
 
     seconds: int = 0
     note: str = ""
@@ -26,8 +25,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hold_of(config: RemudaConfig, variables: Iterable[JobVariable], job_id: int, *, may_shell: bool) -> Hold:
-    """Return how long a job's environment is kept for debugging if the job fails; 0 if no shell can be opened in the
-    job (`may_shell` is false)."""
+    """Return how long a job is kept for debugging if it fails: 0 if no shell can be opened in it (`may_shell`)."""
     asked = next((variable.value.strip() for variable in variables if variable.key == VARIABLE), "")
     if not may_shell:
         return Hold()

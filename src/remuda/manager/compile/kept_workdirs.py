@@ -1,9 +1,9 @@
-"""Stores working directory and variables of a job, so that a user can open a shell in the directory after it failed.
+"""Stores a job's working directory (its path) and variables, so that a user can open a shell there after the job
+failed.
 
-File variables get new files, because the agent deletes its own at the end of the job. Only the user that wrote
-the files can read them, because some are secret. They are deleted when the job is over, unless it failed: then they
-stay until the data folder is deleted.
-"""
+File variables get new files, because the agent deletes its own at the end of the job. Only the user that wrote the
+files can read them, because some are secret. They are deleted when the job is over, unless it failed: then they stay
+until the data folder is deleted."""
 
 import json
 import os
@@ -25,8 +25,8 @@ class KeptJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_kept_job(data: Path, job_id: int) -> KeptJob | None:
-    """Return working directory and variables of a failed job, from the data folder `data`; None if the job did not
-    fail, or working directories are not kept."""
+    """Return what the manager with the data folder `data` stored about a job: its working directory and variables. None
+    if nothing is stored: the job has ended without a failure, or the manager does not keep working directories."""
     try:
         content = json.loads((_folder(data, job_id) / "job.json").read_bytes())
     except FileNotFoundError:

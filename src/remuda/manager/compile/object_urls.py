@@ -1,8 +1,7 @@
 """Creates presigned URLs (S3 signature version 4, unsigned body) for caches in an object storage. Pure code.
 
 A URL is valid for one method, one object and a limited time. Machines that run jobs never get the credentials. Objects
-are named as gitlab-runner names them, so that both kinds of runners can share a bucket.
-"""
+are named as gitlab-runner names them, so that both kinds of runners can share a bucket."""
 
 import hashlib
 import hmac
@@ -53,13 +52,13 @@ def bucket_of(config: S3Config) -> Bucket:
 
 
 def object_name(config: CacheConfig, *, runner: str, project: str, key: str) -> str:
-    """Return the name of a cache archive in its bucket. `key` must be a single path segment."""
+    """Return the name of a cache archive in its bucket. It contains the `runner` unless runners share their caches."""
     own = () if config.shared else ("runner", runner)
     return "/".join([*(part for part in config.path.split("/") if part), *own, "project", project, key])
 
 
 def sign_url(bucket: Bucket, method: str, name: str, *, at: float, seconds: int) -> str:
-    """Return a URL for one method and object, valid for `seconds` (at most LONGEST_SECONDS) from the time `at` on."""
+    """Return a presigned URL of an object for one method, valid for `seconds` (at most LONGEST_SECONDS) from `at`."""
     moment = datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%SZ")
     scope = f"{moment[:8]}/{bucket.region}/{_SERVICE}/aws4_request"
     path = quote(f"{bucket.prefix}/{name}", safe="/-_.~")

@@ -1,8 +1,7 @@
 """Compiles `secrets` of a job to its first step, which fetches them. Pure code without I/O.
 
 Only HashiCorp Vault is supported; any other kind fails the job before it starts. The login tokens are a separate input
-of the step, because the other input is visible in the step's result.
-"""
+of the step, because the other input is visible in the step's result."""
 
 from typing import Any
 

@@ -1,8 +1,7 @@
 """Collects predefined variables (such as CI_PROJECT_PATH) with values that the job's author cannot change. Pure code.
 
 The payload's `variables` cannot be trusted, because a job may override predefined names there. A Remuda cell sends its
-own values of overridden names (`remuda.predefined`); for other servers the rest of the payload is used.
-"""
+own values of overridden names (`remuda.predefined`); for other servers the rest of the payload is used."""
 
 import re
 from typing import Any
@@ -20,22 +19,21 @@ _SERVERS_OWN = re.compile(r"(CI_(COMMIT|JOB|MERGE_REQUEST|PIPELINE|PROJECT|RUNNE
 
 
 def collect_trusted_variables(payload: JobPayload, setting: Setting, own: dict[str, str]) -> dict[str, str]:
-    """Return all predefined variables with trusted values; `own` are those that this runner adds."""
+    """Return all predefined variables with values that the job's author cannot change. `own`: those of this runner."""
     overridden = _read_overridden(payload)
     values = _of_payload(payload, setting.runner) if overridden is None else _of_cell(payload, overridden)
     return {name: value for name, value in {**values, **own}.items() if "\0" not in value}
 
 
 def find_invented(payload: JobPayload) -> list[str]:
-    """Return the variables with a server's prefix (such as CI_JOB_) that the job's author set, while the cell sets no
-    such variable for this job. Empty if the server is not a cell."""
+    """Return names that look like the server's own variables (such as CI_JOB_...) but were set by the job's author. The
+    caller makes them empty in texts of the runner's configuration. Empty list if the server is not a Remuda cell."""
     overridden = _read_overridden(payload) or {}
     return [name for name, value in overridden.items() if value is None and _SERVERS_OWN.fullmatch(name)]
 
 
 def _read_overridden(payload: JobPayload) -> dict[str, str | None] | None:
-    """Return the names of predefined variables that the job overrides, with the cell's own values (None: the cell has
-    no value). Returns None if the server is not a cell."""
+    """Return predefined variables that the job overrides, with the cell's values (None: none); None without a cell."""
     overridden: Any = payload.remuda.get("predefined") if isinstance(payload.remuda, dict) else None
     return overridden if isinstance(overridden, dict) else None
 
@@ -51,7 +49,7 @@ def _of_cell(payload: JobPayload, overridden: dict[str, str | None]) -> dict[str
 
 
 def _of_payload(payload: JobPayload, runner: RunnerConfig) -> dict[str, str]:
-    """Return predefined variables with values from parts of the payload other than its `variables`."""
+    """Return predefined variables from the payload, but not from its `variables`, which the job's author can change."""
     job, git = payload.job_info, payload.git_info
     server, path = api_root(runner.url), path_of_project(payload, runner)
     title = job.project_name or path.rpartition("/")[2]

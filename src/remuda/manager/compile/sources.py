@@ -1,5 +1,5 @@
-"""Compiles the checkout of a job, with the options of its GIT_ variables, and the hooks around it. Pure code. With
-GIT_STRATEGY none there is neither a checkout nor a hook. The runner's hooks enclose those of the job."""
+"""Compiles the checkout of a job, with the options of its GIT_ variables, and the hooks around it; the runner's hook is
+the first before and the last after the checkout. GIT_STRATEGY none: neither checkout nor hooks. Pure code."""
 
 import posixpath
 from collections.abc import Iterable
@@ -23,9 +23,8 @@ _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
-    """Return the steps for hooks and checkout. All projects share the repository mirrors in `cache_dir`, but with a
-    sandbox each project has its own, because its jobs can write there. Raises CompileError if a GIT_ variable is
-    invalid."""
+    """Return the steps for the checkout and the hooks around it. Mirrors of repositories in `cache_dir` are shared by
+    all projects, except in a sandbox, where jobs can write to them. Raises CompileError if a GIT_ variable is bad."""
     strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
     if strategy not in STRATEGIES:
         raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")

@@ -1,5 +1,4 @@
-"""Creates the request that starts a job at an agent: the compiled payload, with the options of its machine (user,
-sandbox, control group) and the paths of its folders."""
+"""Creates the request that starts a job at an agent: the compiled payload, with options of its machine and folders."""
 
 import os
 
@@ -31,7 +30,7 @@ class StartContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start_request(payload: JobPayload, context: StartContext) -> JobStart:
-    """Create the request. Raises CompileError, with a message for the job's author, if the job cannot run."""
+    """Return the request that starts a job at an agent. Raises CompileError with a message for the job's author."""
     runner, prepared = context.runner, context.prepared
     chosen = clone_path(payload, runner, context.place.slot)
     builds_dir = prepared.work_dir.removesuffix(f"/{chosen}") if context.place.clone_path else prepared.builds_dir

@@ -20,7 +20,7 @@ Entry = dict[str, Any]
 
 
 class CompileError(Exception):
-    """The job asks for something that cannot work; the message is for its author."""
+    """The job asks for something that cannot work, so it fails before it starts. The message is for its author."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +48,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def entry(name: str, step: str, inputs: dict[str, Any], *, origin: str = "compiled") -> Entry:
-    """Return an entry that runs the builtin step `step`. Inputs are escaped, so that they are not evaluated as
-    expressions. `origin` says who wrote the step: `compiled` or `user`."""
+    """Return an entry for the job's list of steps, which runs the builtin step `step`. Inputs are escaped, so that they
+    are not evaluated as expressions. `origin` says who wrote the step: `compiled` (this package) or `user`."""
     return {"name": name, "step": f"builtin://{step}", "inputs": literal(inputs), "origin": origin}
 
 
@@ -71,7 +71,7 @@ def number_name(name: str, number: int) -> str:
 
 
 def lines(script: str) -> list[str]:
-    """Return a script as a list with one element; empty if the script is blank."""
+    """Return the script as a list with one element, or an empty list if the script is blank."""
     return [script] if script.strip() else []
 
 
@@ -86,8 +86,8 @@ def expand_paths(paths: list[str] | None, variables: Variables, setting: Setting
 
 
 def cache_folder(cache_dir: str, repo_url: str, *, is_protected: bool = False) -> str:
-    """Return the folder for a project's caches. Protected refs have a separate one, which jobs of other refs cannot
-    use; its suffix `@protected` is unambiguous, because no project path contains an `@`."""
+    """Return the folder for a project's caches in `cache_dir`. Protected refs have a separate folder, which jobs of
+    other refs cannot use. Its suffix `@protected` is unambiguous, because no project path contains an `@`."""
     return posixpath.join(cache_dir, project_path(repo_url)) + ("@protected" if is_protected else "")
 
 

@@ -1,8 +1,7 @@
 """Joins the step policies of a job, that of the runner's configuration and that of the cell, for the agent. Pure code.
 
 A step policy restricts which steps a job may run, and may insert steps. It is parsed here, so that an invalid policy
-fails the job before anything runs; the agent enforces it.
-"""
+fails the job before anything runs; the agent enforces it."""
 
 import json
 from collections.abc import Callable
@@ -18,8 +17,8 @@ VERSION = 1
 
 
 def policy_text(payload: JobPayload, setting: Setting, own: Callable[[], dict[str, str]]) -> str:
-    """Return the policy as JSON; empty if there is none. The runner's policy comes first, and the cell's cannot weaken
-    it. `own` returns this runner's variables for inserted steps. Raises CompileError if a policy is invalid."""
+    """Return the step policy as JSON: the runner's, then the cell's, which cannot weaken it; empty if there is none.
+    `own` returns this runner's variables, for inserted steps. Raises CompileError if a policy is invalid."""
     runner = setting.runner
     layers = (
         [{"author": f"runner {runner.name}".strip(), "document": runner.remuda.policy}] if runner.remuda.policy else []

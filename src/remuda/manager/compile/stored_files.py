@@ -2,8 +2,7 @@
 
 Each cache and artifact has its own step, because each has its own `when`. A failing cache step never fails the job. If
 caches are in an object storage, the steps get presigned URLs, not credentials. A runner with a signing key signs every
-artifact archive: a step before the upload writes an attestation, which is uploaded with the archive.
-"""
+artifact archive: a step before the upload writes an attestation, a signed statement about files and job, into it."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -100,8 +99,8 @@ def download_artifacts(payload: JobPayload, runner: RunnerConfig) -> list[Entry]
 
 
 def upload_artifacts(payload: JobPayload, setting: Setting, variables: Variables) -> list[Entry]:
-    """Return the steps that upload archives and reports. If the runner has a signing key, a step that signs comes
-    before the upload of each zip archive."""
+    """Return the steps that upload the job's archives and reports. If the runner has a signing key, the upload of each
+    zip archive comes after a step that signs its files."""
     entries = []
     for number, artifact in enumerate(payload.artifacts or (), start=1):
         condition = {"if": _condition(artifact.when, "artifacts:when")}
@@ -149,7 +148,7 @@ def runs_apart(runner: RunnerConfig) -> bool:
 
 
 def _caches(payload: JobPayload) -> Iterator[_Cache]:
-    """Yield the caches with `paths` or `untracked`. Raises CompileError if a cache is invalid."""
+    """Yield the job's caches that have `paths` or `untracked`. Raises CompileError if a cache is invalid."""
     for number, item in enumerate(payload.cache or ()):
         try:
             cache = msgspec.convert(item, _Cache)
@@ -205,15 +204,15 @@ def _save_inputs(payload: JobPayload, setting: Setting, *, key: str) -> dict[str
 
 
 def _folder(payload: JobPayload, setting: Setting, key: str) -> dict[str, str]:
-    """Return the inputs `folder` and `root` of a cache step. A server appends `-protected` to keys of protected refs;
-    caches with such a key are in a separate folder."""
+    """Return two inputs of a cache step: `folder` for the project's archives, and `root`, the folder of all caches.
+    Caches of protected refs, whose keys end in `-protected`, are in a separate folder."""
     is_protected = bool(payload.git_info.protected) and key.endswith(RESERVED)
     folder = cache_folder(setting.cache_dir, payload.git_info.repo_url, is_protected=is_protected)
     return {"folder": folder, "root": setting.cache_dir}
 
 
 def _object_url(payload: JobPayload, setting: Setting, method: str, key: str) -> str:
-    """Return a presigned URL for `method` (GET or PUT), valid as long as the job may take."""
+    """Return a presigned URL of a cache archive for `method` (GET or PUT), valid longer than the job may take."""
     runner = setting.runner
     project = str(payload.job_info.project_id or project_path(payload.git_info.repo_url))
     name = object_name(

@@ -2,8 +2,7 @@
 
 Steps of a `run` are parsed here as the agent will parse them, so that an error fails the job before anything starts.
 `run` is GitLab's format, so keys that only Remuda has are refused. The runner's pre_build_script and post_build_script
-run in the shell of every script except after_script; around a `run` they are separate steps.
-"""
+run in the shell of every script except after_script; around a `run` they are separate steps."""
 
 import json
 import re
@@ -21,8 +20,7 @@ _OWN = ("pre_build_script", "post_build_script", AFTER_SCRIPT)
 
 
 def user_steps(payload: JobPayload, runner: RunnerConfig, variables: Variables, taken: Collection[str]) -> list[Entry]:
-    """Return the job's own steps, with after_script last. Raises CompileError if `run` is invalid, or one of its steps
-    has a reserved name (`taken`: names of the runner's steps)."""
+    """Return the job's own steps, after_script last. Raises CompileError if `run` is invalid or has a `taken` name."""
     run = payload.run if isinstance(payload.run, str) else ""
     work = _run_steps(run, runner, {*taken, *_OWN}) if run else _scripts(payload, runner)
     return [*work, *_after_script(payload, variables)]

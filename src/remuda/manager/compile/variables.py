@@ -1,8 +1,7 @@
 """Expands `$NAME` and `${NAME}` in the values of a job's variables, as GitLab does. Pure code without I/O.
 
 A raw value is not expanded, an unknown name becomes an empty text, and `$$` becomes a dollar sign. A circular
-reference, or a value that would exceed the length limit, is not expanded.
-"""
+reference, or a value that would exceed the length limit, is not expanded."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -38,7 +37,7 @@ class Variables:
         ]
 
     def with_values(self, values: Mapping[str, str]) -> "Variables":
-        """Return a copy in which these names have other values, which are not expanded."""
+        """Return a copy in which the variables named in `values` have these values, which are not expanded."""
         return Variables([*self._by_key.values(), *variable_list(values)])
 
     def __getitem__(self, key: str) -> str:
@@ -55,7 +54,7 @@ class Variables:
         return self._expanded[key]
 
     def expand(self, text: str) -> str:
-        """Expand references, except those to file variables, because only the agent knows the file's path."""
+        """Replace `$NAME` and `${NAME}` by values, except file variables: only the agent knows the file's path."""
         if "$" not in text:
             return text
         room = LONGEST_VALUE

@@ -1,8 +1,7 @@
 """Types for the autoscaling sections: `[runners.autoscaler]`, `[runners.instance]` and the older `[runners.machine]`.
 
 A runner with a fixed list of machines (`[[runners.remuda.machines]]`) creates no machines; the list takes
-`capacity_per_instance`, `max_use_count` and the login of `connector_config` as defaults.
-"""
+`capacity_per_instance`, `max_use_count` and the login of `connector_config` as defaults."""
 
 from typing import Any
 
@@ -13,7 +12,7 @@ Span = str | float
 
 
 class AutoscalerPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.autoscaler.policy]]`. If several match the current time, the last one applies."""
+    """One `[[runners.autoscaler.policy]]`: how much idle capacity is kept at which times. The last match applies."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
@@ -61,7 +60,7 @@ class VmIsolation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AutoscalerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The section `[runners.autoscaler]`, with gitlab-runner's keys."""
+    """The section `[runners.autoscaler]`, with gitlab-runner's keys: machines that a plugin creates for jobs."""
 
     capacity_per_instance: int = 0
     max_use_count: int = 0
@@ -113,7 +112,7 @@ class InstanceConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineAutoscaling(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """One `[[runners.machine.autoscaling]]`. If several match the current time, the last one applies."""
+    """One `[[runners.machine.autoscaling]]`: how many idle machines are kept at which times. The last match applies."""
 
     periods: tuple[str, ...] = ()
     """Cron expressions with seconds and years: seven fields."""
@@ -125,7 +124,7 @@ class MachineAutoscaling(msgspec.Struct, frozen=True, kw_only=True, rename="pasc
 
 
 class MachineConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """The section `[runners.machine]`, for Docker Machine."""
+    """The section `[runners.machine]`, with gitlab-runner's keys: machines that Docker Machine creates for jobs."""
 
     max_growth_rate: int = 0
     idle_count: int = 0
@@ -146,8 +145,8 @@ class MachineConfig(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 def as_autoscaler(machine: MachineConfig, *, limit: int) -> AutoscalerConfig:
-    """Convert to `[runners.autoscaler]` with the plugin `docker-machine`; `limit` is the runner's limit of jobs.
-    Periods stay in Docker Machine's form, which has more fields than cron."""
+    """Convert to a `[runners.autoscaler]` section with the plugin `docker-machine`. `limit` is the runner's limit of
+    jobs, also used for machines. Times (`periods`) stay in Docker Machine's form, with more fields than cron."""
 
     def policy(section: MachineConfig | MachineAutoscaling, periods: tuple[str, ...], zone: str) -> AutoscalerPolicy:
         has_factor = section.idle_scale_factor > 0

@@ -10,7 +10,7 @@ from remuda.manager.config.values import RunnerConfig
 
 
 def with_certificates(runner: RunnerConfig, folder: Path) -> RunnerConfig:
-    """Add default TLS files from `folder`, if they exist and the runner's section names none."""
+    """Add TLS files for the runner's server from `folder`, if they exist and the runner's section names none."""
     host = urlsplit(runner.url).hostname
     if not host or not runner.url.startswith("https:") or not folder.is_dir():
         return runner
@@ -24,7 +24,7 @@ def with_certificates(runner: RunnerConfig, folder: Path) -> RunnerConfig:
 
 
 def authority_of(runner: RunnerConfig) -> str:
-    """Return the server's certificate authority as PEM; empty if none is configured or the URL is not https."""
+    """Return the server's certificate authority as PEM; empty if none is configured or readable, or without https."""
     if not runner.tls_ca_file or not runner.url.startswith("https:"):
         return ""
     try:

@@ -54,7 +54,7 @@ _NETWORK = ("network_mtu", "enable_ipv6")
 
 
 class ServiceConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.docker.services]]`: a service for every job."""
+    """One `[[runners.docker.services]]`: a service container that is started for every job."""
 
     name: str
     alias: str = ""
@@ -144,7 +144,7 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The pull policies, in order, for jobs that choose none."""
+        """The image pull policies, in the order in which they are tried, for jobs that choose none."""
         policies = (self.pull_policy,) if isinstance(self.pull_policy, str) else self.pull_policy
         return tuple(policy for policy in policies if policy) or ("always",)
 
@@ -153,7 +153,7 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.wait_for_services_timeout or DEFAULT_WAIT_SECONDS, 0)
 
     def job_options(self) -> dict[str, Any]:
-        """Return the engine's options for a job's container that do not depend on its image."""
+        """Return those options of the container engine for a job's container that do not depend on its image."""
         names = {name: name for name in (*_SAME_FOR_BOTH, *_LIMITS, *_OF_JOBS)}
         return self._options(names | {"ipc_mode": "ipcmode"})
 

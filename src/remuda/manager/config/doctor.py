@@ -40,8 +40,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def examine(
     text: str, *, file: str, environment: Mapping[str, str], look: Callable[[str], Look] = lambda _: Look()
 ) -> Report:
-    """Examine the text of the configuration file `file`; `environment` has the variables for `$NAME` in it. `look` is
-    called with the name of each plugin, to find the plugin and ask it for its schema."""
+    """Return a report on a gitlab-runner configuration: how Remuda treats each key, problems, and advice. `environment`
+    has the variables for `$NAME` in it. `look` finds a plugin by name and asks it for its schema."""
     inspection = inspect(text, file=file, environment=environment)
     try:
         document = tomllib.loads(text)
@@ -65,8 +65,8 @@ def examine(
 
 
 def _settings(use: Use, seen: Look, lines: Mapping[str, int]) -> list[Diagnosis]:
-    """Diagnose each setting in the `plugin_config` of `use` and each missing required one, by the plugin's schema in
-    `seen`. Returns an empty list if the schema is unknown."""
+    """Return a diagnosis for each setting in the `plugin_config` of `use`, and for each missing required one, by the
+    plugin's schema in `seen`; an empty list if the schema is unknown. `lines` has line numbers by key."""
     if seen.schema is None or use.settings is None:
         return []
     where = f"{use.where}.plugin_config"
@@ -102,7 +102,7 @@ def _diagnosis(finding: Finding, lines: Mapping[str, int]) -> Diagnosis:
 
 
 def _is_header(finding: Finding) -> bool:
-    """True if the finding is a section whose keys have their own diagnoses."""
+    """True if the key found is a section that needs no diagnosis, because its keys have their own."""
     return not finding.is_foreign and not finding.fact.is_open and isinstance(finding.value, Mapping)
 
 

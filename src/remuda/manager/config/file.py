@@ -2,9 +2,7 @@
 only; of a symbolic link the target is replaced.
 
 Invariant: one process at a time reads, changes and writes the file (`edit`). Changes are not based on an earlier read,
-because a running manager may have written a new token meanwhile. Exception: if the file has become unreadable, a new
-token is written with the content of the earlier read.
-"""
+because a running manager may have written a new token meanwhile, except a new token if the file is unreadable now."""
 
 import fcntl
 import os
@@ -31,7 +29,7 @@ class ConfigFile:
 
     @classmethod
     def read(cls, path: Path, *, may_be_new: bool = False) -> "ConfigFile":
-        """Read the file, which may be missing with `may_be_new`. Raises ConfigError if it is unreadable or not TOML."""
+        """Read the file; with `may_be_new` it may be missing. Raises ConfigError if it is unreadable or not TOML."""
         try:
             text = read_regular(path)
             return cls(path, tomlkit.parse(text if text.endswith("\n") or not text else f"{text}\n"))
@@ -64,7 +62,7 @@ class ConfigFile:
 
     @property
     def runners(self) -> list[Table]:
-        """The `[[runners]]` sections; changes to them change the document."""
+        """The `[[runners]]` sections. A change to one of them changes the document that `write` stores."""
         runners = self._document.get("runners")
         return list(runners) if isinstance(runners, AoT) else []
 
@@ -114,7 +112,7 @@ class ConfigFile:
 
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
-    """Lock the folder itself, so that no lock file is left. Without effect on file systems without locks."""
+    """Lock the file's folder within the `with` block; others wait. Without effect on file systems without locks."""
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -131,8 +129,7 @@ def _lock(folder: Path) -> Iterator[None]:
 
 
 def _table(entry: Mapping[str, Any]) -> Table:
-    """Convert to a TOML table. Keys with plain values come before subsections, because TOML assigns every key after a
-    subsection's header to that subsection."""
+    """Convert to a TOML table, subsections last: TOML assigns every key after a subsection's header to it."""
     table = tomlkit.table()
     for key, value in entry.items():
         if not isinstance(value, Mapping) and not _is_list_of_tables(value):

@@ -1,5 +1,5 @@
-"""Converts a runner's autoscaling configuration to the scaler's types: groups, limits and policies, with defaults. The
-only I/O is reading login key files."""
+"""Converts a runner's autoscaling configuration to the types of the scaler (`remuda.taskscaler`, which creates and
+removes machines): groups, limits and policies, with defaults. The only I/O is reading login key files."""
 
 import hashlib
 import re
@@ -36,25 +36,25 @@ def is_autoscaled(runner: RunnerConfig) -> bool:
 
 
 def autoscaler_of(runner: RunnerConfig) -> AutoscalerConfig:
-    """Return `[runners.autoscaler]`, or for Docker Machine its `[runners.machine]` section in that form."""
+    """Return the runner's `[runners.autoscaler]` section, or its `[runners.machine]` section converted to that form."""
     if runner.executor == DOCKER_MACHINE_EXECUTOR:
         return as_autoscaler(runner.machine, limit=runner.limit)
     return runner.autoscaler
 
 
 def sections_of(runner: RunnerConfig) -> list[AutoscalerConfig | FallbackConfig]:
-    """Return the sections of the runner's instance groups, in the order in which they are used."""
+    """Return the sections of the runner's instance groups in order of use: the main section, then the fallbacks."""
     return [autoscaler_of(runner), *runner.remuda.fallback]
 
 
 def login_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) -> ConnectorConfig:
-    """Return the login of a group's machines. A fallback group without its own has that of the first group."""
+    """Return the login for a group's machines. A fallback group without its own login uses that of the first group."""
     return section.connector_config or autoscaler_of(runner).connector_config
 
 
 def runner_key(runner: RunnerConfig) -> str:
-    """Return the name of a runner in state files and owner tags. A new token changes it only if the runner has neither
-    id nor name. A digest of the server is included, because runners of two servers may have the same id."""
+    """Return a runner's name in state files and in the tags of its machines at the provider. A new token changes it
+    only if the runner has neither id nor name. It has a digest of the server: ids of two servers may be equal."""
     name = str(runner.id) if runner.id else runner.name or runner.short_token
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:40] or "runner"
     server = hashlib.sha256(f"{runner.url.rstrip('/')}\0{name}".encode()).hexdigest()[:6]
@@ -66,7 +66,7 @@ def host_key_path(folder: Path, instance: str) -> Path:
 
 
 def owner_of(runner: RunnerConfig, system_id: str) -> str:
-    """Return the owner tag with which a runner's machines are marked at the provider."""
+    """Return the tag that marks a runner's machines at the provider. `system_id` is the manager's id."""
     return f"{system_id}/{runner_key(runner)}"
 
 
@@ -87,7 +87,7 @@ def rules_of(runner: RunnerConfig) -> tuple[PolicyRule, ...]:
 
 
 def group_names(runner: RunnerConfig) -> tuple[str, ...]:
-    """Return the groups' names in order of use: by default the plugin's, with numbers if they repeat."""
+    """Return the instance groups' names in order of use: by default the plugin's name, with a number if it repeats."""
     bases = [_plugin_name(autoscaler_of(runner).plugin)]
     bases += [fallback.name or _plugin_name(fallback.plugin) for fallback in runner.remuda.fallback]
     seen: Counter[str] = Counter()
@@ -104,7 +104,7 @@ def plugins_of(runner: RunnerConfig) -> dict[str, str]:
 
 
 def fleet_setup(runner: RunnerConfig, *, system_id: str) -> "FleetSetup":
-    """Return the scaler's setup for a runner. Raises ConfigError if a login key file cannot be read."""
+    """Return the setup of a runner's scaler, such as limits. Raises ConfigError if a login key file is unreadable."""
     from remuda.taskscaler.fleet.setup import FleetSetup
 
     scaling = autoscaler_of(runner)
@@ -160,7 +160,7 @@ def limits_of(runner: RunnerConfig, section: AutoscalerConfig | FallbackConfig) 
 
 
 def as_connector(login: ConnectorConfig) -> "Connector":
-    """Convert a login. Raises ConfigError if the key file cannot be read, ValueError if a duration is invalid."""
+    """Convert login data for a plugin. Raises ConfigError for an unreadable key file, ValueError for a bad duration."""
     from remuda.fleeting.port import KEEPALIVE_SECONDS, TIMEOUT_SECONDS, Connector
 
     try:
@@ -182,10 +182,10 @@ def as_connector(login: ConnectorConfig) -> "Connector":
 
 
 def read_key(login: ConnectorConfig) -> bytes:
-    """Return the private key; empty if none is configured. Raises OSError if it cannot be read."""
+    """Return the private key for machines; empty if none is configured. Raises OSError if its file cannot be read."""
     return Path(login.key_path).expanduser().read_bytes() if login.key_path else b""
 
 
 def _plugin_name(plugin: str) -> str:
-    """Return `aws` for `fleeting-plugin-aws`, `/opt/bin/fleeting-plugin-aws` and `registry/group/aws:1.2`."""
+    """Return a plugin's short name: `aws` for `/opt/bin/fleeting-plugin-aws` and for `registry/group/aws:1.2`."""
     return Path(plugin).name.partition(":")[0].removeprefix("fleeting-plugin-") or "group"

@@ -57,8 +57,7 @@ def line_of(where: str, lines: Lines) -> int | None:
 
 
 def _section(parts: list[str], arrays: dict[str, int], *, is_array: bool) -> str:
-    """Return a section's name, such as `runners[0].docker`. `arrays` has the current index of each `[[...]]`, which is
-    increased here if the section is one (`is_array`)."""
+    """Return a section's name, such as `runners[0].docker`. `arrays` has the index of each `[[...]]`, updated here."""
     name = ""
     for index, part in enumerate(parts):
         name = f"{name}.{part.strip(chr(34) + chr(39))}" if name else part.strip("\"'")

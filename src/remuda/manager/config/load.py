@@ -2,8 +2,7 @@
 
 Every message has file, line and key. Unknown keys and keys without effect cause warnings, for an unknown key with the
 nearest known name. Only the file itself and the key files for the login to machines are read; certificates beside the
-file are searched.
-"""
+file are searched."""
 
 import os
 import re
@@ -52,8 +51,8 @@ def read_regular(path: Path) -> str:
 
 
 def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Loaded:
-    """Parse and check the text of a configuration file; `file` is its name for messages, for the others see `load`.
-    Raises ConfigError with the first problem, if any."""
+    """Parse and check a configuration text; `file` is its name for messages, `environment` has the variables for
+    `$NAME`. With `may_be_idle` it may be without runners. Raises ConfigError with the first problem."""
     inspection = inspect(text, file=file, environment=environment, may_be_idle=may_be_idle)
     if inspection.problems:
         raise ConfigError(inspection.problems[0].in_file(file))
@@ -62,7 +61,7 @@ def parse(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: 
 
 
 def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle: bool = False) -> Inspection:
-    """Parse and check a configuration as `parse` does, but return all problems and warnings instead of raising."""
+    """Parse and check the text of a configuration file, as `parse`, but return all problems and warnings."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -87,8 +86,8 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
 
 
 def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], *, is_valid: bool) -> Iterator[str]:
-    """Yield warnings about the runner with this index. Its cache is skipped if `warnings` (those found before) has one
-    about it. Autoscaling is checked only with `is_valid`: no value of the configuration is invalid."""
+    """Yield warnings about the runner with this index. `warnings` are those found before: a cache that is mentioned
+    there gets no second one. Autoscaling is checked only if no value of the configuration is invalid (`is_valid`)."""
     runner, where = config.runners[index], f"runners[{index}]"
     if (problem := runner.cache.problem) and not any(warning.startswith(f"{where}.cache") for warning in warnings):
         yield f"{where}.cache: {problem}; caches are kept in cache_dir on this machine instead"
@@ -107,7 +106,7 @@ def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], 
 def _check_values(
     document: Mapping[str, Any], environment: Mapping[str, str]
 ) -> tuple[ManagerConfig | None, list[str]]:
-    """Return the configuration (None if a type is wrong) and at most one problem per runner and one for the rest."""
+    """Return the configuration (None if a type is wrong), and at most one problem per runner and one for the rest."""
     relevant = _relevant_sections(document)
     try:
         config = msgspec.convert(relevant, ManagerConfig)
@@ -176,8 +175,7 @@ def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a runner's section without the sections of executors that it does not use, which gitlab-runner ignores,
-    too. Entries of `remuda.machines` get their defaults."""
+    """Return a runner's section without those of unused executors, and with defaults for `remuda.machines`."""
     executor = runner.get("executor")
     relevant = {key: value for key, value in runner.items() if executor in SECTIONS.get(key, (executor,))}
     own = relevant.get("remuda")

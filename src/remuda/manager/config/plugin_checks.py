@@ -102,8 +102,7 @@ def find_uses(document: Mapping[str, Any]) -> list[Use]:
 def warn_of_plugins(
     text: str, *, look: Callable[[str], Look] = look_at, has_program: Callable[[str], bool] = is_on_path
 ) -> list[Remark]:
-    """Return warnings about the plugins in the text of a configuration file; none if it is not valid TOML. `look` finds
-    a plugin by its name; `has_program` says whether a program is on this host."""
+    """Return warnings about the plugins in a configuration text; none if it is not TOML. `look` finds a plugin."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
@@ -116,7 +115,7 @@ def warn_of_plugins(
 
 
 def find_doubts(use: Use, seen: Look, has_program: Callable[[str], bool]) -> Iterator[str]:
-    """Yield warnings about one use of a plugin; each begins with the configuration key."""
+    """Yield warnings about one use of a plugin, each beginning with the key. `seen` is what `look_at` found."""
     if seen.problem:
         yield f"{use.key}: on this host {seen.problem}. If the manager runs on another host, install it there"
         return

@@ -1,8 +1,7 @@
 """Checks the settings of runners with autoscaling. The only I/O is reading login key files.
 
 Settings with which no machine could be created are errors; settings that may not do what their author expects cause
-warnings. Each message begins with its key.
-"""
+warnings. Each message begins with its key."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -34,7 +33,7 @@ _NUMBERS = ("capacity_per_instance", "max_use_count", "max_instances", "failure_
 
 
 def check_scaling(runner: RunnerConfig, where: str) -> None:
-    """Raise ConfigError if no machine could be created with the runner's settings."""
+    """Raise ConfigError if no machine could be created with the settings of the runner (key `where`)."""
     scaling = autoscaler_of(runner)
     section = _section(runner, where)
     if runner.executor == DOCKER_MACHINE_EXECUTOR:
@@ -65,8 +64,8 @@ def check_scaling(runner: RunnerConfig, where: str) -> None:
 
 
 def find_doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[str]:
-    """Return warnings about valid settings that may surprise their author; `concurrent` is the manager's limit of
-    jobs."""
+    """Return warnings about valid settings that may surprise their author. `where` is the runner's key, such as
+    `runners[0]`; `concurrent` is the manager's limit of jobs."""
     warnings = [*_policy_doubts(runner, where), *_runner_doubts(runner, where)]
     # 1 is the default of a new file; a higher number was chosen on purpose.
     if concurrent == 1 and (most := most_jobs(runner) or 0) > 1:
@@ -75,8 +74,7 @@ def find_doubts(runner: RunnerConfig, where: str, *, concurrent: int) -> list[st
 
 
 def policy_key(runner: RunnerConfig, where: str, index: int, key: str) -> str:
-    """Return the name in the file of a key of `autoscaler.policy[index]`, for messages. If the policy comes from
-    `[runners.machine]`, that section's name for the key is returned."""
+    """Return how the file names a key of a scaling policy, such as `runners[0].autoscaler.policy[1].idle_count`."""
     if runner.executor != DOCKER_MACHINE_EXECUTOR:
         return f"{where}.autoscaler.policy[{index}].{key}"
     # In the order of `as_autoscaler`: the section itself, its off-peak keys if there are any, then its list.

@@ -49,7 +49,7 @@ class MachineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_defaults(machine: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a machine of `[[runners.remuda.machines]]`, with defaults from the runner's autoscaler section."""
+    """Return an entry of `[[runners.remuda.machines]]`, with defaults from the runner's autoscaling sections."""
     autoscaler = table_of(runner, "autoscaler")
     connector = table_of(autoscaler, "connector_config")
     legacy = table_of(runner, "machine")
@@ -74,7 +74,7 @@ def check_ssh(ssh: SshConfig, where: str) -> None:
 
 
 def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
-    """Raise ConfigError if a machine of the list is incomplete or two have the same name."""
+    """Raise ConfigError if a machine of the list (key `where`) is incomplete or two have the same name."""
     for index, machine in enumerate(machines):
         place = f"{where}[{index}]"
         if not machine.host:
@@ -94,6 +94,6 @@ def check_machines(machines: tuple[MachineEntry, ...], where: str) -> None:
 
 
 def table_of(owner: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return a subsection; empty if it is missing or not a table."""
+    """Return the subsection `key` of the section `owner`; empty if it is missing or not a table."""
     table = owner.get(key)
     return table if isinstance(table, Mapping) else {}

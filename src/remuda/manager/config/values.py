@@ -1,8 +1,7 @@
 """Types for a configuration: the whole file, a runner, and Remuda's own sections. All are immutable.
 
 The fields are the supported keys, with gitlab-runner's names and defaults. Durations and sizes are stored as written; a
-property such as `prepare_seconds` returns the number.
-"""
+property such as `prepare_seconds` returns the number."""
 
 import re
 from typing import Any
@@ -44,7 +43,7 @@ _PREFIX = re.compile(r"^(?:[a-z0-9_]+-)*?gl[a-z]+-(?:t[123]_)?|^t[123]_|^GR13489
 
 
 class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """`[runners.remuda.environment]`: an environment of a plugin, with `executor = "plugin"`."""
+    """`[runners.remuda.environment]`, for `executor = "plugin"`: the plugin that provides the machines for jobs."""
 
     plugin: str = ""
     """An installed plugin's name, or the path of its program."""
@@ -131,14 +130,14 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CustomBuildDirConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The section `[runners.custom_build_dir]`, for GIT_CLONE_PATH."""
+    """The section `[runners.custom_build_dir]`: whether jobs may choose their working directory with GIT_CLONE_PATH."""
 
     enabled: bool | None = None
     """Whether jobs may choose their folder; None: only jobs in containers."""
 
 
 class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """The section `[runners.artifact]`, for uploads."""
+    """The section `[runners.artifact]`: settings for the upload of artifacts."""
 
     upload_timeout: Span = ""
     """How long one upload may take; empty: the job's timeout."""
@@ -150,7 +149,7 @@ class ArtifactConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuingDuration(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners.monitoring.job_queuing_durations]]`. If several match a job, the last one applies."""
+    """One `[[runners.monitoring.job_queuing_durations]]`: how long jobs may wait in queue. The last match applies."""
 
     periods: tuple[str, ...] = ("* * * * *",)
     timezone: str = ""
@@ -168,7 +167,7 @@ class MonitoringConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[runners]]`: a runner of one server."""
+    """One `[[runners]]` section: a runner, which gets its jobs from one server."""
 
     name: str = ""
     url: str = ""
@@ -337,7 +336,7 @@ def short_token(token: str) -> str:
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """Split `host:port`, `:port` or `[v6]:port`. Without a host it is 0.0.0.0. Raises ValueError if the port is bad."""
+    """Return host (default 0.0.0.0) and port of `host:port`, `:port` or `[v6]:port`. Raises ValueError if invalid."""
     host, _, port = text.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{text!r} is no address; write host:port, for example 127.0.0.1:9252")

@@ -16,7 +16,7 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Subscribe(msgspec.Struct, frozen=True):
-    """Ask the agent for log and results from `Life.position` on."""
+    """Ask the agent for the job's log and step results, from `Life.position` on."""
 
 
 class CancelSteps(msgspec.Struct, frozen=True):
@@ -56,13 +56,13 @@ class SendFinal(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Delete the job at the agent, unless the agent is lost (`tells_agent` false), and clean up the job's folders."""
+    """Tell the agent to delete the job, unless it is unreachable (`tells_agent` is false), and clean up the folders."""
 
     tells_agent: bool = True
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Remove the job from the journal: it is over."""
+    """Remove the job from the journal, the file of current jobs, because it is over."""
 
 
 class Wait(msgspec.Struct, frozen=True):

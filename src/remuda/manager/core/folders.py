@@ -1,8 +1,8 @@
 """Assigns slots to jobs so that no two jobs of a runner use the same folder on one machine. Pure code without I/O.
 
-A recovered job works in the folder of its former slot number. If a newer job has that slot, the recovered job gets
-another one, and is called displaced. On the same machine the two swap slots before the newer one begins.
-"""
+The slot's number is in the folder's name. A job recovered after a restart still uses the folder of its former slot. If
+a newer job has that slot, the recovered job (now displaced) gets another; on the same machine they swap before the
+newer one begins."""
 
 from collections.abc import Callable
 
@@ -23,9 +23,8 @@ class Folders:
             self._displaced[key] = Slot(slot.runner, number)
 
     def settle(self, key: str, is_beside: Callable[[str], bool]) -> int:
-        """Return the folder number for a job that is about to begin. `is_beside` says for the key of another job
-        whether it is on the same machine. If such a job uses the folder of this job's slot, the two swap slots
-        first."""
+        """Return the slot number whose folder a job uses that is about to begin. If another job on the same machine
+        (`is_beside` is true for its key) uses that folder, the two swap slots first."""
         self._displaced.pop(key, None)
         while rival := self._rival(key, is_beside):
             self._slots[key], self._slots[rival] = self._slots[rival], self._slots[key]

@@ -1,15 +1,15 @@
 """The state machine of one job in the manager: events in, actions out. Pure code without I/O.
 
 The `on_` methods record what happened; `next_action` returns what to do, one action at a time. `Life.record` is stored
-before an action if it changed enough (`Record.is_worth_storing`), and a new process continues the job from there.
+before an action if it changed enough (`Record.is_worth_storing`), and a new process continues the job from there. A job
+is *found* if it was recovered from an agent, and *on hold* if it failed and is kept for debugging.
 
     received --PUT running: 200--> acknowledged --agent took it--> started --it ended--> ended --PUT final--> over
     found --PUT running: 200--> started   ended --PUT final, hold wanted--> on hold --released, or time is up--> over
 
 Invariants: nothing starts before the server has confirmed; a job's machine is stored before anything happens there; the
 agent is told to delete a job only when the server has its final state, no longer wants the job, or could not be told
-within `Limits.ending`; then the job's folders are cleaned up, even without an agent; every wait has an end.
-"""
+within `Limits.ending`; then the job's folders are cleaned up, even without an agent; no wait is unlimited."""
 
 from collections.abc import Collection, Mapping
 
@@ -59,7 +59,7 @@ _BACKOFF = Backoff(first_seconds=0.2, ceiling_seconds=30.0)
 
 
 class Life:
-    """State machine of one job. Times are seconds of one monotonic clock; wall time is that plus `epoch`."""
+    """State machine of one job. Times are seconds of a monotonic clock; adding `epoch` gives the wall time."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Life:
 
     @property
     def is_overfull(self) -> bool:
-        """True if so much log or so many results wait for the server that the agent should pause."""
+        """True if so much log or so many results wait for the server that the agent should pause sending."""
         return max(self.trace.bytes_waiting, self.results.bytes_waiting) > HIGH_BYTES
 
     def next_action(self, now: float) -> Action:
@@ -157,17 +157,17 @@ class Life:
         return max(outcome.held_until - self._epoch - now, 0.0) if outcome else 0.0
 
     def release_hold(self) -> None:
-        """End the hold of a job that has failed. If the hold has not begun yet, the job does not go on hold."""
+        """Do not keep the failed job for debugging (on hold) any more, or not at all if that has not begun yet."""
         if self.outcome is not None:
             self.outcome = msgspec.structs.replace(self.outcome, held_until=0.0)
 
     def call_soon(self) -> None:
-        """Make the next keep-alive to the server due now."""
+        """Make the next keep-alive (a call that tells the server that the job is alive) due now."""
         self._contact_at = float("-inf")
 
     def keep_alive_action(self, now: float) -> KeepAlive | Wait:
-        """Return a keep-alive if one is due, else a wait until then. Used while a machine is acquired or prepared,
-        which may take long."""
+        """Return a keep-alive (a call that tells the server that the job is alive) if one is due, else a wait until
+        then. Used while a machine is acquired or prepared, which may take long."""
         due = max(self._contact_at + self._limits.keep_alive, self._server_at)
         return KeepAlive(self.trace.confirmed, _checksum(self.trace.crc)) if now >= due else Wait(due)
 
@@ -203,7 +203,7 @@ class Life:
 
     def _trace_due(self, now: float) -> float:
         """Return when to send waiting log bytes: a full chunk and the end of the log at once, the first bytes not
-        before the job is `Limits.gathering` seconds old, others at the server's interval."""
+        before the job is `Limits.gathering` seconds old, others at the interval that the server asked for."""
         if self.phase is Phase.ENDED or self.trace.bytes_waiting >= CHUNK_BYTES:
             return now
         if self._trace_sent_at is None:
@@ -211,8 +211,7 @@ class Life:
         return self._trace_sent_at + self._interval
 
     def _results_due(self, now: float) -> float:
-        """Return when to send waiting step results: a full chunk and the last results at once, the first ones not
-        before the job is `Limits.gathering` seconds old, others every RESULTS_SECONDS, because people watch them."""
+        """Return when to send waiting step results. The rule of `_trace_due`, but with the interval RESULTS_SECONDS."""
         if self.phase is Phase.ENDED or self.results.bytes_waiting >= CHUNK_BYTES:
             return now
         if self._results_sent_at is None:
@@ -254,8 +253,8 @@ class Life:
             self.results.drop()
 
     def on_ended(self, outcome: Outcome, now: float) -> None:
-        """Record the job's end. The agent sends this event after all log and results; if some are still missing, they
-        are requested again, and given up after several attempts without new data."""
+        """Record the job's end. The agent sends this event after all log and results. If some are still missing, they
+        are requested again; after several attempts without new data the job ends without them."""
         if self.phase is Phase.STARTED:
             self.phase, self.outcome, self._since = Phase.ENDED, outcome, now
         # The event may be older than the last subscription; only repeated empty ones mean that nothing is left.
@@ -273,8 +272,8 @@ class Life:
         self._agent_failures, self._agent_down_since, self._agent_at = 0, None, 0.0
 
     def on_agent_failed(self, cause: str, now: float) -> None:
-        """Record that a call to the agent failed. After `Limits.agent` seconds of failures a job that runs fails.
-        A job that is over is then cleaned up without the agent; if that fails as long, too, its folders stay."""
+        """Record that a call to the agent failed. After `Limits.agent` seconds of failures an unfinished job fails; one
+        that is over is cleaned up without the agent, or its folders stay if that fails as long, too."""
         self._agent_failures += 1
         self._agent_at = now + _BACKOFF.delay(self._agent_failures, jitter=self._jitter)
         if self._agent_down_since is None:
@@ -347,8 +346,8 @@ class Life:
     # Answers of the server.
 
     def on_no_answer(self, now: float, cause: str) -> None:
-        """Record that a call to the server had no answer or an unexpected status. A job that is not acknowledged or has
-        ended is dropped after `Limits.acknowledge` or `Limits.ending` seconds in that phase; a running job goes on."""
+        """Record that a call to the server had no usable answer; it is repeated, and a running job goes on. A job that
+        is not confirmed or has ended is given up after `Limits.acknowledge` or `Limits.ending` seconds."""
         self._server_failures += 1
         self._server_at = now + _BACKOFF.delay(self._server_failures, jitter=self._jitter)
         endings = {Phase.FOUND: self._limits.ending, Phase.ENDED: self._limits.ending}
@@ -454,7 +453,7 @@ class Life:
         return True
 
     def _rewind_trace(self, size: int) -> None:
-        """Continue sending the log at offset `size`, up to which the server has it. The agent resends bytes."""
+        """Send the log again from `size` on, as the server has only that much. The agent is asked for missing bytes."""
         outcome = self.outcome
         if outcome is not None and outcome.note:
             note = outcome.note.encode()
@@ -482,7 +481,7 @@ def _checksum(crc: int | None) -> str | None:
 
 
 def accepted_reason(reason: str, listed: Collection[str]) -> str:
-    """Return `reason` if every server knows it or the server lists it (`listed`); else the nearest known one."""
+    """Return `reason` if every server knows it or the server lists it (`listed`), else a general reason."""
     if reason in listed or reason in ALWAYS_ACCEPTED:
         return reason
     return _FALLBACK_REASONS.get(reason, FailureReason.UNKNOWN_FAILURE)

@@ -19,7 +19,7 @@ class MachineState:
 
     @property
     def most(self) -> int | None:
-        """The most jobs that the machine may have now, by its capacity and the uses left; None: no limit."""
+        """The most jobs that the machine may have now, by capacity and use count (None: no limit)."""
         if not self.is_usable:
             return self.jobs
         limits = [self.capacity] if self.capacity is not None else []

@@ -1,8 +1,7 @@
 """Computes how many requests for jobs a runner may have open: few when idle, more while jobs come. Pure code.
 
 This is gitlab-runner's rule (FF_USE_ADAPTIVE_REQUEST_CONCURRENCY): start with one; a tenth more for every job, and at
-least one more; a tenth less for every empty answer; never above `request_concurrency`.
-"""
+least one more; a tenth less for every empty answer; never above `request_concurrency`."""
 
 import msgspec
 
@@ -18,11 +17,11 @@ class RequestLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def used(self) -> int:
-        """Number of requests that may be open now: the adaptive limit, or `hard` if `is_adaptive` is false."""
+        """Number of requests that may be open now: a limit that adapts to answers, or `hard` if not `is_adaptive`."""
         return int(self.adaptive) if self.is_adaptive else self.hard
 
     def after(self, status: int | None) -> "RequestLimit":
-        """Return the limit after an answer. Only a job (201) or an empty answer (204) changes it; None: no answer."""
+        """Return the limit after an answer (None: no answer). A job (201) raises it, no job (204) lowers it."""
         match status:
             case 201:
                 adaptive = min(float(self.hard), max(self.adaptive * GROWTH, self.adaptive + 1))

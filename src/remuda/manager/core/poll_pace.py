@@ -1,5 +1,5 @@
-"""Computes the pause before a runner's next request for a job, and its server's health. All requests of a runner share
-one `Pace`. A server that fails or refuses gets one request at a time. Pure code without I/O."""
+"""Computes the pause before a runner's next request for a job, and the health of its server, from the server's answers.
+All requests of a runner share one `Pace`. Pure code without I/O."""
 
 from enum import StrEnum
 
@@ -20,7 +20,7 @@ _JITTER = 0.1
 
 
 class Health(StrEnum):
-    """How the server treats a runner."""
+    """How the server answers requests for jobs: as expected, with a refusal (403), or with an error or not at all."""
 
     WELL = "well"  # it answers as expected, or was not asked yet
     REFUSED = "refused"  # 403: the token is wrong, or the runner was removed there
@@ -28,7 +28,7 @@ class Health(StrEnum):
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts the recent answers of a runner's server, which determine the pause before the next request."""
+    """Counts refusals, errors and empty answers in a row, which determine the pause before the next request."""
 
     check_interval_seconds: float
     strict: bool = False
@@ -53,10 +53,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         asked_seconds: float | None = None,
         jitter: float = 1.0,
     ) -> tuple["Pace", float]:
-        """Return the pace after an answer, and the seconds to wait before the next request. `status` is None without an
-        answer; `took_seconds` is the duration of the request. With `may_hold` the server may support long polling.
-        `asked_seconds` is the pause that the server asked for (Retry-After, end of its rate limit), `jitter` a random
-        number from 0 to 1."""
+        """Return the new counts after an answer, and the seconds to wait before the next request. `status` is the HTTP
+        status (None: no answer); `took_seconds` is the duration of the request. `may_hold`: the server was allowed to
+        hold the request open until it has a job (long polling). `asked_seconds` is the pause that the server asked for
+        (Retry-After, end of its rate limit), `jitter` a random number from 0 to 1."""
         rest = max(0.0, self.check_interval_seconds - took_seconds)
         calm = msgspec.structs.replace(self, refusals=0, troubles=0, quick=0)
         match status:
@@ -81,8 +81,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _at_least(asked_seconds: float | None, own_seconds: float, jitter: float) -> float:
-    """Return the longer of two pauses: the manager's own, and the one that the server asked for, which is limited to
-    LONGEST_WAIT_SECONDS and lengthened by a random part (`jitter`, from 0 to 1)."""
+    """Return the longer pause. The server's (`asked_seconds`) is cut to LONGEST_WAIT_SECONDS, then jitter is added."""
     if asked_seconds is None:
         return own_seconds
     return max(own_seconds, min(asked_seconds, LONGEST_WAIT_SECONDS) * (1 + _JITTER * jitter))

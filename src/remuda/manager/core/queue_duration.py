@@ -11,8 +11,8 @@ from remuda.manager.config.values import QueuingDuration
 def is_too_long(
     entries: Sequence[QueuingDuration], *, now: datetime, queued_seconds: float, project_jobs_running: str
 ) -> bool:
-    """True if the threshold of the matching entry is exceeded. `now` must have a time zone; `project_jobs_running` is
-    the server's text, for example `5` or `+Inf`."""
+    """True if the job waited longer than allowed by the last entry that matches time and running jobs. `now` must have
+    a time zone; `project_jobs_running` is the server's text, for example `5` or `+Inf`."""
     for entry in reversed(entries):
         if entry.threshold_seconds and _is_period(entry, now) and _fits(entry, project_jobs_running):
             return queued_seconds > entry.threshold_seconds

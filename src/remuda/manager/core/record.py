@@ -17,7 +17,7 @@ AGAIN_SECONDS = 10.0
 
 
 class Phase(StrEnum):
-    """The phases of a job. OVER is not stored if the job has an outcome: the journal then still says ENDED."""
+    """The phases of a job. In the journal, a job with an outcome keeps ENDED instead of OVER until it is removed."""
 
     RECEIVED = "received"  # handed out by the server; not yet acknowledged
     ACKNOWLEDGED = "acknowledged"  # acknowledged; the agent may or may not have it
@@ -98,7 +98,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def is_worth_storing(self, stored: "Record", *, seconds: float = 0.0, again_bytes: int = AGAIN_BYTES) -> bool:
         """True if this record should replace the `stored` one, which is `seconds` old. Small progress is not worth a
         write, because the server ignores data that it gets twice. A running job is stored after `again_bytes` of log or
-        AGAIN_SECONDS, because the agent keeps log and results until their position is stored."""
+        AGAIN_SECONDS, because the agent keeps all data after the stored position."""
         is_old = self.phase is not Phase.ENDED and seconds >= AGAIN_SECONDS
         if self.phase not in _RELAYED or is_old or self.log_offset - stored.log_offset >= again_bytes:
             return self != stored
@@ -107,6 +107,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def again_bytes(waiting_limit_bytes: int) -> int:
-    """Return how many log bytes may be sent before the position is stored. The agent buffers at most
-    `waiting_limit_bytes` (0: no limit); positions must be stored before that is full, or the job's output stops."""
+    """Return how many log bytes may be sent to the server before the new offset is stored. The agent keeps the log
+    after the stored offset, at most `waiting_limit_bytes` (0: no limit); if that is full, the job's output stops."""
     return min(AGAIN_BYTES, waiting_limit_bytes // 4) if waiting_limit_bytes > 0 else AGAIN_BYTES

@@ -1,8 +1,7 @@
 """Buffers for the log bytes and step results of one job, between agent and server. Pure code without I/O.
 
 Agent and server use the same positions (byte offsets, sequence numbers). Data waits here until the server has confirmed
-it. Data out of sequence is ignored, because it can be requested from the agent again.
-"""
+it. Data out of sequence is ignored, because it can be requested from the agent again."""
 
 import zlib
 from collections import deque
@@ -109,12 +108,12 @@ class ResultRelay:
         return batch
 
     def drop(self) -> None:
-        """Delete the waiting results, for a server that accepts none: a full buffer would stop the job's events."""
+        """Delete waiting results, as the server accepts none: a full buffer would stop reading the job's events."""
         self._waiting.clear()
         self.bytes_waiting = 0
 
     def server_wants(self, seq: int) -> None:
-        """Set the next result that the server needs. If it is an earlier one, the agent must send results again."""
+        """Set the number of the next result that the server needs. For an earlier one the agent must send again."""
         while self._waiting and self._waiting[0][0] < seq:
             self.bytes_waiting -= len(self._waiting.popleft()[1])
         first = self._waiting[0][0] if self._waiting else self.received

@@ -2,8 +2,7 @@
 
 A slot counts against `concurrent` (all runners), its runner's `limit`, and the capacity of the environment, which
 several runners may share. The slot's number is part of the working directory's name, so no two jobs share a directory.
-The cost of a call hardly grows with the number of slots: thousands may be taken.
-"""
+Calls are fast even if thousands of slots are taken."""
 
 import heapq
 from collections import Counter
@@ -50,8 +49,8 @@ class _Numbers:
 
 class Slots:
     def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """`limits` has each runner's `limit` (0 or missing: none). `places` names each runner's environment; a runner
-        that is missing there shares its environment with no other."""
+        """`concurrent` limits the jobs of all runners; `limits` has each runner's `limit` (0 or missing: none).
+        `places` names each runner's environment; a runner missing there shares its environment with no other."""
         self._concurrent = concurrent
         self._limits = limits
         self._places = places or {}
@@ -81,7 +80,7 @@ class Slots:
             self._in_place[self._place(runner)] += len(numbers.taken)
 
     def is_full(self, runner: str, capacity: int | None = None) -> bool:
-        """True if the runner's `limit` is reached, or the `capacity` of its environment (None: no limit)."""
+        """True if the runner's `limit` or the `capacity` of its environment (None: no limit) is reached."""
         limit = self._limits.get(runner, 0)
         if limit and runner in self._numbers and len(self._numbers[runner].taken) >= limit:
             return True

@@ -1,1 +1,1 @@
-"""Environments, the places where jobs run: this machine, machines behind SSH, autoscaled machines, or a plugin."""
+"""Environments, the places where jobs run: this machine, machines behind SSH, autoscaled machines, or plugins."""

@@ -12,12 +12,12 @@ NO_ANSWER = (AgentUnavailableError, AgentRefusedError, TimeoutError)
 
 
 class OtherProtocolError(EnvironmentTemporaryError):
-    """The agent speaks another protocol version than this manager."""
+    """The agent speaks another version of the protocol than this manager, so the manager cannot use it."""
 
 
 async def greet(client: AgentClient, *, seconds: float) -> None:
     """Check that the agent answers within `seconds`, with this protocol version. If not, close the client and raise an
-    error of the tuple NO_ANSWER, or OtherProtocolError for another version."""
+    error: OtherProtocolError for another version, or one of those in NO_ANSWER if there is no usable answer."""
     try:
         async with asyncio.timeout(seconds):
             hello = await client.hello()

@@ -49,6 +49,6 @@ def spawn_agent(manager_data: Path, *, idle_exit_seconds: float, around: Sequenc
 
 
 def agent_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for an agent: `environ` without settings of the manager, as some are secret."""
+    """Return the environment variables for an agent: `environ` without the manager's settings, as some are secret."""
     allowed = ("REMUDA_KILL_POINT", "REMUDA_KILL_MARK", "REMUDA_CGROUP")
     return {key: value for key, value in environ.items() if not key.startswith(("REMUDA_", "OTEL_")) or key in allowed}

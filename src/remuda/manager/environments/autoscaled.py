@@ -1,8 +1,7 @@
 """The autoscaled environment: a scaler creates and removes machines, and assigns them to jobs.
 
 Each machine (instance) has one or more slots, and a job uses one. If an instance disappears, its jobs fail at once; if
-no machine can be created for a job, the job fails with the scaler's explanation.
-"""
+no machine can be created for a job, the job fails with the scaler's explanation."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -47,7 +46,7 @@ LOOK_SECONDS = 0.2
 
 
 class AutoscaledEnvironment:
-    """Runs the jobs of one runner on autoscaled instances, from one or more instance groups."""
+    """Runs the jobs of one runner on instances (machines that a scaler creates) of one or more instance groups."""
 
     def __init__(
         self,
@@ -60,10 +59,9 @@ class AutoscaledEnvironment:
         counts: Callable[[Callable[[], RunnerConfig]], ScalerMetrics] | None = None,
         base: str = "",
     ) -> None:
-        """`folder` has the fleet's state files. `plugins` creates the client for a plugin's instance group, `counts`
-        the scaler's metrics (its argument returns the runner); `base` replaces the base folder on machines. Raises
-        ConfigError if a key file cannot be read, and StateError, OSError or sqlite3.Error if the state files cannot be
-        used."""
+        """`folder` has state files of the runner's machines. `plugins` creates the client of an instance group,
+        `counts` the scaler's metrics; `base` replaces the folder for jobs on machines. Raises ConfigError if a key file
+        cannot be read, StateError, OSError or sqlite3.Error if the state files cannot be used."""
         self._runner = runner
         self._folder = folder
         self._system_id = system_id
@@ -119,33 +117,32 @@ class AutoscaledEnvironment:
         await self._scaler.run()
 
     def setup_for(self, runner: RunnerConfig) -> FleetSetup:
-        """Return the scaler's setup for a configuration. Raises ConfigError if a key file cannot be read."""
+        """Return the scaler's groups, limits and rules. Raises ConfigError if a key file cannot be read."""
         return self._setup if runner == self._runner else fleet_setup(runner, system_id=self._system_id)
 
     def change(self, runner: RunnerConfig, setup: FleetSetup) -> None:
-        """Apply a new configuration; `setup` comes from `setup_for`. If the plugin changed, only logs that the manager
-        must be restarted."""
+        """Apply a new configuration of the runner; `setup` comes from `setup_for`. If a plugin changed, nothing is
+        applied, and a warning is logged that the manager must be restarted."""
         if runner == self._runner:
             return
         if plugins_of(runner) != plugins_of(self._runner):
-            self._log.warning("plugin changed; the runner's new settings apply after a restart of the manager")
+            self._log.warning("runner has another plugin now; its new settings apply after a restart of the manager")
             return
         self._runner, self._setup = runner, setup
         self._instances.change(runner, setup)
         self._scaler.change(setup)
 
     def set_taken(self, slots: int) -> None:
-        """Set how many job slots are taken by jobs of this environment and by open requests for jobs."""
+        """Set how many job slots are taken by jobs and by open requests for jobs, which may need machines."""
         self._taken = slots
         self._update_open_requests()
 
     def end_recovery(self) -> None:
-        """Make the scaler free the machine slots of jobs that were not found in the search for jobs of earlier
-        processes, which is over now."""
+        """Let the scaler free places of jobs that were not found: the search for jobs of earlier processes is over."""
         self._scaler.end_recovery()
 
     def discard(self) -> None:
-        """Let `close` remove all machines, because the runner of this environment is no longer configured."""
+        """Make `close` remove the machines without a job, because the runner is no longer configured."""
         self._is_discarded = True
         reason = "their runner is not configured any more"
         self._setup = msgspec.structs.replace(self._setup, delete_on_shutdown=True, delete_because=reason)
@@ -164,7 +161,7 @@ class AutoscaledEnvironment:
 
     async def sweep(self, owners: Callable[[], Collection[str]], *, remove: bool) -> SweepResult:
         """Find orphaned instances at the provider, and with `remove` remove them: those of this manager whose owner tag
-        is not one of `owners`, and those of this fleet that are in neither the plugin's list nor the stored state."""
+        is not in `owners`, and those of this runner that neither the plugin's list nor the stored state has."""
         starting = {group.name: _start_progress(group) for group in self.status().groups if not group.plugin}
         swept = await sweep(
             self._setup,
@@ -231,7 +228,7 @@ class AutoscaledEnvironment:
         return client
 
     async def recover(self) -> Sequence[str]:
-        """Return the names of instances whose agents have jobs, and of instances that do not answer."""
+        """Return the instances that may have jobs of an earlier process: they have jobs, or do not answer."""
         with_jobs: list[str] = []
 
         async def look(name: str) -> None:
@@ -252,7 +249,7 @@ class AutoscaledEnvironment:
         return sorted(with_jobs)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """Return the most free disk space of any machine. The health check replaces machines with a full disk."""
+        """Return the free disk of the machine that has most; the health check replaces machines with a full disk."""
         free = self._instances.disk_free_bytes
         return Usage(disk_free_bytes=UNKNOWN_BYTES if free is None else free)
 
@@ -283,7 +280,7 @@ class AutoscaledEnvironment:
             await self._instances.close()
 
     async def _list_instances(self) -> list[str]:
-        """Wait at most FIRST_LOOK_SECONDS until all groups have listed their instances, and return the running ones."""
+        """Return the running instances, after at most FIRST_LOOK_SECONDS of waiting until all groups listed theirs."""
         until = self._clock.monotonic() + FIRST_LOOK_SECONDS
         while True:
             status = self._scaler.status()
@@ -324,7 +321,8 @@ class AutoscaledEnvironment:
         self._instances.cut(instance)
 
     def _address_lines(self, machine: str) -> tuple[str, ...]:
-        """Return lines with the machine's addresses for the job's log, by `log_internal_ip` and `log_external_ip`."""
+        """Return lines with the machine's addresses for the job's log: the internal one if `log_internal_ip` is set,
+        the external one if `log_external_ip` is set."""
         scaling, info = autoscaler_of(self._runner), self._instances.info(machine)
         if info is None:
             return ()
@@ -342,7 +340,7 @@ class AutoscaledEnvironment:
 
 
 def _start_progress(group: GroupStatus) -> str:
-    """Return a text about the start of a group's plugin: still starting, failed, or not begun."""
+    """Return a text about the start of a group's plugin, for messages: still starting, failed, or not begun."""
     if group.starting_seconds is not None:
         before = f"; the last start failed: {group.error}" if group.error else ""
         return f"its plugin is starting, {group.starting_seconds:.0f} s so far{before}"

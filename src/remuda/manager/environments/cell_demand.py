@@ -19,7 +19,7 @@ BAD_TOKEN = "the runner's token is not valid there (any more); create a runner t
 
 
 class CellDemand:
-    """Asks the server of one runner for the demand, and subtracts the jobs received since the last answer."""
+    """Asks a runner's server for the demand (number of waiting jobs), and subtracts the jobs received since then."""
 
     def __init__(self, client: RunnerClient) -> None:
         self.client = client
@@ -29,9 +29,9 @@ class CellDemand:
         requested, so no other answer has shown it."""
 
     async def ask(self, waiting: Mapping[str, int]) -> "Demand":
-        """Return this manager's share of the demand; of a server that is not a cell, only `waiting`. `waiting` counts
-        the jobs that already wait here for a machine, by demand key (the same for jobs that the same runners can take).
-        Raises TemporaryError if the server gives no valid answer."""
+        """Return how many jobs need machines of this manager: its share of those that wait at the cell, and those that
+        wait here (`waiting`); without a cell only the latter. Both are counted by demand key: jobs that the same
+        runners can take have the same key. Raises TemporaryError if the cell gives no valid answer."""
         from remuda.fleeting.errors import TemporaryError
         from remuda.taskscaler.core.share import own_demand
 
@@ -61,8 +61,8 @@ class CellDemand:
         return own_share
 
     def deduct_job(self) -> str:
-        """Deduct a received job from the last known demand, and return the demand key it was counted under; empty if no
-        demand is left. All machines are alike, so the key with the most jobs is used."""
+        """Subtract a received job from the last known demand, and return its demand key (see `ask`); empty if no demand
+        is left. The key with the most waiting jobs is used, because all machines are alike."""
         for key, ready in self._remaining.most_common(1):
             if ready > 0:
                 self._remaining[key] -= 1

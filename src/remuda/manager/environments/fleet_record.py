@@ -1,8 +1,7 @@
-"""Stores the plugin settings of a fleet (the machines of one runner) in a file beside the fleet's state.
+"""Stores the plugin settings of a fleet (the machines created for one runner) in a file beside the fleet's state.
 
 If a runner is removed from the configuration while no manager runs, `remuda scale sweep` reads this file to remove the
-fleet's machines. It contains settings of the runner's section, so only the manager's user can read it.
-"""
+fleet's machines. Only the manager's user can read it, because settings of the runner's section may be secret."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -41,7 +40,7 @@ def record_path(state: Path) -> Path:
 
 
 def read_record(path: Path) -> FleetRecord:
-    """Return the stored settings; empty if the file is missing or invalid."""
+    """Return the stored plugin settings of a runner's machines; an empty record if the file is missing or invalid."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=FleetRecord)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -49,8 +48,8 @@ def read_record(path: Path) -> FleetRecord:
 
 
 def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
-    """Store the plugin settings of a fleet, before its plugins create a machine. Settings of groups that are no longer
-    configured are kept while they may have machines. A failed write is only logged."""
+    """Store the plugin settings of a runner's machines (a fleet) before a machine is created. Settings of groups that
+    are no longer configured are kept while these may have machines. A failed write is only logged."""
     state = state_path(folder, setup.name)
     path = record_path(state)
     old, configured = read_record(path), dict(_describe_groups(runner, setup))
@@ -75,7 +74,7 @@ def write_record(folder: Path, runner: RunnerConfig, setup: FleetSetup) -> None:
 
 
 def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> None:
-    """Log that `plugin_config` changed while a group has machines, which the plugin may no longer find."""
+    """Log that a group's `plugin_config` changed while it has machines (`ids`), which the plugin may no longer find."""
     logger("manager").warning(
         "plugin_config changed since machines of the group were created; the plugin may not find them any more",
         runner=runner.name or runner.short_token,
@@ -89,7 +88,7 @@ def _warn_of_change(runner: RunnerConfig, group: str, ids: Iterable[str]) -> Non
 
 
 def remove_record(folder: Path, fleet: str) -> None:
-    """Delete settings and state of a fleet that is no longer configured, if it has no machines."""
+    """Delete settings and state of a fleet that is no longer configured, unless it may still have machines."""
     state = state_path(folder, fleet)
     if _read_unattended(state) == {}:
         with suppress(OSError):
@@ -102,9 +101,9 @@ def remove_files(state: Path) -> None:
 
 
 def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> dict[str, tuple[str, ...]]:
-    """Return the groups in a fleet's stored state that no scaler manages any more, with the ids of their instances: all
-    except those in `attended`. Instances of another fleet are left out. A group with unfinished requests for instances
-    is included even without known instances, because the provider may have created some."""
+    """Return the groups in a fleet's stored state that no scaler manages (not in `attended`), with the ids of their
+    instances; those of other fleets are left out. A group with unfinished requests for instances is included even
+    without known instances, because the provider may have created some."""
     groups: dict[str, list[str]] = {}
     for instance in stored.instances:
         if instance.group not in attended and instance.owner.rpartition("/")[2] in ("", fleet):
@@ -116,8 +115,8 @@ def unattended_groups(stored: Stored, attended: Collection[str], fleet: str) -> 
 
 
 def _read_unattended(state: Path) -> dict[str, tuple[str, ...]] | None:
-    """Return all groups that may have instances, with the known instance ids; None if a part of the state is
-    unreadable, so that there may be more."""
+    """Read a state file, and return all instance groups that may have instances, with the known ids. Returns None if a
+    part of the file is unreadable, because there may be more instances than those that can be read."""
     try:
         stored = read_state(state)
     except (StateError, OSError):

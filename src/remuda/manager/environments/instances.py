@@ -1,8 +1,7 @@
-"""Logs in to the instances of a fleet over SSH, prepares them for jobs, and checks their health.
+"""Logs in to the instances (created machines) of a runner over SSH, prepares them for jobs, and checks their health.
 
-The first host key of a machine is trusted and stored, unless known_hosts_file is configured. A booting machine that
-refuses connections is tried again until its timeout; one that denies the login only for DENIED_SECONDS.
-"""
+The first host key of a machine is trusted and stored, unless known_hosts_file is configured. Connecting to a booting
+machine is tried again until the configured timeout; if the machine denies the login, only for DENIED_SECONDS."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -48,7 +47,7 @@ class Instances:
         base: str = "",
     ) -> None:
         """`ask` gets address and login of an instance from its plugin; it may raise TemporaryError or PermanentError.
-        `folder` is for stored host keys. `base` replaces the usual base folder on the machines, for tests."""
+        `folder` is for stored host keys. `base` replaces the usual folder for jobs on the machines, for tests."""
         self._ask = ask
         self._base = base
         self._folder = folder
@@ -123,8 +122,8 @@ class Instances:
             await entry.machine.close()
 
     async def connect(self, instance: str) -> RemoteMachine:
-        """Return an instance's machine, after a login if the connection is not open. For that the plugin is asked for
-        the address, which may have changed."""
+        """Return the machine of an instance with an open connection. If there is none, the plugin is asked for the
+        address, which may have changed, and the manager logs in."""
         entry = await self._find(instance)
         if not entry.machine.is_up:
             await self._log_in(instance, entry)
@@ -177,7 +176,7 @@ class Instances:
         return new
 
     def _address(self, instance: str, info: ConnectInfo) -> Address:
-        """Return the SSH address. Raises PermanentError if the plugin's address or protocol cannot be used."""
+        """Return an instance's SSH address and login. Raises PermanentError if the plugin's data cannot be used."""
         group = self._groups.get(instance.partition("/")[0])
         login = info.connector
         if login.protocol not in ("", "ssh"):
@@ -197,8 +196,8 @@ class Instances:
         )
 
     def _read_pin(self, instance: str) -> str:
-        """Return the host key stored at the first login; empty if none is stored or known_hosts_file is used. Raises
-        PermanentError if the file is unreadable, because another key must not be trusted then."""
+        """Return the host key of the first login; empty if none is stored, or known_hosts_file is used. Raises
+        PermanentError if the file is unreadable, because no key may be trusted without a comparison then."""
         if self._own.known_hosts_file:
             return ""
         file, cause = self._pin_file(instance), "it is empty"
@@ -225,8 +224,8 @@ class Instances:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Split `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`. Without a port it is 0. Raises PermanentError if the
-    address is invalid."""
+    """Return host and port of an address: `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`. The port is 0 if the
+    address has none. Raises PermanentError if the address is invalid."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         port = rest.removeprefix(":")

@@ -1,8 +1,7 @@
-"""Creates environments, and shares one among runners whose jobs run on the same machines.
+"""Creates environments, the places where jobs run, and shares one among runners whose jobs run on the same machines.
 
-The module of a kind is imported when it is first needed, because some are slow to import. While an environment is being
-closed, no new one with the same identity is created, so that never two use the same machines.
-"""
+The module of each kind of environment is imported when it is first needed, because some are slow to import. While an
+environment is being closed, no new one for the same machines is created, so that never two use the same machines."""
 
 import asyncio
 import hashlib
@@ -122,7 +121,7 @@ def fleet_identity(fleet: str) -> str:
 
 
 def identity(runner: RunnerConfig) -> str:
-    """Return the name of a runner's environment, the same after a restart. Runners with the same name share it."""
+    """Return a lasting name for the machines of a runner; runners with the same name share one environment."""
     kind = kind_of(runner)
     where: tuple[Any, ...]
     match kind:
@@ -143,7 +142,7 @@ def identity(runner: RunnerConfig) -> str:
 
 
 class Environments:
-    """The environments of a manager, by identity: creates each on first use, and closes unused ones."""
+    """The environments of a manager, by the name from `identity`. Creates each on first use, and closes unused ones."""
 
     def __init__(
         self,
@@ -162,12 +161,11 @@ class Environments:
         return iter(list(self._known.values()))
 
     def set_manager(self, system_id: str, counts: "Callable[[Callable[[], RunnerConfig]], ScalerMetrics]") -> None:
-        """Set the manager's id, and `counts`, which creates the metrics of a scaler; its argument returns the scaler's
-        runner. Called before the first environment is created."""
+        """Set the manager's id and the creator of scaler metrics, before the first environment is created."""
         self._context = msgspec.structs.replace(self._context, system_id=system_id, counts=counts)
 
     def check(self, runners: Iterable[RunnerConfig]) -> None:
-        """Raise ClosingError if one of these runners needs an environment that is being closed."""
+        """Raise ClosingError if a runner needs an environment that is still being closed; callers try again later."""
         for runner in runners:
             if self._identify(runner) in self._closing:
                 raise ClosingError(
@@ -176,7 +174,7 @@ class Environments:
                 )
 
     def of(self, runner: RunnerConfig) -> Environment:
-        """Return or create a runner's environment. Raises ClosingError while one of its identity is being closed."""
+        """Return or create a runner's environment. Raises ClosingError while one for its machines is being closed."""
         self.check([runner])
         name = self._identify(runner)
         if name not in self._known:
@@ -185,8 +183,8 @@ class Environments:
 
     @contextmanager
     def block(self, fleet: str) -> Iterator[None]:
-        """Prevent the creation of an environment for this fleet within the `with` block. Raises ClosingError if the
-        fleet is already blocked or its environment is being closed."""
+        """Within the `with` block no environment is created for the fleet (the machines created for one runner, by
+        name). Raises ClosingError if the fleet is already blocked or its environment is being closed."""
         name = fleet_identity(fleet)
         if name in self._closing:
             raise ClosingError(f"machines of {fleet} are being removed; try again when that is done")

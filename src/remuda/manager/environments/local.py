@@ -1,8 +1,7 @@
 """The `local` environment: jobs run on the manager's own machine, as its user or that of `run_as`, under one agent.
 
 The agent runs in its own session, so it outlives the manager. The manager reaches it through the socket in the agent's
-data folder; a lock there prevents a second agent.
-"""
+data folder; a lock there prevents a second agent."""
 
 import asyncio
 import os
@@ -49,8 +48,8 @@ class LocalEnvironment:
         around_agent: Sequence[str] = (),
         hidden: Sequence[str] = (),
     ) -> None:
-        """`agent_pid` is the process id of an agent that this process has already started. `around_agent` is a command
-        prefix, such as a sandbox, for agents started later. `hidden` are folders that jobs cannot see."""
+        """`agent_pid` is an agent that this process has already started; later ones end after `idle_exit_seconds`
+        without jobs, and get the command prefix `around_agent`, such as a sandbox. Jobs cannot see `hidden` folders."""
         self._data = data.absolute()
         self._agent = agent_data(data)
         self._log = agent_log(data)
@@ -140,7 +139,7 @@ class LocalEnvironment:
 
     async def clean_up(self, place: JobPlace, machine: str) -> None:
         """Remove the job's temporary folder. The working directory stays for the next job of the project, unless the
-        job had its own (`JobPlace.job`)."""
+        job had one that no other job uses (`JobPlace.job` is set): then it is removed, too."""
         with suppress(OSError):
             await asyncio.to_thread(remove_below, *place.split_build_path(self._data, place.temporary_folder))
 
@@ -165,7 +164,7 @@ class LocalEnvironment:
             raise EnvironmentTemporaryError(f"the agent cannot be started: {error}") from error
 
     def _is_alive(self) -> bool:
-        """True if the agent that this process started is alive. Collects its exit status if it has ended."""
+        """True if this process has started an agent that still runs. If it has ended, its exit status is collected."""
         if self._pid is None:
             return False
         try:

@@ -1,9 +1,8 @@
 """The environments with fixed machines behind SSH: `ssh`, one machine for any number of jobs, and `machines`, a list.
 
 An unreachable machine gets no new jobs; connecting is tried again in the background with growing pauses. Its current
-jobs wait until the manager's time limit for unreachable agents. How many jobs a machine has begun, for `max_use_count`,
-is stored on the machine, so that it survives restarts and all managers count together.
-"""
+jobs wait, and fail after the manager's time limit for unreachable agents. How many jobs a machine has begun, for
+`max_use_count`, is stored on the machine, so that it survives restarts and all managers count together."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -94,7 +93,7 @@ class MachinesEnvironment:
         return client
 
     async def recover(self) -> Sequence[str]:
-        """Return the names of machines whose agents have jobs, and of machines that do not answer."""
+        """Return the machines that may have jobs of an earlier process: they have jobs, or do not answer."""
         names = []
 
         async def look(name: str, machine: RemoteMachine) -> None:
@@ -112,8 +111,8 @@ class MachinesEnvironment:
         return sorted(names)
 
     async def usage(self, folders: Sequence[str] = ()) -> Usage:
-        """Return the least free disk space of the measured machines that have at least `least_disk_bytes`. If all have
-        less, return the most. Raises EnvironmentTemporaryError if no machine can be asked."""
+        """Return the least free disk space of the machines that have at least `least_disk_bytes`, as only these get
+        jobs. If all have less, return the most. Raises EnvironmentTemporaryError if no machine answers."""
         free_bytes = await self._look_at_all()
         if not free_bytes:
             raise EnvironmentTemporaryError(self._causes())
@@ -162,8 +161,8 @@ class MachinesEnvironment:
             self._machines[machine].jobs.discard(key)
 
     async def _reserve(self, member: _Member, place: JobPlace) -> None:
-        """Reserve a machine for a job. If the machine is unreachable or has reached `max_use_count`, mark it as
-        unusable instead; the caller then tries another one."""
+        """Reserve room for a job on a machine. If the machine is unreachable or has reached `max_use_count`, nothing is
+        reserved, and the machine is marked so that it gets no jobs; the caller then tries another one."""
         self._hold(place.key, member.machine.name)
         member.acquiring += 1
         try:
@@ -194,8 +193,8 @@ class MachinesEnvironment:
         member.uses_left = uses_left
 
     async def _wait_for_room(self) -> None:
-        """Wait until a machine's state or jobs change. Raises EnvironmentLostError if all machines have reached
-        `max_use_count`, EnvironmentTemporaryError if all others are unreachable."""
+        """Wait until the state or the jobs of a machine change. Raises EnvironmentLostError if all machines have
+        reached `max_use_count`, EnvironmentTemporaryError if those that have not are all unreachable."""
         async with self._changed:
             if choose(self._states()) is not None:
                 return
@@ -225,9 +224,8 @@ class MachinesEnvironment:
             raise EnvironmentTemporaryError(str(error)) from error
 
     async def _look_at_all(self) -> list[int]:
-        """Return the known values of free disk space. First measures connected machines whose value is old, and
-        machines whose number of begun jobs is unknown. If no value is known, asks machine by machine until one
-        answers."""
+        """Return the free disk space, in bytes, of machines where it is known. First measures connected machines with
+        an old value or an unknown use count; if no value is known then, asks others until one answers."""
         async with asyncio.TaskGroup() as group:
             for member in self._machines.values():
                 is_new = member.machine.use_count and member.uses_left is None and not member.cause

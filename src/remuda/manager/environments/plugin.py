@@ -1,9 +1,8 @@
 """The environment of a plugin: keeps the plugin's program running, and passes the manager's calls to it.
 
 The program is restarted with growing pauses when it ends; machines, agents and jobs outlive it. A new plugin process
-first gets an `Adopt` call for every job that has a machine. While no plugin runs, the capacity is 0, so that no job is
-requested, and calls raise EnvironmentTemporaryError.
-"""
+first gets a call `Adopt` for every job that has a machine, which tells it that the job uses that machine. While no
+plugin runs, the capacity is 0, so that no job is requested, and calls raise EnvironmentTemporaryError."""
 
 import asyncio
 import random
@@ -168,9 +167,8 @@ class PluginEnvironment:
             self._unreported.add(place.key)
 
     async def _plugin(self, place: JobPlace | None = None, machine: str = "") -> PluginClient:
-        """Return the client of the running plugin, after it got `Adopt` calls for all jobs with machines, and for the
-        job `place` on `machine`, if given. Raises EnvironmentTemporaryError if the plugin does not run within
-        UP_SECONDS."""
+        """Return the client of the running plugin, after telling it (`Adopt`) about jobs with machines that it does not
+        know yet, and about `place` on `machine`. Raises EnvironmentTemporaryError after UP_SECONDS."""
         if place is not None:
             self._take(place, machine)
         self._keep()
@@ -216,7 +214,7 @@ class PluginEnvironment:
             await self._clock.sleep(pause)
 
     async def _run_once(self) -> None:
-        """Start the plugin, and follow its capacity until it ends. Always raises, for example PluginError."""
+        """Start the plugin, and update the capacity with its reports until it ends. Always ends with an error."""
         process = EnvironmentProcess(find_plugin(self._config.plugin), say=self._log.info)
         client: PluginClient | None = None
         try:

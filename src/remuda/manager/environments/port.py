@@ -1,15 +1,13 @@
 """The interface to environments, the places where jobs run. An environment belongs to one runner, or to several whose
-jobs run on the same machines. Its *machines* have names that survive restarts, and one agent each, which runs all jobs
-there.
+jobs run on the same machines. Its *machines* have names that survive restarts. On each machine one agent runs all jobs.
 
 The call order for a job is `acquire`, `connect` (unless the machine's agent is connected), `prepare`, `run_hook`, then
 work through the agent, then `run_hook` again and `clean_up`. Every call may be repeated, also by a new process, which
 calls `adopt` for each job that has a machine. Calls for different jobs may overlap. A call may be cancelled at any
 time: a cancelled `acquire` leaves nothing, any other call leaves only what `clean_up` removes.
 
-EnvironmentTemporaryError: try again later. EnvironmentLostError: this job can never run here; from `connect`: the
-machine is gone for good, and all its jobs end with that cause.
-"""
+A call that raises EnvironmentTemporaryError is repeated later. EnvironmentLostError means that the job can never run
+here, so it fails. If `connect` raises it, the machine is gone for good, and all jobs on it fail."""
 
 import re
 from collections.abc import Sequence
@@ -63,7 +61,7 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_folder(self) -> str:
-        """Path, relative to the builds folder, of a folder that no other job uses at the same time."""
+        """Path of the job's folder, which no other job uses at the same time, relative to the builds folder."""
         slot = f"{self.slot}-{self.manager}" if self.manager else str(self.slot)
         slot += "-protected" if self.is_protected else ""
         return f"{self.runner}/{slot if self.job is None else f'job-{self.job}'}"
@@ -75,28 +73,29 @@ class JobPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def temporary_folder(self) -> str:
-        """Folder to remove after the job: all of the job's folders if no later job reuses them, else `WORKDIR.tmp`."""
+        """Folder to remove after the job, relative to the builds folder: the job's own folder with everything in it if
+        no later job uses its working directory, else only the temporary folder beside that."""
         return f"{self.folder}.tmp" if self.job is None else self.own_folder
 
     def folders(self, base: PurePath) -> "PreparedPlace":
-        """Return the paths of the job's folders in an environment with the folder `base`."""
+        """Return the absolute paths of the job's folders; relative ones are below `base`, the folder for jobs."""
         builds = base / (self.builds_dir or "builds")
         caches = base / (self.cache_dir or "cache") / self.run_as
         return PreparedPlace(work_dir=str(builds / self.folder), builds_dir=str(builds), cache_dir=str(caches))
 
     def split_build_path(self, base: P, folder: str) -> tuple[P, str]:
-        """Split the path of `folder` in the builds folder into a trusted base, which may contain symbolic links, and
-        the rest, which must not. The trusted base is the configured folder, or else `base`."""
+        """Split the path of `folder` in the builds folder into the operator's part (the configured folder, or else
+        `base`), where symbolic links are allowed, and the rest, where they are not, because jobs can write there."""
         return _split_path(base, self.builds_dir, "builds", folder)
 
     def split_cache_path(self, base: P) -> tuple[P, str]:
-        """Split the path of the job's cache folder into a trusted base and the rest, see `split_build_path`."""
+        """Split the path of the cache folder into the operator's part (the configured folder, or else `base`), where
+        symbolic links are allowed, and the rest, where they are not, because jobs can write there."""
         return _split_path(base, self.cache_dir, "cache", self.run_as)
 
 
 def project_folder(project: str) -> str:
-    """Return the path of a project's folder. `.tmp` at the end of a part becomes `@tmp`, because `app.tmp` is the
-    temporary folder of `app`."""
+    """Return a project's folder. Final `.tmp` of a part becomes `@tmp`: `app.tmp` is the temporary folder of `app`."""
     return _LIKE_TEMPORARY.sub(r"@\1", project)
 
 
@@ -123,24 +122,23 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Environment(Protocol):
-    """Interface of an environment; see the module docstring for call order and errors."""
+    """Interface of an environment, the place where jobs run: it has machines, folders and connections to agents."""
 
     def capacity(self) -> int | None:
-        """Return how many jobs can run at the same time (None: no limit). Called before every request: must be fast."""
+        """Return how many jobs can run at a time (None: no limit). Called before every job request: must be fast."""
 
     async def acquire(self, place: JobPlace) -> str:
-        """Wait for a machine for this job. Another call with the same key returns the same machine."""
+        """Wait for a machine for this job, and return its name: the same in every call with this `place.key`."""
 
     def adopt(self, place: JobPlace, machine: str) -> None:
-        """Record that a job of an earlier process already uses this machine."""
+        """Record that a job which an earlier process started already uses this machine."""
 
     async def prepare(self, place: JobPlace, machine: str) -> PreparedPlace:
-        """Create the job's working directory, and beside it a temporary one with the suffix `.tmp`. Files of an earlier
-        job in the former stay for the checkout; the latter is emptied, unless the job may have begun."""
+        """Create the job's working directory, where files of an earlier job stay for the checkout, and beside it a
+        temporary folder with the suffix `.tmp`, which is emptied, unless the job may have begun."""
 
     async def run_hook(self, hook: Hook, place: JobPlace, machine: str) -> str:
-        """Run the operator's command `before_job` or `after_job` on the machine, outside of the job's isolation
-        (container, sandbox), and return its output."""
+        """Run the operator's `before_job` or `after_job` command outside of the job's isolation; return its output."""
 
     async def connect(self, machine: str) -> AgentClient:
         """Return a new connection to the machine's agent, after it has answered. Starts the agent if none runs."""
@@ -156,11 +154,11 @@ class Environment(Protocol):
         """Release the machine of a job that is over, and remove the job's files except those that later jobs reuse."""
 
     async def close(self) -> None:
-        """Close connections and child processes, because the manager ends or no runner uses the environment. Agents and
-        jobs continue, except on autoscaled machines that are removed."""
+        """Close connections and child processes: the manager ends, or no runner uses the environment. Jobs and their
+        agents continue; an autoscaled environment may remove machines without jobs."""
 
 
 def fixed_machine(environment: Environment) -> str:
-    """Return the name of the environment's only machine, or an empty string if its machines vary. The agent of such a
-    machine is connected before the first request for a job, and jobs are requested only while it is connected."""
+    """Return the name of the environment's machine if it always has the same one, else an empty string. The manager
+    connects to a fixed machine's agent before it requests jobs, and requests jobs only while it is connected."""
     return getattr(environment, "fixed_machine", "")

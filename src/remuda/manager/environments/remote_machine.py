@@ -2,9 +2,8 @@
 
 All files are in one folder, so that another manager that logs in as the same user finds the agent and its jobs:
 `/var/lib/remuda-machine` for root (other users cannot read root's home), else `~/.remuda`. A new version of the agent
-is a new file, because the old one may still run. The shell scripts are POSIX sh and may be repeated. Methods raise
-SshError if the machine is unreachable or a command fails.
-"""
+is a new file, because the old one may still run. The shell scripts are POSIX sh, and running one twice does no harm.
+Methods raise SshError if the machine is unreachable or a command fails."""
 
 import asyncio
 import functools
@@ -207,8 +206,8 @@ class RemoteMachine:
         commands_at_once: int = COMMANDS_AT_ONCE,
     ) -> None:
         """`frozen` is the file of an agent program for machines without Python. `use_count` is the number of jobs that
-        the machine may begin in total (0: no limit), `commands_at_once` that of concurrent SSH commands. `folder`
-        replaces the usual base folder."""
+        the machine may begin in total (0: no limit), `commands_at_once` the number of SSH commands at the same time.
+        `folder` replaces the usual folder for all files on the machine (empty: the usual one)."""
         self.name = name
         self._folder = folder
         self.use_count = use_count
@@ -225,7 +224,7 @@ class RemoteMachine:
         return self._ssh.is_up and self._installed is not None
 
     async def reach(self) -> None:
-        """Connect, and install the agent's program if it is missing. Raises SshError on failure."""
+        """Connect to the machine, and install the agent's program if it is missing. Raises SshError on failure."""
         await self._ssh.connect()
         await self._install()
 
@@ -251,7 +250,7 @@ class RemoteMachine:
             )
 
     async def command(self, line: str, *, seconds: float) -> None:
-        """Run an operator's command on the machine. Raises SshLastingError if its exit code is not 0."""
+        """Run an operator's command. Raises SshLastingError if its exit code is not 0, SshTimeoutError if too slow."""
         result = await self._ssh.run(line, seconds=seconds)
         if result.code:
             output = (result.err.strip() or result.out.decode(errors="replace").strip())[-OUTPUT_BYTES:]
@@ -261,8 +260,8 @@ class RemoteMachine:
         self._ssh.abort()
 
     async def uses_left(self, claiming: str = "") -> int | None:
-        """Return how many jobs the machine may still begin (None: any number). The job with the key `claiming` is
-        first counted as begun, unless it was counted before. Raises UsedUpError if no more jobs may begin."""
+        """Return how many jobs the machine may still begin (None: any number). First counts the job with the key
+        `claiming` as begun, but only once. Raises UsedUpError if `use_count` does not allow that job."""
         if not self.use_count:
             return None
         installed = await self._install()
@@ -284,7 +283,7 @@ class RemoteMachine:
         return bool((await self._ssh.run(_script(_JOBS, installed.base))).out)
 
     async def connect(self) -> AgentClient:
-        """Connect to the agent's socket, or else through a command that starts it. Raises SshError on failure."""
+        """Return a connection to the agent; a command starts it if no agent answers. Raises SshError on failure."""
         installed = await self._install()
         socket = f"{installed.base}/agent/agent.sock"
         if len(socket) <= LONGEST_SOCKET_PATH and (client := await self._greet(await self._ssh.socket_channel(socket))):
@@ -299,7 +298,7 @@ class RemoteMachine:
         raise SshError(f"{self.name}: the agent does not answer: {cause}")
 
     async def _greet(self, channel: Channel) -> AgentClient | None:
-        """Return a client, or None if no agent answers. Raises SshError if its protocol version differs."""
+        """Return a client; None if no agent answers. Raises SshError if it speaks another protocol version."""
         client = AgentClient(channel)
         try:
             await greet(client, seconds=HELLO_SECONDS)
@@ -355,8 +354,8 @@ class RemoteMachine:
         await self._ssh.close()
 
     async def _install(self) -> _Installation:
-        """Return where the agent's program is on the machine. Installs the program if it is missing. Checked only at
-        the first call, and at the first call after a failed connection to the agent."""
+        """Return where the agent's program is on the machine; install it if it is missing. Looks on the machine only at
+        the first call, and at the first one after a failed connection to the agent."""
         async with self._installing:
             if self._installed is None:
                 try:
@@ -382,8 +381,8 @@ class RemoteMachine:
         return _Installation(base=base, program=f"{base}/bin/{facts['runs']}")
 
     async def _copy_program(self, folder: str, facts: MachineFacts, offered: Sequence[Offer]) -> str:
-        """Copy the `offered` forms of the agent's program to `folder`, one after the other, until one runs on a machine
-        with these `facts`. Returns the path of that one. Raises SshError if none runs."""
+        """Copy the agent's program to `folder` on the machine, and return its path. Its forms (`offered`, such as a zip
+        application) that fit the machine's `facts` are tried until one runs. Raises SshError if none runs."""
         failures = []
         for offer in choose(facts, offered):
             program = f"{folder}/{_name(offer)}"
@@ -404,7 +403,7 @@ def _offers(frozen: Path | None) -> tuple[Offer, ...]:
 
 
 def _name(offer: Offer) -> str:
-    """Return a file name with a digest, so that every version of the program has another name."""
+    """Return the name of an agent program's file, with a digest, so that every version has another name."""
     return f"agent-{offer.digest[:16]}"
 
 

@@ -51,7 +51,7 @@ class Scaled(Protocol):
 
 
 def end_recovery(environments: Iterable[Environment]) -> None:
-    """Tell autoscaled environments that the search for jobs of earlier processes is over."""
+    """Let autoscaled environments free places of lost jobs: the search for jobs of earlier processes is over."""
     for environment in environments:
         if isinstance(environment, Scaled):
             environment.end_recovery()

@@ -2,10 +2,8 @@
 module imports asyncssh.
 
 The connection is opened on first use, and again on the next use after it broke. An unknown host key is refused unless
-`checks_host_key` is false: the operator disabled the check, or it is the first login to an autoscaled machine.
-`~/.ssh/config` and the user's SSH agent are ignored. Failures raise SshError with a message for people, or its
-subclass SshLastingError if a retry does not help.
-"""
+`checks_host_key` is false (disabled by the operator, or first login to an autoscaled machine). `~/.ssh/config` and SSH
+agents are ignored. Failures raise SshError with a message for people, or SshLastingError if a retry does not help."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -159,12 +157,12 @@ class SshConnection:
         return StreamChannel(lambda factory: connection.create_unix_connection(factory, path), self._lost_error)
 
     def abort(self) -> None:
-        """Close without a goodbye: the machine no longer exists, and callers must not wait for a timeout."""
+        """Close at once, because the machine no longer exists; calls fail now and not after a timeout."""
         if self._connection is not None:
             self._connection.abort()
 
     async def close(self) -> None:
-        """Close the connection. Detached processes on the machine continue."""
+        """Close the connection. Processes on the machine that do not depend on it, such as the agent, continue."""
         if self._connection is not None:
             self._connection.abort()
             await self._connection.wait_closed()
@@ -221,8 +219,7 @@ class SshConnection:
 
 
 class StreamChannel(LiveChannel):
-    """A gRPC channel over one SSH channel. `opens` opens the SSH channel and is called with a factory of its session;
-    `lost_error` converts errors of `opens` to SshError."""
+    """A gRPC channel over one SSH channel, which `opens` opens; `lost_error` converts errors of `opens` to SshError."""
 
     def __init__(self, opens: Callable[[Any], Awaitable[object]], lost_error: Callable[[Exception], SshError]) -> None:
         super().__init__(path="ssh", config=CHANNEL_CONFIG)
@@ -267,7 +264,7 @@ class _Transport(asyncio.Transport):
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    """Passes data of one SSH channel to the HTTP/2 protocol, and keeps the end of stderr."""
+    """Passes data of one SSH channel to the HTTP/2 protocol, and keeps the last bytes of stderr for error messages."""
 
     def __init__(self, protocol: H2Protocol) -> None:
         self.protocol = protocol
@@ -314,7 +311,7 @@ def _client_keys(address: Address) -> Any:
 
 
 def _trusted_keys(address: Address) -> Any:
-    """Return trusted host keys; None disables the check. Raises SshLastingError if the configured key is invalid."""
+    """Return the accepted host keys; None: any key. Raises SshLastingError if the configured key is invalid."""
     if not address.checks_host_key:
         return None
     if address.host_key:

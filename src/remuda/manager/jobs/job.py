@@ -2,8 +2,7 @@
 
 The state (`Record`) is stored in the journal before the next action, except small progress of log and results, so a new
 process continues a job where the old one stopped. After a crash an action may be performed twice, so all calls to
-server and agent are repeatable. Kill points mark where tests kill the process.
-"""
+server and agent are repeatable. Kill points mark where tests kill the process."""
 
 import math
 import sqlite3
@@ -170,8 +169,8 @@ class ManagedJob:
         return self._link
 
     async def _save(self) -> bool:
-        """Store the state if it changed enough, then let the agent delete log and results that the server has. Returns
-        False if the journal cannot be written; the caller then tries again."""
+        """Store the job's state in the journal if it changed enough, then let the agent delete log and results that the
+        server has. Returns False if the journal cannot be written; the caller then tries again."""
         record, now = self.life.record, self._context.clock.monotonic()
         if not record.is_worth_storing(self._saved, seconds=now - self._saved_at, again_bytes=self._again_bytes):
             return True
@@ -306,7 +305,7 @@ class ManagedJob:
         self._log.info("job started", work_dir=place.work_dir)
 
     async def _prepare(self) -> PreparedPlace | None:
-        """Prepare folders and run the `before_job` hook. Returns None if the server ended the job meanwhile."""
+        """Create the job's folders and run the `before_job` hook. Returns None if the server ended the job before."""
         environment, machine = self.environment, self.life.machine
         place_request = msgspec.structs.replace(self._place, may_have_begun=self.life.agent_may_have_it)
         if fixed_machine(environment) and not place_request.before_job:
@@ -322,8 +321,8 @@ class ManagedJob:
         return place
 
     async def _with_keep_alive(self, work: Awaitable[T]) -> T | None:
-        """Await `work` while keep-alives go to the server. Returns None if the server ended the job meanwhile.
-        Raises EnvironmentLostError when `prepare_timeout` is over."""
+        """Await `work`, and meanwhile tell the server that the job is alive. Returns None if the server ended the job
+        meanwhile. Raises EnvironmentLostError when `prepare_timeout` is over."""
         clock, deadline = self._context.clock, self._start_deadline()
 
         async def keep_alive() -> bool:
@@ -379,7 +378,7 @@ class ManagedJob:
 
     @property
     def allows_shells(self) -> bool:
-        """True if the runner allows shells in jobs and the server is a cell, which passes them on to users."""
+        """True if users can open shells in the job: the runner allows it, and its server is a Remuda cell."""
         return self._config.remuda.allow_shell and self._is_remuda
 
     @property
@@ -391,12 +390,12 @@ class ManagedJob:
         return self._client.url == url
 
     def call_server(self) -> None:
-        """Call the server now. Its answer says, for example, that the job is canceled."""
+        """Make the job call its server now, because the answer tells whether the job was canceled."""
         self.life.call_soon()
         self._bell.ring()
 
     def release(self) -> None:
-        """Clean up a failed job that is kept for debugging; a job that still runs is not kept when it fails."""
+        """Do not keep the job for debugging: clean it up if it has failed, or do not keep it when it fails."""
         self._is_released = True
         self.life.release_hold()
         self._bell.ring()

@@ -1,5 +1,5 @@
-"""The jobs of a manager: received from servers, read from the journal, or recovered from agents. Invariants: a job is
-in the journal before it is in the table; a key is in the table once; a job has its slot until it is over."""
+"""The jobs of a manager: from servers, from the journal (the file with all current jobs), or recovered from agents.
+Invariants: jobs are in the journal before the table; a key is in it once; a job has its slot until it is over."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
@@ -41,8 +41,8 @@ class JobTable:
         start: Callable[[str, Callable[[], Awaitable[None]]], None],
         on_over: Callable[[], None],
     ) -> None:
-        """`jobs` maps job keys to jobs; only this class changes it. `start` creates a supervised task with a name, and
-        `on_over` is called each time a job is over."""
+        """`jobs` maps job keys to jobs; only this class changes it. `start` runs a function as a named task, which is
+        restarted after an unexpected error. `on_over` is called each time a job is over."""
         self._jobs = jobs
         self._environments = environments
         self._runners = runners
@@ -63,8 +63,7 @@ class JobTable:
             job.release()
 
     def settle(self, job: ManagedJob) -> int:
-        """Return the slot number for a job that is about to begin, so that no other job on the machine uses its folder.
-        The job may swap slots with another one first (see `Folders`)."""
+        """Return a slot number whose folder no other job on the machine uses; two jobs may swap slots for this."""
 
         def is_beside(key: str) -> bool:
             other = self._jobs[key]
@@ -91,8 +90,8 @@ class JobTable:
             self._begin(row, record, config, client, environment)
 
     async def recover_jobs(self, link: AgentLink, client: AgentClient) -> None:
-        """Take over jobs of this manager that the agent runs and the journal has lost. Called on every new connection
-        to an agent, before other calls."""
+        """Take over jobs that the agent runs, that belong to this manager, and that are missing in the journal. They
+        are stored in the journal and continue. Called on every new connection to an agent, before other calls."""
         system_id, identities = self._context.system_id, self._runners.identities
 
         def is_own(note: Note) -> bool:
@@ -125,8 +124,8 @@ class JobTable:
             self._begin(row, record, config, job_client, link.environment)
 
     async def take(self, runner: ServedRunner, offer: JobOffer, slot: Slot) -> bool:
-        """Store and start a received job. Returns True if it uses `slot`, False if the table already has it or it
-        cannot run. Raises NotStoredError if the journal cannot be written."""
+        """Store a received job in the journal and start it. Returns True if the job now uses `slot`, False if the table
+        already has the job or it cannot run. Raises NotStoredError if the journal cannot be written."""
         reach("manager.received")
         config, payload = runner.config, offer.payload
         assert payload is not None
@@ -167,9 +166,9 @@ class JobTable:
         *,
         slot: Slot | None = None,
     ) -> bool:
-        """Start a job in its reserved `slot`; without one, in the slot of its journal row, or another if that is taken.
-        Returns False if the job cannot be run, for example because its payload is invalid. It is then reported to the
-        server as failed, unless its phase in the journal says that the agent has it."""
+        """Start a job. It uses the reserved `slot`; without one (a job of an earlier process), the slot in its journal
+        row, or another if that is taken. Returns False if the job cannot be run, for example because its payload is
+        invalid. It is then reported to the server as failed, unless the journal says that the agent already has it."""
         is_waiting = record.phase in (Phase.RECEIVED, Phase.ACKNOWLEDGED)
         try:
             job = ManagedJob(row, record, runner=runner, client=client, environment=environment, context=self._context)

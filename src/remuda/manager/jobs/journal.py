@@ -2,8 +2,7 @@
 
 A write is synced to disk before the call returns. Calls that come while the disk is busy share one transaction. Only
 the manager with the data folder's lock opens the journal. If someone deletes the file, the process still has it open:
-`renew` writes its content to a new file.
-"""
+`renew` writes its content to a new file."""
 
 import asyncio
 import hashlib
@@ -113,8 +112,7 @@ class Journal:
         return jobs
 
     def settings(self) -> dict[str, bytes]:
-        """Return stored runner configurations (JSON) by their digest (`JobRow.settings`). Raises DataFolderError if
-        they are unreadable."""
+        """Return runner configurations (JSON) by digest (`JobRow.settings`). Raises DataFolderError if unreadable."""
         try:
             return dict(self._connection.execute("select digest, settings from runners").fetchall())
         except sqlite3.Error as error:
@@ -146,7 +144,7 @@ class Journal:
 
     async def add(self, row: JobRow, record: Record, settings: bytes = b"") -> None:
         """Store a job, or replace the stored one with the same key. `settings` is the configuration of its runner as
-        JSON, stored under the name `row.settings`; empty: none is stored. Raises sqlite3.Error if that fails."""
+        JSON, stored under the name `row.settings`; empty: none is stored. Raises sqlite3.Error if a write fails."""
         values = (*msgspec.structs.astuple(row), *_record_values(record))
         is_new = bool(settings) and row.settings not in self._stored_settings
 
@@ -291,7 +289,7 @@ def _all_rows(connection: sqlite3.Connection) -> tuple[list[Any], list[Any]]:
 
 
 def _create(path: Path, rows: tuple[list[Any], list[Any]]) -> sqlite3.Connection:
-    """Create a file with the rows that `_all_rows` returned, after deleting leftover files at its path."""
+    """Create a journal file with the rows that `_all_rows` returned, after deleting leftover files at its path."""
     jobs, runners = rows
     for name in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
         name.unlink(missing_ok=True)

@@ -1,8 +1,7 @@
 """The manager's connection to one agent, with one event stream that all jobs on the agent's machine share.
 
-A broken connection is opened again with growing pauses, and each subscribed job gets its events from its last position
-on, so a restart of the agent only delays jobs.
-"""
+A broken connection is opened again with growing pauses. Each job that receives events then gets those after the last
+one it has received, so a restart of the agent only delays jobs."""
 
 import asyncio
 import random
@@ -45,7 +44,7 @@ class Listener(Protocol):
         """Return the offset of the next log byte and the number of the next step result that the job needs."""
 
     def on_event(self, event: WatchedEvent) -> None:
-        """Handle an event of the agent: a log chunk, a step result, the end of the job, or that it has no such job."""
+        """Handle an event of the agent: a log chunk, a step result, the job's end, or that it has no such job."""
 
     def on_agent_back(self) -> None:
         """Called each time the connection to the agent has been opened."""
@@ -54,14 +53,14 @@ class Listener(Protocol):
         """Called after each failed attempt to connect to the agent, and when the connection breaks."""
 
     def on_machine_lost(self, cause: str) -> None:
-        """Called when the agent's machine is permanently lost."""
+        """Called when the agent's machine is permanently lost, so that the job must fail."""
 
 
 class AgentLink:
     def __init__(
         self, environment: Environment, machine: str, clock: Clock, *, inspect: "Inspect | None" = None
     ) -> None:
-        """`inspect` is awaited on every new connection, before jobs can use the connection."""
+        """`inspect` is awaited on every new connection, before jobs can use it, to look for unknown jobs."""
         self.environment = environment
         self.machine = machine
         self._clock = clock
@@ -157,7 +156,7 @@ class AgentLink:
             await self._filled.wait()
 
     def _post(self, job_id: str, kind: str, send: Callable[[Watch], Awaitable[None]]) -> None:
-        """Queue a message to the agent. It replaces a queued message of the same job and kind."""
+        """Queue a message for the agent. It replaces a queued message of the same job and `kind`."""
         self._outbox.pop((job_id, kind), None)
         self._outbox[job_id, kind] = send
         self._filled.set()
@@ -172,8 +171,8 @@ class AgentLink:
         return send
 
     def _presence_message(self, job_id: str) -> Callable[[Watch], Awaitable[None]]:
-        """Return a function that tells the agent that a manager is responsible for the job. The agent deletes no
-        data because of this message, as the positions in it are 0."""
+        """Return a function that tells the agent that a manager takes care of the job, so that the agent does not give
+        it up. The agent deletes no data because of this message, as the positions in it are 0."""
 
         async def send(watch: Watch) -> None:
             if job_id in self._listeners:
@@ -182,8 +181,8 @@ class AgentLink:
         return send
 
     def listen(self, job_id: str, listener: Listener, *, is_found: bool = False) -> None:
-        """Register a job; it gets log and results after `subscribe`. With `is_found` (a recovered job) an agent that is
-        connected now is informed that a manager is responsible for the job again."""
+        """Register a job, which is told when the connection opens or fails; it gets log and results after `subscribe`.
+        With `is_found` (a recovered job) a connected agent is told that a manager takes care of the job again."""
         self._listeners[job_id] = listener
         if is_found and self._client is not None:
             self._post(job_id, "confirm", self._presence_message(job_id))
@@ -203,8 +202,8 @@ class AgentLink:
             self._post(job_id, "place", lambda watch: watch.unsubscribe(job_id))
 
     def confirm(self, job_id: str, *, log_offset: int, result_seq: int) -> None:
-        """Let the agent delete data before these positions: the server has it, and the journal has the positions.
-        Without effect while the job is not subscribed."""
+        """Let the agent delete the job's log and results before these positions: the server has them, and the journal
+        has the positions. Without effect while the job is not subscribed."""
         if job_id in self._subscribed:
             self._post(
                 job_id,
@@ -235,8 +234,8 @@ class AgentLink:
         await self._call(lambda client: client.close_job(job_id))
 
     def require_connection(self) -> None:
-        """Raise EnvironmentTemporaryError if the agent is not connected; ConnectingError until the first attempt has
-        failed."""
+        """Raise EnvironmentTemporaryError if the agent is not connected. The error is a ConnectingError as long as no
+        attempt to connect has failed."""
         if not self.connected.is_set():
             if self.problem:
                 raise EnvironmentTemporaryError(self.problem)

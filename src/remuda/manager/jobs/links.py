@@ -1,5 +1,5 @@
-"""Opens and closes the manager's links to agents, one for each machine in use. A link is closed some seconds after its
-last use, so that consecutive jobs on a machine share a connection."""
+"""Opens and closes the manager's links (connections to agents, `link.py`), one for each machine in use. A link is
+closed some seconds after its last use, so that consecutive jobs on a machine share a connection."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,7 +23,7 @@ class _OpenLink:
 
 
 class Links:
-    """The open links to agents. `start` creates a supervised task with a name; `inspect` is passed to `AgentLink`."""
+    """The open links to agents. `start` runs a function as a named task; `inspect` is awaited on new connections."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Links:
         return iter([entry.link for entry in self._open.values()])
 
     def use(self, environment: Environment, machine: str) -> AgentLink:
-        """Return the link to a machine, and open it if needed. Every caller must call `let_go` later."""
+        """Return the link to a machine's agent; open it if needed. Callers must call `let_go` when they are done."""
         key = (id(environment), machine)
         entry = self._open.get(key)
         if entry is None:

@@ -19,8 +19,8 @@ from remuda.wire.runner_api import JobPayload
 
 
 def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_folder: bool) -> JobPlace:
-    """Return where a job's files are. `has_own_folder`: no later job uses the folder. An invalid GIT_CLONE_PATH is
-    ignored here, because the start of the job fails with the message for its user."""
+    """Return where a job's files are. `has_own_folder`: the job has a working directory that no later job uses. An
+    invalid GIT_CLONE_PATH is ignored here, because later the start of the job fails with a message for its user."""
     place = JobPlace(
         key=row.key,
         runner=row.runner,
@@ -44,8 +44,8 @@ def place_of(row: JobRow, payload: JobPayload, runner: RunnerConfig, *, has_own_
 
 
 async def store_slot(row: JobRow, number: int, record: Record, journal: Journal) -> JobRow:
-    """Store `number` as the job's slot, and return the changed row. Called before the folder of that slot is created.
-    Raises EnvironmentTemporaryError if the journal cannot be written."""
+    """Store `number` as the job's slot in the journal, and return the changed row. Called before the slot's folder
+    exists, so that a new process knows it. Raises EnvironmentTemporaryError if the journal cannot be written."""
     if row.slot == number:
         return row
     moved = msgspec.structs.replace(row, slot=number)
@@ -57,8 +57,8 @@ async def store_slot(row: JobRow, number: int, record: Record, journal: Journal)
 
 
 async def release_place(environment: Environment, place: JobPlace, machine: str, log: Logger) -> None:
-    """Run the `after_job` hook, then release the machine and remove the job's temporary files. Permanent failures are
-    only logged, so that the job can end; EnvironmentTemporaryError is raised."""
+    """Run the `after_job` hook, then release the job's machine and remove its temporary files. Permanent failures are
+    only logged, so that the job can end. EnvironmentTemporaryError is raised, and the caller tries again."""
     try:
         if place.after_job:
             log.info("after_job hook finished", output=await environment.run_hook("after_job", place, machine))

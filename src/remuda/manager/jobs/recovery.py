@@ -1,9 +1,8 @@
 """Recovers jobs that run at an agent but are missing in the journal, because the journal was lost.
 
-The agent stores a note with each job that names the manager (`owner_note`). A manager takes over a job if the note
-names this manager or one of its runners, and no other manager is connected for the job; the server then decides whether
-the job still runs. Other jobs are never deleted at the agent: they may belong to another manager.
-"""
+With each job the agent stores data about the manager that started it, its note (`owner_note`). A manager takes over a
+job if the note names this manager or one of its runners, and no other manager is connected for the job; the server then
+decides whether the job still runs. Other jobs are never deleted at the agent: they may belong to another manager."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -23,7 +22,7 @@ from remuda.wire.runner_client import read_payload
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """The note that an agent stores with a job. It has no runner token, because jobs of the same user can read it."""
+    """What a manager stores with a job at the agent, to recover it: no token, as jobs of the same user can read it."""
 
     version: Literal[1] = 1
     system_id: str
@@ -37,7 +36,7 @@ def owner_note(row: JobRow, system_id: str) -> bytes:
 
 
 def read_note(owner: bytes) -> Note | None:
-    """Decode a note; None if it is not a manager's note, has an unknown version, or its payload is invalid."""
+    """Decode a manager's note about a job. None if it is no such note, has an unknown version or an invalid payload."""
     head, _, payload = owner.partition(b"\n")
     try:
         note = msgspec.json.decode(head, type=Note)
@@ -48,8 +47,8 @@ def read_note(owner: bytes) -> Note | None:
 
 
 def is_ours(note: Note, *, system_id: str, runners: Collection[tuple[str, str]]) -> bool:
-    """True if a job belongs to this manager. `note`: what the manager that started the job stored at the agent. It must
-    name this `system_id` or one of `runners` (short token and server URL)."""
+    """True if a job at an agent belongs to this manager: its `note`, which the manager that started the job stored at
+    the agent, names this `system_id` or one of `runners` (short token and server URL)."""
     return note.system_id == system_id or (note.row.runner, note.row.url) in runners
 
 
@@ -60,8 +59,8 @@ async def find_lost_jobs(
     is_known: Callable[[str], bool],
     is_ours: Callable[[Note], bool],
 ) -> list[JobRow]:
-    """Return the agent's jobs that no manager watches now, with a note that `is_ours` accepts, and with a key that is
-    not `is_known`. Changes nothing at the agent. `machine` is for the log."""
+    """Return the jobs at an agent that this manager has lost: no manager watches them, `is_known` is false for their
+    key, and `is_ours` true for their note. Changes nothing at the agent. `machine` is for the log."""
     unknown = [key for key in (await client.hello()).jobs if not is_known(key)]
     if not unknown:
         return []
@@ -83,8 +82,8 @@ async def find_lost_jobs(
 
 
 class Searches:
-    """Searches all machines of each environment once for lost jobs, by opening a link to each, because every new link
-    looks for lost jobs (`find_lost_jobs`). `start` creates a supervised task with a name."""
+    """Searches all machines of each environment once for lost jobs (they run at an agent and are not in the journal).
+    It opens a link to each machine, because new links look for lost jobs. `start` runs a function as a named task."""
 
     def __init__(self, links: Links, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
         self._links = links
@@ -93,7 +92,7 @@ class Searches:
         """By the id of the environment: the environment, its search, and the event loop's time of the start."""
 
     def follow(self, environments: Iterable[Environment]) -> None:
-        """Start a search for each new environment, and cancel searches of environments that are no longer in use."""
+        """Start a search for each environment that was not searched before, and cancel searches of all others."""
         used = {id(environment): environment for environment in environments}
         for key in self._started.keys() - used.keys():
             self._started.pop(key)[1].cancel()

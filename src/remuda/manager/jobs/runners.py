@@ -53,8 +53,8 @@ class ClientFactory:
         self._metrics = metrics
 
     def make(self, runner: RunnerConfig, *, concurrent: int) -> RunnerClient:
-        """Create a runner's server client, which reports the runner's `limit`, at most `concurrent`, as capacity.
-        Raises ConfigError for unusable TLS files."""
+        """Create the client with which a runner calls its server. It reports to the server how many jobs the runner can
+        run: its `limit`, at most `concurrent`. Raises ConfigError for unusable TLS files."""
         labels = RunnerLabels(runner=runner.short_token, runner_name=runner.name, system_id=self._system_id)
         try:
             tls = None
@@ -113,8 +113,8 @@ class RunnerLookup:
         return any(config is placeholder for placeholder in self._placeholders)
 
     def find(self, row: JobRow, settings: bytes | None) -> tuple[RunnerConfig, RunnerClient]:
-        """Return configuration and client of a job's runner. `settings` is the runner's configuration in the journal;
-        if it is None (the journal has none) or invalid, the current one or else a placeholder is returned."""
+        """Return configuration and server client of a job's runner. `settings` is the configuration in the journal; if
+        it is None (missing) or invalid, the current one is used, or a placeholder if there is none."""
         served = next((runner for runner in self._served() if runner.identity == (row.runner, row.url)), None)
         if served is not None and (settings is None or served.settings_name == row.settings):
             return served.config, served.client

@@ -1,9 +1,9 @@
-"""Serves requests of a cell's users: shells in jobs, release of failed jobs from their hold, and early cancellation.
+"""Serves requests of a cell's users: shells in jobs, release of failed jobs kept for debugging, cancelling jobs at
+once.
 
 The manager accepts no connections, so it keeps one long poll per runner open, to Remuda cells only. A shell that an
 earlier process opened ended with that process, so it is closed at the cell. A shell's input and output pass through the
-cell as two streams with byte offsets, so that they continue without loss after a broken connection.
-"""
+cell as two streams with byte offsets, so that they continue without loss after a broken connection."""
 
 import asyncio
 import random
@@ -117,7 +117,7 @@ class _RunnerPoll:
         self._log = logger("manager").bind(runner=runner.config.short_token)
 
     def is_outdated(self, runner: ServedRunner) -> bool:
-        """True if `runner` replaced the runner of this poll, which still waits to learn if the server is a cell."""
+        """True if `runner` replaced this poll's one while the poll waits to learn if the server is a cell."""
         return runner is not self._runner and not self._runner.client.is_remuda.is_set()
 
     async def run(self) -> None:
@@ -144,7 +144,7 @@ class _RunnerPoll:
 
     async def _poll(self) -> Wanted | int | None:
         """Return the cell's requests, or the HTTP status of an error (0: no answer). Returns None if the call was
-        cancelled because a hold has changed, which the next call reports."""
+        cancelled because a job went on hold (kept for debugging) or was released; the next call reports that."""
         on_hold = [job for job in self._on_hold.values() if self._has(job)]
         self._releasing &= {job.job_id for job in on_hold}
         request = LookRequest(
@@ -191,8 +191,8 @@ class _RunnerPoll:
         self._shells.pop(shell, None)
 
     async def _serve(self, wanted: WantedShell) -> None:
-        """Run a shell to its end, and report the reason to the cell, unless the cell ended it. An error ends only this
-        shell."""
+        """Run a shell to its end, and tell the cell why it ended, unless the cell itself ended it. An error ends only
+        this shell."""
         log = self._log.bind(job=wanted.job_id, shell=wanted.id)
         output = _Output(self._client, wanted.id, self._clock)
         reason = "the runner manager stops"
@@ -223,7 +223,7 @@ class _RunnerPoll:
                 await self._client.close(wanted.id, reason)
 
     async def _run_shell(self, wanted: WantedShell, output: "_Output") -> str:
-        """Pass data until the shell ends, and return why it ended or could not be opened."""
+        """Open a shell and pass data until it ends. Returns why it ended or could not be opened."""
         if wanted.begun:
             return "the runner manager was restarted, and the shell ended with the old process"
         job = next((job for job in self._jobs.values() if job.job_id == wanted.job_id and self._has(job)), None)
@@ -256,7 +256,7 @@ class _RunnerPoll:
         return ENDED
 
     async def _feed(self, shell_id: str, shell: AgentShell) -> None:
-        """Pass the user's input and terminal sizes to the shell. Raises _OverError when the shell is over."""
+        """Pass input and terminal sizes from the cell to the shell. Raises _OverError when the shell is over."""
         offset, frames = 0, Frames(TO_COMMAND)
         while True:
             piece = await _retry(partial(self._client.input, shell_id, offset), self._clock)
@@ -277,7 +277,7 @@ class _OverError(Exception):
 
 
 class _Output:
-    """Buffers the output stream of a shell, made of frames (`remuda.wire.shell`), and sends it to the cell."""
+    """Buffers the output of a shell, a stream of typed frames (`remuda.wire.shell`), and sends it to the cell."""
 
     def __init__(self, client: ShellClient, shell: str, clock: Clock) -> None:
         self._client = client
@@ -289,7 +289,7 @@ class _Output:
         self._drained.set()
 
     async def add(self, data: bytes) -> None:
-        """Queue whole frames, after waiting while more than WINDOW_BYTES are queued."""
+        """Queue whole frames for the cell, after waiting while more than WINDOW_BYTES are queued."""
         while len(self._waiting) > WINDOW_BYTES:
             await self._drained.wait()
         self._waiting += data

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Bell:
-    """Wakes the loop of one job: code that has an event for the job calls `ring`. `name` is for asyncio tasks."""
+    """Wakes the loop of one job: code with an event for the job calls `ring`. `name` is used for asyncio tasks."""
 
     __slots__ = ("_clock", "_rung", "name")
 
@@ -47,8 +47,7 @@ class Hindrance:
         self._last = ""
 
     def is_new(self, cause: str) -> bool:
-        """Set why the job waits. Returns True if the cause differs from that of the last call, even one before a
-        `clear`: the caller then logs it."""
+        """Set why the job waits. True if the last call, even one before a `clear`, had another cause."""
         last, self._last, self.cause = self._last, cause, cause
         return cause != last
 
@@ -57,9 +56,9 @@ class Hindrance:
 
 
 async def run_beside(work: Awaitable[T], turn: Callable[[], Awaitable[bool]], bell: Bell) -> T | None:
-    """Await `work` and return its result or raise its error; meanwhile call `turn` again and again. If `turn` returns
-    False, the work is cancelled and None is returned. `bell` rings when the work ends, so that a waiting `turn`
-    returns."""
+    """Await `work` and return its result or raise its error. Meanwhile `turn` is called again and again; if it returns
+    False, the work is cancelled and None is returned. `bell` rings when the work ends, so that a `turn` that waits for
+    the bell returns."""
     result: T | None = None
     failure: Exception | None = None
 

@@ -45,8 +45,8 @@ def step_name(document: bytes) -> str:
 
 
 def outcome_of(event: JobEnded, *, now: float, may_hold: bool) -> Outcome:
-    """Convert the agent's event. `now` is wall time. With `may_hold`, a failed job that the agent keeps for debugging
-    is on hold until `now` plus the event's `held_seconds`."""
+    """Convert the agent's event about the end of a job. `now` is wall time. With `may_hold`, a failed job that the
+    agent keeps for debugging is on hold until `now` plus the event's `held_seconds`."""
     succeeded = event.status == "success"
     fallback = FailureReason.JOB_CANCELED if event.status == "cancelled" else FailureReason.UNKNOWN_FAILURE
     return Outcome(

@@ -1,8 +1,7 @@
 """Metrics of the machines of `docker+machine` runners, with gitlab-runner's names (`gitlab_runner_autoscaling_*`).
 
 The labels say where a runner's machines are created (zone, region, project, machine type), read from the driver's
-options; runners with the same values are summed up.
-"""
+options; runners with the same values are summed up."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,7 +78,7 @@ class MachineCounts:
         self._count("used")
 
     def measure(self, what: str, seconds: float) -> None:
-        """Record a duration that the taskscaler reports, if `what` is the creation or the removal of a machine."""
+        """Record a duration that the scaler reports, if `what` is the creation or the removal of a machine."""
         if what == "instance_is_running":
             self._count("created")
             self._observe("creation", seconds)
@@ -106,7 +105,7 @@ class MachineCounts:
 
 
 def show_states(states: "Iterable[Mapping[tuple[str, ...], int]]", gauge: "Gauge") -> None:
-    """Set the gauge to the sums over all runners; `states` has the counts of each runner by labels."""
+    """Set the gauge to the sums over all runners; `states` has each runner's number of machines by labels."""
     sums: Counter[tuple[str, ...]] = Counter()
     for counts in states:
         sums.update(counts)

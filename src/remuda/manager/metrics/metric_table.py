@@ -1,8 +1,7 @@
 """Table of all metrics of a manager (name, kind, labels, help text), and of gitlab-runner's metrics that it does not
 have.
 
-Names, labels and buckets of `gitlab_runner_*` are gitlab-runner's, so that its dashboards and alerts work.
-"""
+Names, labels and buckets of `gitlab_runner_*` are gitlab-runner's, so that its dashboards and alerts work."""
 
 import msgspec
 
@@ -30,7 +29,7 @@ _NO_ROUTER = "there is no job router yet, the manager sends job requests to each
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric of the table. `missing` is set if the manager does not serve it."""
+    """One metric of the table. `missing` says why the manager does not serve it; empty if it does."""
 
     name: str
     kind: str

@@ -67,13 +67,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saturation(self) -> float:
-        """Share of all slots that run jobs, from 0 to 1."""
+        """Share of all slots that run jobs, from 0 to 1; 1 if there are no slots."""
         slots = self.running + self.requesting + self.free
         return self.running / slots if slots else 1.0
 
 
 class ManagerMetrics:
-    """All metrics of the manager. `sample` returns the current jobs."""
+    """All metrics of the manager. `sample` returns state and labels of each current job, for each scrape."""
 
     def __init__(self, sample: Callable[[], Iterable[JobSample]]) -> None:
         self.registry = Registry()
@@ -126,7 +126,7 @@ class ManagerMetrics:
         return metric
 
     def watch(self, load: Callable[[], Load], pollers: Callable[[], Iterable[Poller]]) -> None:
-        """Set the sources of the gauges that are computed at each scrape."""
+        """Set the functions that return the job slots and the pollers, for gauges that are computed at each scrape."""
         self._load, self._pollers = load, pollers
 
     @property
@@ -134,7 +134,7 @@ class ManagerMetrics:
         return None if self._load is None else self._load()
 
     def set_state(self, state: str) -> None:
-        """Set the gauge of the manager's state; `state` is one of STATES."""
+        """Set the gauge of the manager's state; `state` is one of STATES, such as `running`."""
         self.current_state = state
         for other in STATES:
             self.gauge("gitlab_runner_process_state_info").labels(other).set(other == state)
@@ -172,7 +172,7 @@ class ManagerMetrics:
         self.machine_states = {token: states for token, states in self.machine_states.items() if token in tokens}
 
     def fleet_ended(self, runner: RunnerConfig) -> None:
-        """Remove the scaling gauges of a runner whose autoscaled environment is closed."""
+        """Remove the gauges about created machines of a runner whose autoscaled environment is closed."""
         labels = self.labels(runner)
         for name in SCALING_GAUGES:
             gauge = self.gauge(name)
@@ -186,12 +186,12 @@ class ManagerMetrics:
         self.counter("gitlab_runner_configuration_loading_error_total").inc()
 
     def configuration_saved(self, *, is_done: bool) -> None:
-        """Count a write of the configuration file by the manager itself; with `is_done` false, a failed one."""
+        """Count that the manager wrote its configuration file, or with `is_done` false that it could not."""
         name = "saved_total" if is_done else "saving_error_total"
         self.counter(f"gitlab_runner_configuration_{name}").inc()
 
     def count_received(self, runner: RunnerConfig, about: JobInfo, *, mode: str, now: float) -> None:
-        """Count a job received from the server, and record its time in the server's queue. `mode`: see `mode_of`."""
+        """Count a received job, and record its time in the server's queue. `mode`: TRADITIONAL (scripts) or STEPS."""
         labels = self.labels(runner)
         queued, running = about.time_in_queue_seconds, about.project_jobs_running_on_instance_runners_count
         self.counter("gitlab_runner_jobs_total").labels(*labels).inc()
@@ -208,7 +208,7 @@ class ManagerMetrics:
             self.counter("gitlab_runner_acceptable_job_queuing_duration_exceeded_total").labels(*labels).inc()
 
     def count_stage(self, runner: RunnerConfig, stage: str, seconds: float) -> None:
-        """Record how long a job was in a stage, if the runner has enabled that metric."""
+        """Record how long a job was in a stage, if the runner has enabled that metric with a feature flag."""
         if runner.feature_flags.get(HIGH_CARDINALITY_FLAG, False):
             labels = (*self.labels(runner), stage)
             self.histogram("gitlab_runner_job_stage_duration_seconds").labels(*labels).observe(seconds)
@@ -216,7 +216,7 @@ class ManagerMetrics:
     def count_finished(
         self, labels: RunnerLabels, *, seconds: float, failure_reason: str, mode: str = TRADITIONAL
     ) -> None:
-        """Record a job's duration, and count a failure (`failure_reason` is not empty). `mode`: see `mode_of`."""
+        """Record a job's duration, and a failure if there is a reason. `mode`: TRADITIONAL (scripts) or STEPS."""
         self.histogram("gitlab_runner_job_duration_seconds").labels(*labels.values(), mode).observe(seconds)
         if failure_reason:
             failed = labels.runner, labels.runner_name, failure_reason, mode
@@ -280,7 +280,7 @@ class ManagerMetrics:
             self.counter("gitlab_runner_worker_processing_failures_total").labels("other", *labels).inc()
 
     def _count_reservation(self, runner: RunnerConfig, operation: str) -> None:
-        """Count a slot on an autoscaled machine: reserved by a job request (`reserve`), or not used (`unreserve`)."""
+        """Count a slot on an autoscaled machine that a job request reserved (`reserve`) or gave back (`unreserve`)."""
         if counts := self._scaler(runner):
             counts.count_task_operation(operation)
 

@@ -1,6 +1,6 @@
 """Metrics of autoscaling: gitlab-runner's `fleeting_provisioner_*` and `fleeting_taskscaler_*`, and
-`remuda_manager_scaling_*`. Counters with known label values are created at zero when the scaler makes its first plan,
-so that Prometheus computes rates from the first event on."""
+`remuda_manager_scaling_*`. Counters with known label values are created at zero when the scaler first decides how many
+machines it needs (its first plan), so that Prometheus computes rates from the first event on."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ _OPERATIONS = {
 
 
 class ScalingCounts:
-    """Updates the metrics of one scaler. The taskscaler calls it (its interface `ScalerMetrics`)."""
+    """Updates the metrics of one scaler, which calls the methods of the interface `ScalerMetrics`."""
 
     def __init__(self, metrics: "ManagerMetrics", runner: Callable[[], "RunnerConfig"]) -> None:
         self._metrics = metrics
@@ -91,14 +91,13 @@ class ScalingCounts:
             self._machines.set_gauges(gauges)
 
     def _spend(self, last: "Gauges", seconds: float) -> None:
-        """Add to the counter of machine seconds: `seconds`, the time since the previous plan, for each machine that
-        this plan had (`last`)."""
+        """Count `seconds` (the time since the previous plan) for each machine that existed at that plan (`last`)."""
         for name, group in last.groups.items():
             for use, number in group.machines.items():
                 self._count(f"{_OWN}_machine_seconds_total", name, use, count=number * seconds)
 
     def _begin(self, labels: tuple[str, ...], gauges: "Gauges") -> None:
-        """Create all counters with known label values at zero, for the groups in `gauges`; once for each `labels`."""
+        """Create all counters with known label values at zero, unless `labels` are those of the last call."""
         if labels == self._labels_seen:
             return
         self._labels_seen = labels
@@ -160,7 +159,7 @@ class ScalingCounts:
         self._metrics.fleet_ended(self._runner())
 
     def count_starved(self) -> None:
-        """Count a job request without a slot, because all machines are busy or no machine may be added."""
+        """Count a job request without a slot: as machines are busy, or as besides the limits allow no more machines."""
         which = "available" if self._last is None or self._last.may_grow else "iop"
         self.count_task_operation(f"reserve_{which}_capacity_failure")
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def exporter_of(clock: Clock, own_id: str, count: Callable[[str, int], None]) -> "SpanExporter | None":
-    """Return the configured exporter; None if the environment variables are missing, or are invalid (logged). `own_id`
-    is the manager's system id; `count` gets an outcome, such as sent, and a number of spans."""
+    """Return the exporter for spans that environment variables configure; None if they are missing, or invalid
+    (logged). `own_id` is the manager's system id; `count` gets what happened to spans, such as sent, and how many."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in os.environ):
         return None
     from remuda.manager.metrics.spans import find_exporter

@@ -2,8 +2,7 @@
 
 All jobs of a pipeline belong to one trace, unless a job has a variable TRACEPARENT. Each attempt of a step is a span.
 Invariant: the ids of a span are computed from the job and the result. A manager that resumes a job creates spans with
-the same ids again, which receivers treat as duplicates.
-"""
+the same ids again, which receivers treat as duplicates."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -59,7 +58,7 @@ class _Event(msgspec.Struct, kw_only=True):
 
 
 class JobSpans:
-    """Creates the spans of one job and its steps, and passes each to `offer` when it ends."""
+    """Creates the spans of one job and its steps, and passes each to `offer`, which sends it, when it ends."""
 
     def __init__(self, row: JobRow, payload: JobPayload, *, offer: Callable[[Span], None]) -> None:
         self.next_seq = 1
@@ -85,7 +84,7 @@ class JobSpans:
         """Span ids of running steps, by path."""
 
     def with_traceparent(self, variables: Sequence[JobVariable]) -> list[JobVariable]:
-        """Set TRACEPARENT to the job's span, so that spans of processes in the job become its children."""
+        """Return the variables with TRACEPARENT set, so that spans of the job's processes are children of its span."""
         if not self.is_wanted:
             return list(variables)
         own = JobVariable(key=TRACEPARENT, value=self.context.traceparent)
@@ -110,8 +109,8 @@ class JobSpans:
             self._open.pop(event.path, None)
 
     def end(self, outcome: Outcome | None, now: float) -> None:
-        """Create the span of the job, which is over. `outcome` is None if the job was dropped before it ended, for
-        example because the server canceled it."""
+        """Create the span of the job, which is over. `outcome` is None if the manager gave the job up before its end
+        was known, for example because the server canceled it."""
         if not self.is_wanted:
             return
         failed = outcome is None or outcome.state == "failed"
@@ -223,8 +222,8 @@ def _result(event: _Event) -> str:
 
 
 def find_exporter(environment: Mapping[str, str], clock: Clock, count: Counted, *, own_id: str) -> SpanExporter | None:
-    """Create the exporter that the variables in `environment` configure; with invalid ones, log that and return None.
-    `own_id` is the manager's system id; `count` gets an outcome, such as sent, and a number of spans."""
+    """Return the exporter for spans that the variables in `environment` configure; None if they are invalid (logged).
+    `own_id` is the manager's system id; `count` gets what happened to spans, such as sent, and how many."""
     try:
         settings = read_otlp_settings(environment, service=SERVICE)
         resource = {"service.version": __version__, "service.instance.id": own_id, **settings.resource}

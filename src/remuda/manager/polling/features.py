@@ -1,8 +1,7 @@
 """Creates the `info` object that the manager sends to servers: its version, platform and supported features.
 
-A feature is reported as supported only if it is implemented and tested: a server assigns no jobs that need another one.
-Exception: `native_steps_integration` is reported as not supported, although steps of a `run` work.
-"""
+A feature is reported as supported only if it is implemented and tested, because a server assigns only jobs that need no
+other features. Exception: `native_steps_integration` is reported as not supported, although steps of a `run` work."""
 
 import platform
 from collections.abc import Mapping
@@ -54,7 +53,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 
 
 def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capacity: int | None = None) -> RunnerInfo:
-    """Return the `info` object; `labels` are the runner's, from its configuration. A cell divides its demand for
+    """Return the `info` object for the server; `labels` are those of the configuration. A cell divides its demand for
     machines among managers in proportion to `capacity`, the number of jobs that the manager can run at a time."""
     return RunnerInfo(
         name=MANAGER_NAME,

@@ -1,8 +1,7 @@
 """Requests jobs for one runner. Each open request has reserved a job slot, which the received job then uses.
 
 Invariants: no request without a slot; a slot is free again if its request ends without a job; a request that failed is
-repeated with the same request id, for which a cell returns the same job again; `retire` loses no job.
-"""
+repeated with the same request id, for which a cell returns the same job again; `retire` loses no job."""
 
 import asyncio
 import random
@@ -37,7 +36,7 @@ _UNSTORED = Backoff(first_seconds=5.0, ceiling_seconds=60.0)
 
 
 class PollerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of a poller. Times are wall time, 0 for never."""
+    """The state of a poller, which requests jobs for one runner. Times are wall time, 0 for never."""
 
     health: Health
     is_blocked: bool
@@ -85,7 +84,7 @@ class PollerContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Poller:
-    """Requests jobs for one runner, and passes received jobs to `PollerContext.take`."""
+    """Requests jobs for one runner, and passes received jobs to `PollerContext.take`, which stores and starts them."""
 
     def __init__(
         self,
@@ -98,7 +97,7 @@ class Poller:
         after: "Poller | None" = None,
     ) -> None:
         """`ready` is awaited before each request and returns when jobs can run. `after` is the former poller of the
-        same runner: this one starts when that has ended, and repeats its unanswered requests."""
+        same runner: this poller starts when the former has ended, and repeats requests of it that got no answer."""
         self.runner = runner
         self._client = client
         self._context = context
@@ -158,8 +157,8 @@ class Poller:
         self._changed.set()
 
     async def run(self) -> None:
-        """Send requests until `retire` is called. Cancel this only when the process ends: a job whose answer is on its
-        way would be lost."""
+        """Send requests until `retire` is called and all open requests have ended. Callers must not cancel this before
+        the process ends: a job whose answer is on its way would be lost."""
         self._context.events.limited(self.runner, self._limit)
         if self._after is not None:
             # A cell repeats a handed-out job only for a request with the same id.
@@ -182,7 +181,7 @@ class Poller:
 
     async def _hang_up(self) -> None:
         """Cancel open requests, and wait a moment for answers. If the server is not a cell, requests younger than
-        YOUNG_SECONDS are not cancelled: a job on its way would be lost."""
+        YOUNG_SECONDS are not cancelled: their answer may be on its way, and the job in it would be lost."""
         self._end_held()
         self._changed.clear()
         await wait_for_any_event(
@@ -196,8 +195,8 @@ class Poller:
                 task.cancel()
 
     def _give_way(self, task: asyncio.Task[None]) -> None:
-        """End a request that the server holds open (long polling), because another runner needs its slot. If the server
-        is not a cell, a request younger than YOUNG_SECONDS is ended later: a job on its way would be lost."""
+        """End a request that the server holds open (long polling), because another runner needs its slot. Without a
+        cell, a request younger than YOUNG_SECONDS is ended later: a job in an answer on its way would be lost."""
         since, clock = self._open.get(task), self._context.clock
         if since is None:
             return
@@ -208,8 +207,8 @@ class Poller:
             task.cancel()
 
     async def _watch_disk(self) -> None:
-        """Check the free disk space periodically while requests are open. If it is too low or unknown, cancel them, as
-        `_hang_up` does."""
+        """Check the free disk space while requests are open, and cancel them if it is too low or unknown; without a
+        cell only those older than YOUNG_SECONDS, because a job may be on its way to others."""
         while True:
             await self._context.clock.sleep(_DISK_SECONDS)
             if self._open and not await self._has_disk():
@@ -239,7 +238,7 @@ class Poller:
         return self._limit.used if self._pace.health is Health.WELL else 1
 
     async def _until_due(self) -> None:
-        """Wait until jobs can run, the pause is over, another request may be open, and enough disk is free."""
+        """Wait until the next request may be sent: jobs can run, no pause, few enough open requests, enough disk."""
         clock = self._context.clock
         is_counted = False
         while True:
@@ -262,7 +261,7 @@ class Poller:
             )
 
     async def _has_disk(self) -> bool:
-        """True if enough disk is free where jobs run, False also if that is unknown. A good result is reused for
+        """True if enough disk is free where jobs run; False if not, or if the free space is unknown. True is reused for
         _DISK_SECONDS."""
         now = self._context.clock.monotonic()
         if self._disk_seen_at is not None and not self._disk_problem and now - self._disk_seen_at < _DISK_SECONDS:
@@ -328,13 +327,13 @@ class Poller:
             await self._handle_empty(offer)
 
     async def _decline(self, job: JobPayload, cause: str, *, request_id: str) -> None:
-        """Handle a received job that cannot be stored. A cell returns it again to a request with the same `request_id`;
-        to other servers (empty `request_id`) it is reported as failed. Open requests end: usually the disk is full."""
+        """Handle a received job that cannot be stored in the journal. A cell returns it again to a request with the
+        same `request_id`; to other servers (empty id) it is reported as failed. Open requests are cancelled."""
         if cause != self._store_problem:
             self._log.error(
-                "cannot store a received job; pausing requests",
+                "cannot store a received job; pausing requests for a while",
                 job=job.id,
-                then="the cell returns it again" if request_id else "reporting it as failed",
+                then="the cell sends it again with the repeated request" if request_id else "reporting it as failed",
                 cause=cause,
             )
         self._store_problem = cause
@@ -348,8 +347,8 @@ class Poller:
             await refuse_job(self._client, job.id, job.token)
 
     def _learn(self, offer: JobOffer | None, *, took_seconds: float, may_hold: bool) -> None:
-        """Update pause, limit and health after a request (`offer` is None without an answer). `took_seconds` is the
-        duration of the request, `may_hold` whether the server was allowed to hold it open."""
+        """Update pause, limit of open requests and server health after a request. `offer` is the answer (None: none),
+        `took_seconds` the duration, `may_hold` whether the server might hold the request open until it has a job."""
         status = offer.status if offer is not None else None
         if offer is not None and status == 201 and offer.payload is None:
             status = None  # an unreadable job counts as a failed answer
@@ -376,7 +375,7 @@ class Poller:
         self._changed.set()
 
     async def _handle_empty(self, offer: JobOffer) -> None:
-        """Handle an answer without a job, or with one that cannot be decoded, which is reported as failed."""
+        """Handle an answer without a usable job. A job that cannot be decoded is reported as failed if it has an id."""
         match offer.status:
             case 201:
                 self._log_problem(

@@ -2,9 +2,7 @@
 
 A server may hold a request open until it has a job (long polling), and the request keeps its slot meanwhile. Invariant:
 a request is held only while every other runner that could run a job has an open request, too, or a free slot for one.
-`may_hold` checks this when a request begins; if slots become scarce later, a held request is ended through
-the callback given to `hold`.
-"""
+`may_hold` checks this when a request begins; if slots become scarce later, the callback given to `hold` ends it."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -22,7 +20,8 @@ class _Waiting(msgspec.Struct, frozen=True, eq=False):
 
 class Room:
     def __init__(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
-        """`limits` has each runner's `limit` (0: none), for every runner; `places` names each runner's environment."""
+        """`concurrent` limits the jobs of all runners, `limits` those of each runner by its name (0: no limit).
+        `places`: the environment of each runner; runners with the same one share its capacity."""
         self.observers: Mapping[str, Callable[[int], None]] = {}
         """By runner: called with the number of slots taken in its environment."""
         self._limits = dict(limits)
@@ -44,7 +43,7 @@ class Room:
         return len(self._requesting)
 
     def is_full(self, runner: str, capacity: int | None) -> bool:
-        """True if the runner's `limit` is reached, or the `capacity` of its environment (None: no limit)."""
+        """True if the runner's `limit` or the `capacity` of its environment (None: no limit) is reached."""
         return self._slots.is_full(runner, capacity)
 
     def change(self, *, concurrent: int, limits: Mapping[str, int], places: Mapping[str, str] | None = None) -> None:
@@ -77,8 +76,8 @@ class Room:
         return adopted
 
     def hold(self, slot: Slot, hang_up: Callable[[], None]) -> None:
-        """Record that the server may hold the request of this slot open. `hang_up` is called at most once, to end the
-        request when another runner needs the slot; the request may end some time later."""
+        """Record that the server may keep this slot's request open until it has a job (long polling). `hang_up` is
+        called at most once, when another runner needs the slot; it ends the request, perhaps some time later."""
         if slot in self._requesting:
             self._held[slot] = hang_up
             self._make_way()
@@ -100,8 +99,7 @@ class Room:
         self.serve()
 
     def may_hold(self, runner: str) -> bool:
-        """True if the server may hold a request of this runner open (long polling): enough slots stay free for every
-        other runner that could run a job and has no open request."""
+        """True if the server may hold a request open: enough slots stay free for other runners without a request."""
         requesting = self._runners_requesting() | {runner}
         without = [other for other in self._limits if other not in requesting and self._could_have_more(other)]
         return self._slots.free >= len(without) and all(
@@ -123,7 +121,7 @@ class Room:
         self._make_way()
 
     def _make_way(self) -> None:
-        """End one held request for each runner that cannot send a request because no slot is free."""
+        """For each runner without a free slot for a request, end a request that is held open for another runner."""
         if not self._held:
             return
         requesting = self._runners_requesting()
@@ -144,14 +142,14 @@ class Room:
         return {slot.runner for slot in self._requesting}
 
     def _could_have_more(self, runner: str) -> bool:
-        """True if the runner could run one more job if no open request occupied a slot."""
+        """True if limit and capacity allow the runner one more job, with slots of open requests counted as free."""
         if self._slots.is_full(runner):
             return False
         free = self._free_in_place(runner)
         return free is None or free + sum(self._slots.share_place(slot.runner, runner) for slot in self._requesting) > 0
 
     def _free_in_place(self, runner: str) -> int | None:
-        """Return the free slots in the runner's environment; None: no limit. Negative above the capacity."""
+        """Return the free slots in the runner's environment (None: no limit); negative if above its capacity."""
         capacity = self._capacities[runner]() if runner in self._capacities else None
         return None if capacity is None else capacity - self._slots.in_place(runner)
 

@@ -35,7 +35,7 @@ class ServerHealth:
         self._unanswered.setdefault(runner, {})[key] = cause
 
     def note_answer(self, runner: str, key: str) -> None:
-        """Record an answered call of a job (`key`). Logs that the server is back if no other job still waits."""
+        """Record an answered call; logs that the server is back if this was the runner's only job without answers."""
         if self._clear(runner, key):
             self._log.info("server reachable again; running jobs send their logs and results", runner=runner)
 

@@ -2,8 +2,7 @@
 
 It is a UNIX socket in the data folder that only the manager's user can use. A command is one line of JSON, and so is
 its answer. After `drain` the connection stays open until the manager ends, and a last line says how many jobs are left.
-If the socket file is deleted, the manager creates it again.
-"""
+If the socket file is deleted, the manager creates it again."""
 
 import asyncio
 import os
@@ -68,7 +67,8 @@ class Control:
         clock: Clock,
         others: Mapping[str, Callable[[Command], Awaitable[msgspec.Struct]]] | None = None,
     ) -> None:
-        """`others` has handlers of further commands by name. If one raises ManagerError, the client gets its text."""
+        """`drain` makes the manager request no more jobs and end after the running ones. `others` has the handlers of
+        further commands by name; the client gets the text of their ManagerError."""
         self._others = others or {}
         self._folder = folder
         self._status = status
@@ -151,15 +151,15 @@ async def ask_status(folder: Path) -> ManagerStatus:
 
 
 async def ask(folder: Path, command: Command, answer: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
-    """Send a command to the manager that uses this data folder. Raises ManagerError if the command failed or took
-    longer than `seconds`, NoManagerError if no manager runs."""
+    """Send a command to the manager that uses this data folder, and return its answer, decoded as the type `answer`.
+    Raises ManagerError if the command failed or took longer than `seconds`, NoManagerError if no manager runs."""
     async with _connect(folder) as (reader, writer):
         return await _ask(folder, reader, writer, command, answer, seconds=seconds)
 
 
 async def ask_drain(folder: Path, *, on_begin: Callable[[int], None], waits: bool) -> int:
-    """Tell the manager to request no more jobs, and to end after the running ones. Returns the number of remaining
-    jobs; with `waits`, only after the manager has ended. `on_begin` is called with the number when the drain begins."""
+    """Tell the manager to request no more jobs, and to end after the running ones. Returns the number of jobs left;
+    with `waits`, only after the manager has ended. `on_begin` is called with the number when the drain begins."""
     async with _connect(folder) as (reader, writer):
         drained = await _ask(folder, reader, writer, Command(command="drain"), Drained)
         on_begin(drained.jobs)
@@ -234,7 +234,7 @@ async def _connect(folder: Path) -> AsyncIterator[tuple[asyncio.StreamReader, as
 
 
 def _listen(path: Path) -> socket.socket:
-    """Create a UNIX socket for this user only. Its file mode is set before it listens."""
+    """Create a UNIX socket that only this user can use. Its file mode is set before it accepts connections."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:
@@ -250,7 +250,7 @@ def _listen(path: Path) -> socket.socket:
 
 @contextmanager
 def _address(path: Path) -> Iterator[str]:
-    """Yield a socket address; a path that is too long is replaced by a short one below `/proc/self/fd`."""
+    """Yield the address for a UNIX socket; a path that is too long becomes a short one below `/proc/self/fd`."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return

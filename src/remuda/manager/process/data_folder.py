@@ -17,8 +17,8 @@ from remuda.telemetry.logs import logger
 
 
 def jobs_folder(data: Path) -> Path:
-    """Return `DATA.jobs` beside the data folder, so that jobs survive the loss of the data folder. If the data folder
-    already contains an agent, return the data folder itself."""
+    """Return the folder for local agent, working directories and caches: `DATA.jobs` beside the data folder, so that
+    jobs survive its loss, or the data folder itself if it already contains an agent."""
     return data if agent_data(data).is_dir() else data.with_name(f"{data.name}.jobs")
 
 
@@ -80,7 +80,7 @@ class DataFolder:
 
     @property
     def mark(self) -> str:
-        """Short id for folder names. It differs even between managers on one machine, which share a system id."""
+        """Short id for folder names; unlike the system id, it differs between managers on one machine."""
         return hashlib.sha256(f"{self.own_id}\0{self.path.absolute()}".encode()).hexdigest()[:8]
 
     def is_there(self) -> bool:

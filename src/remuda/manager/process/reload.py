@@ -1,8 +1,7 @@
 """Compares two configurations: which changes apply at once, and which need a restart. Pure code without I/O.
 
 A runner is recognized by its server and token; its new values apply to jobs received from then on. A setting that needs
-a restart keeps its old value until then (`Changes.applied`).
-"""
+a restart keeps its old value until then (`Changes.applied`)."""
 
 from collections.abc import Iterator
 from typing import Any

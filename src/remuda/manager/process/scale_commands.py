@@ -1,5 +1,5 @@
-"""Control commands of the manager: `scale` returns the state and the last plan of each fleet (`remuda scale explain`),
-`sweep` lists or removes orphaned machines (`remuda scale sweep`)."""
+"""Control commands of the manager: `scale` (for `remuda scale explain`) returns state and last plan of each fleet, the
+machines created for one runner; `sweep` lists or removes machines that belong to no configured runner."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ SWEEP_SECONDS = 400.0
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
-    """State and plan of the machines that were created for one runner (its fleet)."""
+    """State of the machines that were created for one runner (its fleet), and what the scaler plans to do with them."""
 
     runner: str
     """Its short token."""
@@ -31,13 +31,13 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScaleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to the control command `scale`: a report for each fleet."""
+    """Answer to the control command `scale`: a report for each fleet (the machines created for one runner)."""
 
     fleets: tuple[FleetReport, ...]
 
 
 class FoundOrphan(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine at a provider that no fleet of this manager owns any more."""
+    """An orphaned machine: it was created for this manager, and no runner of this manager uses it any more."""
 
     runner: str
     """The runner whose plugin found it."""
@@ -50,7 +50,7 @@ class FoundOrphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SweepReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer to the control command `sweep`: the orphaned machines that were found or removed."""
+    """Answer to the command `sweep`: the orphaned machines (of no configured runner) that were found or removed."""
 
     orphans: tuple[FoundOrphan, ...]
     problems: tuple[str, ...]

@@ -2,7 +2,7 @@
 
 A stop does not wait for jobs and takes at most shutdown_timeout; running jobs continue at their agents, and the next
 start resumes them. A drain requests no new jobs, waits for the running ones up to drain_timeout, then stops. A changed
-configuration file is reloaded within seconds, or on request; an invalid file changes nothing.
+configuration file is reloaded within seconds, or on request; if the new file is invalid, the old configuration stays.
 """
 
 import asyncio
@@ -62,8 +62,8 @@ class ManagerService:
         options: ManagerOptions | None = None,
         plugins: "Callable[[str], InstanceGroup] | None" = None,
     ) -> None:
-        """`environment` replaces the configured environments of all runners. `jobs` is the folder for the agent,
-        working directories and caches; None: beside the data folder. `plugins` replaces the plugins' programs."""
+        """`environment` replaces the configured environments. `jobs` is the folder for local agent, working directories
+        and caches (None: beside `data`). `plugins` creates plugin clients by name (None: run the programs)."""
         self._config = config
         self._data = data
         self._options = options or ManagerOptions()
@@ -94,8 +94,8 @@ class ManagerService:
         reload: asyncio.Event | None = None,
         ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until `stop` is set, or `drain` is set and the jobs are over. `reload` reloads the configuration; `ready`
-        is called after the start. Raises ManagerError if the manager cannot start or continue."""
+        """Run until `stop` is set, or `drain` is set and the jobs are over. `reload` lets it read the configuration
+        again; `ready` is called after the start. Raises ManagerError if the manager cannot start or continue."""
         try:
             async with asyncio.timeout(None) as limit:
                 await self._run(stop, drain or asyncio.Event(), reload or asyncio.Event(), ready, limit)

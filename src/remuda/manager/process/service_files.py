@@ -2,8 +2,7 @@
 service.
 
 When the manager ends, the local agent and its jobs continue. Therefore the definitions signal only the manager's own
-process. Stopping the systemd unit drains the manager.
-"""
+process. Stopping the systemd unit drains the manager."""
 
 from dataclasses import dataclass
 from xml.sax.saxutils import escape

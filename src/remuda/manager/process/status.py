@@ -175,8 +175,8 @@ def status_of(manager: "Manager", config: ConfigStatus) -> ManagerStatus:
 
 
 def machines_of(links: "Iterable[AgentLink]", jobs: Mapping[tuple[int, str], int]) -> tuple[MachineStatus, ...]:
-    """Return all machines to which the manager has links; `jobs` has the number of jobs by `id(environment)`
-    and machine name. Autoscaled machines that are gone or of another fleet are left out, unless they have jobs."""
+    """Return the status of all machines with a link. `jobs` has the number of jobs by `id(environment)` and machine
+    name. Autoscaled machines that are gone or another runner's are left out, unless they have jobs."""
     from remuda.manager.environments.scaled import Scaled  # imported here, so that clients of a manager load faster
 
     own: dict[int, set[str]] = {}
@@ -202,7 +202,7 @@ def _own_machines(fleet: "ScalerStatus") -> set[str]:
 
 
 def health_of(health: Health, fleet: "ScalerStatus | None") -> str:
-    """Return the server's health, or `troubled` if that is `well` but no group of the `fleet` can provide machines."""
+    """Return the server's health, or `troubled` if that is well but no group of the `fleet` can provide machines."""
     groups = fleet.groups if fleet is not None else ()
     has_ready = fleet is not None and any(instance.state == "ready" for instance in fleet.instances)
     is_unusable = bool(groups) and all(
@@ -218,7 +218,7 @@ def _start_note(group: "GroupStatus") -> str:
 
 
 def fleet_of(runner: "RunnerConfig", status: "ScalerStatus", *, is_ending: bool = False) -> FleetStatus:
-    """Return the machine counts and problems of one fleet. `is_ending`: its runner is no longer configured."""
+    """Return counts and problems of a fleet (a runner's machines). `is_ending`: the runner is no longer configured."""
     # A group may give the same text as error and note.
     problems = dict.fromkeys(
         f"{group.name}: {text}"

@@ -1,5 +1,5 @@
-"""Handles the signals of a manager: SIGTERM and SIGINT stop it, SIGQUIT drains it, SIGHUP reloads its configuration. A
-second SIGTERM or SIGINT ends the process at once. No job is lost, because the journal and the agents have all jobs."""
+"""Handles the signals of a manager: SIGTERM and SIGINT stop it (a second one at once), SIGQUIT ends it after its jobs,
+SIGHUP reloads its configuration. No job is lost, because the journal and the agents have all jobs."""
 
 import asyncio
 import os

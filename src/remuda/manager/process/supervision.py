@@ -144,7 +144,7 @@ class Manager:
 
     @property
     def system_id(self) -> str:
-        """The id by which servers tell managers with the same runner token apart."""
+        """The id by which servers distinguish managers that use the same runner token."""
         return self._folder.own_id
 
     @property
@@ -205,7 +205,7 @@ class Manager:
             raise self._problem
 
     def apply(self, new: ManagerConfig) -> Changes:
-        """Apply a new configuration. Raises ConfigError, before any change, if it cannot be used."""
+        """Apply a new configuration; return what changed. Raises ConfigError, before any change, if it is unusable."""
         changes = compare(self.config, new)
         config, old = changes.applied, self.config
         self._environments.check(config.runners)
@@ -279,8 +279,8 @@ class Manager:
                 waiter.cancel()
 
     async def _drain(self, waiting: asyncio.TaskGroup, ends: "set[asyncio.Task[Any]]") -> None:
-        """Request no more jobs, and wait until the current ones are over, at most for drain_timeout, and only until
-        one of the tasks `ends` is done (a stop, or an error). Helper tasks run in the group `waiting`."""
+        """Request no more jobs, and wait until the current ones are over, but at most for drain_timeout or until a task
+        of `ends` is done (the manager must stop). Helper tasks run in the group `waiting`."""
         self._enter("draining", "graceful-shutdown")
         self._log.info(
             "draining: no more jobs are requested; waiting for running ones",
@@ -302,7 +302,8 @@ class Manager:
             await self._quiet.wait()
 
     async def _tend(self) -> None:
-        """Run maintenance every second. Returns when the manager cannot continue."""
+        """Every second, close unused links and environments, give out free slots, start or stop scalers and searches
+        for jobs, and restore a deleted data folder. Returns when the manager cannot continue."""
         while self._problem is None:
             await self._clock.sleep(TEND_SECONDS)
             self._retiring = [runner for runner in self._retiring if self._is_still_used(runner)]
@@ -321,8 +322,8 @@ class Manager:
             self._problem = await self._folder.restore_if_removed(jobs=len(self._jobs))
 
     def _is_still_used(self, runner: ServedRunner) -> bool:
-        """True while a retired runner may still receive a job from an open request. Otherwise its link to the agent is
-        released, and the result is False."""
+        """True while a runner for which no more jobs are requested may still receive a job from an open request. If
+        not, its link to the agent is released, and False is returned."""
         if runner.task is not None and not runner.task.done():
             return True
         if runner.link is not None:

@@ -2,8 +2,7 @@
 
 A `glrt-` token belongs to a runner that already exists on the server, so it is only verified. Any other token is a
 registration token, with which the server creates a runner; only then can server-side options, such as tags, be given.
-The new file is checked before the server is called.
-"""
+The new file is checked before the server is called."""
 
 import os
 import tomllib
@@ -131,8 +130,7 @@ def times_of(credentials: RunnerCredentials, clock: Clock) -> dict[str, datetime
 
 
 def _entry(options: Registration, name: str) -> dict[str, Any]:
-    """Return the new `[[runners]]` section: first the keys in gitlab-runner's order, then those of the template file,
-    which given options override."""
+    """Return the new `[[runners]]` section: keys in gitlab-runner's order, then the template's; options override it."""
     first = {
         "name": name,
         "url": options.url,

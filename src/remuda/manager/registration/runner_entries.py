@@ -28,8 +28,7 @@ GONE = (401, 403, 404)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Selects runners of the file: all if `all` is set or neither name nor token is given (a `url` alone is ignored),
-    else those that have all given values."""
+    """Selects runners of the file: with `all`, or without name and token, all; else those with all given values."""
 
     name: str = ""
     token: str = ""
@@ -65,7 +64,7 @@ class Verification:
 
 
 def select_entries(file: ConfigFile, selection: Selection) -> list[Table]:
-    """Return the matching sections; an empty selection matches all. Raises RegisterError if none match."""
+    """Return matching `[[runners]]` sections; an empty selection matches all. Raises RegisterError if none match."""
     selects_all = selection.is_empty or selection.all
     entries = [entry for entry in file.runners if selects_all or _matches(entry, selection)]
     if not entries:
@@ -83,8 +82,8 @@ def list_runners(path: Path) -> list[RunnerEntry]:
 async def verify(
     path: Path, selection: Selection, *, delete: bool = False, clock: Clock | None = None
 ) -> list[Verification]:
-    """Ask the servers whether they know the runners. With `delete`, runners that are refused as unknown (GONE) are
-    removed from the file."""
+    """Ask the servers whether they know the selected runners, and return the answers. With `delete`, runners whose
+    token the server does not know (a status in GONE) are removed from the file."""
     file, results = ConfigFile.read(path), []
     gone = []
     for entry in select_entries(file, selection):
@@ -102,7 +101,8 @@ async def verify(
 
 
 async def unregister(path: Path, selection: Selection, *, clock: Clock | None = None) -> list[RunnerEntry]:
-    """Remove the runners from their servers and from the file, and return them, also those unknown to their server."""
+    """Remove the selected runners from their servers and from the file, and return them. A runner that its server does
+    not know is removed from the file, too. Stops with RegisterError at the first runner whose server refuses."""
     file, done = ConfigFile.read(path), []
     for entry in select_entries(file, selection):
         async with _client(entry, path, clock or SystemClock()) as client:
@@ -118,8 +118,8 @@ async def unregister(path: Path, selection: Selection, *, clock: Clock | None = 
 async def reset_tokens(
     path: Path, selection: Selection, *, personal: str = "", clock: Clock | None = None
 ) -> list[RunnerEntry]:
-    """Let the servers create new tokens, and write them to the file. `personal` is a user's access token, needed for a
-    runner whose own token has expired."""
+    """Let the servers create new tokens for the selected runners, and write the tokens to the file. Returns these
+    runners. `personal` is a user's access token, needed for a runner whose own token has expired."""
     clock = clock or SystemClock()
     file, done = ConfigFile.read(path), []
     for entry in select_entries(file, selection):
@@ -146,8 +146,8 @@ def unwritable_reason(file: ConfigFile, entry: Table) -> str:
 
 
 def _write_token(file: ConfigFile, entry: Table, credentials: RunnerCredentials, clock: Clock) -> None:
-    """Write a token to the file, which is read again because it may have changed during the call to the server. If it
-    is unreadable now, the content in `file` is written back with the token, because the token must not be lost."""
+    """Write a new token to the section `entry` of the file, which is read again, because it may have changed meanwhile.
+    If it is unreadable now, the earlier content (`file`) is written back with the token, so that it is not lost."""
     values = {"token": credentials.token} | times_of(credentials, clock)
     try:
         with ConfigFile.edit(file.path) as current:

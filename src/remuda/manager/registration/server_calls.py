@@ -45,7 +45,7 @@ async def open_client(
 
 
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
-    """Return an error that explains the server's answer. `causes` has other explanations than usual, by HTTP status."""
+    """Return an error that explains the server's answer; `causes` replaces usual explanations, by HTTP status."""
     detail = f" ({reply.message})" if reply.message else ""
     texts = _CAUSES | dict(causes or {})
     cause = texts.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")

@@ -16,7 +16,8 @@ _FORM = re.compile(r"[sr]_[0-9a-zA-Z]{12}")
 
 
 def system_id(data: Path, *, beside_config: Path | None = None, machine_ids: tuple[Path, ...] = MACHINE_IDS) -> str:
-    """Return the system id of the manager with this data folder (see `find_system_id`), and store it in the folder."""
+    """Return the manager's system id, and store it in `data`: the stored one, or that which gitlab-runner stored in
+    `beside_config`, or else a new one: derived from a file of `machine_ids`, or random."""
     own_id = find_system_id(data, beside_config=beside_config, machine_ids=machine_ids)
     keep_system_id(data, own_id)
     return own_id

@@ -2,8 +2,7 @@
 
 A token from an environment variable is not renewed, nor that of a runner with FF_DISABLE_AUTOMATIC_TOKEN_ROTATION. The
 old token becomes invalid when the server creates the new one. So the manager checks before the call that its
-configuration file is writable, and a manager that stops waits for the answer.
-"""
+configuration file is writable, and a manager that stops waits for the answer."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -41,8 +40,8 @@ def due_at(runner: RunnerConfig) -> float | None:
 
 class TokenRotation:
     def __init__(self, path: Path, clock: Clock, *, on_save: Callable[[bool], None] = lambda _: None) -> None:
-        """`on_save` is called with True after a new token was written, with False if a check shows that none can
-        be written; the token is not renewed then."""
+        """`path` is the configuration file. `on_save` is called with True after a new token was written there, with
+        False if one is due but the file or the section cannot be changed; the token is not renewed then."""
         self._path = path
         self._on_save = on_save
         self._clock = clock

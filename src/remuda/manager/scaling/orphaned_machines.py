@@ -1,8 +1,7 @@
 """Finds and removes machines of runners that were removed from the configuration, or changed, while no manager ran.
 
 `remuda scale sweep` removes them with the stored plugin settings (`environments/fleet_record.py`). Invariant: while
-machines of a fleet are being removed here, no environment is created for that fleet (`block`).
-"""
+machines of a fleet (of one runner) are being removed here, no environment is created for that fleet (`block`)."""
 
 import asyncio
 import sqlite3
@@ -69,7 +68,8 @@ class OrphanedMachines:
         block: Callable[[str], AbstractContextManager[None]],
         clock: Clock,
     ) -> None:
-        """`folder` has the state files of fleets. Within `block(fleet)` no environment is created for that fleet."""
+        """`folder` has the state files of fleets (each: one runner's machines), `scaling` knows the running fleets.
+        Within `with block(fleet)` no environment is created for that fleet."""
         self._folder = folder
         self._scaling = scaling
         self._plugins = plugins
@@ -82,7 +82,7 @@ class OrphanedMachines:
         return await asyncio.to_thread(self._find, setups)
 
     async def report(self) -> None:
-        """Log all orphaned machines, and delete settings and state of removed fleets without machines."""
+        """Log machines of no configured runner, and delete stored data of removed runners without machines."""
         for file in await asyncio.to_thread(lambda: sorted(self._folder.glob("*.json"))):
             with suppress(ClosingError), self._block(file.stem):
                 if file.stem not in {fleet.setup.name for fleet in self._scaling.all}:
@@ -101,7 +101,7 @@ class OrphanedMachines:
             )
 
     async def sweep(self, fleet: OrphanedFleet, *, remove: bool) -> tuple[SweepResult, tuple[str, ...]]:
-        """List a fleet's machines, and with `remove` delete them. Also returns a remark for each vanished machine."""
+        """List a fleet's orphaned machines, and with `remove` delete them. Also returns remarks on vanished ones."""
         if not remove:
             return await self._sweep(fleet, remove=False)
         try:
@@ -148,8 +148,8 @@ class OrphanedMachines:
         return join((*problems, *(swept for swept, _ in results.values()))), remarks
 
     def _owned_ids(self, plugin: str, *, remove: bool) -> set[str]:
-        """Return the ids of instances that belong to a running fleet. With `remove`, raises TemporaryError if a running
-        fleet with the same plugin has not listed its instances yet: some orphaned machines may belong to it now."""
+        """Return the ids of instances of running fleets (configured runners). With `remove`, raises TemporaryError if
+        one with the same plugin has not listed its instances yet: machines to remove may belong to it."""
         owned = set()
         for scaled in self._scaling.all:
             status = scaled.status()
@@ -225,7 +225,7 @@ def _sweep_request(fleet: OrphanedFleet, group: str) -> AbandonedGroup:
 
 
 def _settings(record: GroupRecord, owner: str) -> Settings:
-    """Return stored settings without a login key whose file is gone: removing machines needs no login."""
+    """Return stored plugin settings without a login key whose file is gone: removing machines needs no login."""
     for login in (record.login, msgspec.structs.replace(record.login, key_path="")):
         with suppress(ConfigError):
             return Settings(connector=as_connector(login), owner=owner)

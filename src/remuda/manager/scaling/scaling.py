@@ -1,5 +1,5 @@
-"""Runs the scalers of autoscaled environments, and tells them the demand for machines (reported by a Remuda cell, not
-by a plain GitLab) and the taken job slots."""
+"""Runs the scalers of autoscaled environments, which create and remove machines, and tells them the demand for machines
+(reported by a Remuda cell, not by a plain GitLab) and the taken job slots."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,7 +13,7 @@ from remuda.manager.polling.room import Room
 
 
 class Scaling:
-    """Runs the scalers of all autoscaled environments. `start` creates a supervised task with a name."""
+    """Runs the scalers of all autoscaled environments. `start` runs a function as a supervised task with a name."""
 
     def __init__(self, start: Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]) -> None:
         self._start = start
@@ -59,8 +59,8 @@ class Scaling:
             self._running[key] = scaled, self._start(f"scaler of {scaled.setup.name}", scaled.run)
 
     def serve(self, runners: Iterable[ServedRunner], room: Room) -> None:
-        """Apply the configuration of these runners, and pass demand and taken slots to the scalers. Raises ConfigError,
-        before any change, if a configuration cannot be used."""
+        """Apply the configuration of these runners to their scalers, and connect these to the demand (of servers) and
+        the taken slots (`room`). Raises ConfigError, before any change, if a configuration cannot be used."""
         scaled = [(runner, runner.environment) for runner in runners if isinstance(runner.environment, Scaled)]
         setups = [environment.setup_for(runner.config) for runner, environment in scaled]
         for (runner, environment), setup in zip(scaled, setups, strict=True):
@@ -74,7 +74,7 @@ class Scaling:
         self._update_draining()
 
     def discard(self, environment: Environment) -> None:
-        """Make closing the environment remove its machines. Without effect if its scaler was not started."""
+        """Make the environment remove idle machines when it is closed; no effect if its scaler was not started."""
         if id(environment) in self._running and isinstance(environment, Scaled):
             environment.discard()
             self._discarded.append(environment)

@@ -1,8 +1,7 @@
 """The allow list of web addresses from which files may be included.
 
 An address matches an entry if scheme, host and port are equal and its path begins with the entry's path, folder by
-folder. An ambiguous address, or one with `..` in its path, matches nothing.
-"""
+folder. An ambiguous address, or one with `..` in its path, matches nothing."""
 
 from urllib.parse import unquote, urlsplit
 
@@ -12,7 +11,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Prefix(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed web address, or a parsed entry of the allow list. `covers` compares the two."""
+    """A parsed web address or entry of the allow list; `entry.covers(address)` is true if the entry allows it."""
 
     scheme: str
     host: str

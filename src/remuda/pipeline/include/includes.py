@@ -3,8 +3,7 @@
 Values of the including file override those of included files, and later includes override earlier ones.
 
 Invariants: a path never leaves its repository; the compilation stops if more than `MAX_FILES` files are included; no
-file includes itself, directly or through others; all files together have at most `MAX_ALL_NODES` values.
-"""
+file includes itself, directly or through others; all files together have at most `MAX_ALL_NODES` values."""
 
 from __future__ import annotations
 
@@ -61,10 +60,8 @@ class Loader:
         self, source: SourceFile, inputs: Mapping[str, Entry], *, at: Placed, path: str, chain: tuple[str, ...] = ()
     ) -> Table | None:
         """Parse a file and everything it includes into one tree; None, with a mistake reported, if it is not a map.
-
-        Mistakes in `inputs` (values for `spec:inputs`) are reported at `at` and `path`. `chain` has the files that
-        include this one, outermost first.
-        """
+        Mistakes in `inputs` (values for `spec:inputs`) are reported at the position `at` and with the key path `path`
+        of the include. `chain` has the files that include this one, outermost first."""
         report = self._report
         if source.file:
             report.add_file(source.file)
@@ -85,10 +82,9 @@ class Loader:
     def _interpolate(
         self, header: Table | None, body: Node, inputs: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
     ) -> Node:
-        """Replace `$[[ inputs.name ]]` in `body` (the file without its header) by the given or default values. Reports
-        inputs that are missing, invalid, or not declared in `header` (the part before `---`, with `spec`). `at` and
-        `path`: see `load`. `is_first`: the file is not included by another one.
-        """
+        """Replace `$[[ inputs.name ]]` in `body` (the file without its header) by given or default values. Reports
+        inputs that are missing, invalid, or not declared in `header` (the part with `spec`). `at`, `path`: position and
+        key for messages. `is_first`: the file is not included by another one."""
         patterns = self._judge.patterns
         declared = read_header(self._report, header, patterns) if header is not None else {}
         values = take_inputs(self._report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)

@@ -1,10 +1,9 @@
 """Reads `spec:inputs` of a file's header, checks the given values, and replaces `$[[ inputs.name ]]` in its tree.
 
 A value that consists of one such block gets the input's type (a list stays a list); inside a longer text the input
-becomes text. If the user who starts a pipeline gives a text, it is parsed as the number, boolean or list that the
-input declares. `MAX_ADDED` limits the characters that inputs add to a file's tree: a scalar, and the result of each
-function, counts its characters; a list counts ten for each value and, inside a longer text, their characters, too.
-"""
+becomes text. A text from the user who starts a pipeline is parsed as the number, boolean or list that the input
+declares. `MAX_ADDED` limits the characters that inputs add to a file's tree; a list counts at least ten for each value
+in it."""
 
 from __future__ import annotations
 
@@ -122,11 +121,8 @@ def take_inputs(
     is_first: bool,
 ) -> dict[str, Node]:
     """Return the given or default value of every input. Reports unknown, invalid and (at `at`, the include) missing
-    ones.
-
-    `is_first`: the inputs come from the request that starts the pipeline, not from an `include`, so texts are parsed as
-    the declared type.
-    """
+    ones. `is_first`: the inputs come from the request that starts the pipeline, not from an `include`, so texts are
+    parsed as the declared type."""
     values: dict[str, Node] = {}
     for name, entry in inputs.items():
         if name not in declared:
@@ -147,8 +143,7 @@ def take_inputs(
 
 def _read_as(kind: str, node: Node) -> Node:
     """Parse the node's text as JSON (number, boolean or list). Returns the node unchanged if the input's type `kind` is
-    `string`, or the text is not JSON.
-    """
+    `string`, or the text is not JSON."""
     if kind == "string" or not isinstance(node, Scalar) or node.kind != "text":
         return node
     try:
@@ -204,9 +199,9 @@ class Interpolation:
         return msgspec.structs.replace(node, text="".join((*parts, node.text[end:])))
 
     def _block(self, node: Scalar, text: str, *, is_whole: bool) -> Node:
-        """Return the input that the block `$[[text]]` names, with its functions applied; an `Opaque`, with a mistake
-        reported, if it is invalid. `_add` counts the size. `is_whole`: the block is not part of a longer text.
-        """
+        """Return the value of the input that the block `$[[text]]` names, after its functions, such as `truncate`, were
+        applied; counts its size towards `MAX_ADDED`. If the block is invalid, reports a mistake and returns an
+        `Opaque`, which stands for an invalid value. `is_whole`: the block is not part of a longer text."""
         access, *functions = (part.strip() for part in text.split("|"))
         opaque = Opaque(line=node.line, column=node.column, file=node.file)
         name = _ACCESS.fullmatch(access)
@@ -229,9 +224,9 @@ class Interpolation:
         return value
 
     def _add(self, node: Scalar, value: Node, *, is_whole: bool) -> None:
-        """Add the value's size to what inputs have added so far, and stop the compilation above `MAX_ADDED`. Called
-        before a list becomes text, because with aliases a short file can have a very long list.
-        """
+        """Add the value's size to the size that inputs have added to the file so far, and stop the compilation above
+        `MAX_ADDED`. Called before a list becomes text, because with aliases a short file can have a very long list.
+        `is_whole`: the value is not inserted into a longer text."""
         if isinstance(value, Scalar):
             self._added += len(value.text)
         else:  # a whole list shares its texts with the input's value

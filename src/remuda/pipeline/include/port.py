@@ -1,8 +1,7 @@
 """The interface that provides the texts of included files, and an implementation with files in memory.
 
 An implementation checks what is allowed (hosts, projects) and otherwise returns a `SourceProblem`, which the compiler
-reports as a mistake of the include. Calls block, so a server compiles in a thread.
-"""
+reports as a mistake of the include. Calls block, so a server compiles in a thread."""
 
 from __future__ import annotations
 
@@ -44,21 +43,18 @@ class Sources(Protocol):
 
     def local(self, path: str) -> str | SourceProblem | None:
         """Return the text of a file of the repository at the pipeline's commit; None if it does not exist, a
-        SourceProblem if it cannot be read.
-        """
+        SourceProblem if it cannot be read."""
 
     def local_glob(self, pattern: str) -> Sequence[str]:
         """Return the paths of the repository that match the pattern, sorted."""
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
         """Return the text of a file of another project at `ref`, or on its default branch if `ref` is None; else a
-        SourceProblem.
-        """
+        SourceProblem."""
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         """Return the paths of another project that match the pattern, sorted. If the project is not available, the
-        result may be the pattern itself: a call of `project` with this path then returns the reason.
-        """
+        result may be the pattern itself: a call of `project` with this path then returns the reason."""
 
     def remote(self, url: str) -> str | SourceProblem:
         """Return the text at a web address, if the address is on the allow list; else a SourceProblem."""

@@ -1,8 +1,7 @@
 """Reads `cache` and `artifacts` of `default` and of jobs.
 
-A cache gets the form of the runner's payload. `cache:key:files` becomes a key that is a hash of the contents of those
-files, so that the same contents give the same key on every branch; without such files the key is `default`.
-"""
+Caches are converted to the form in which runners receive them. `cache:key:files` becomes a hash of the contents of
+those files, so that the same contents give the same key on every branch; without such files the key is `default`."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _DEFAULT_KEY = "default"
 
 
 def read_cache(report: Report, node: Node, path: str, judge: Judge) -> tuple[dict[str, Any], ...]:
-    """Read one cache, or a list of them, in the form of the runner's payload. `judge` hashes `cache:key:files`."""
+    """Read one cache or a list, to the form that runners receive. `judge` hashes the files of `cache:key:files`."""
     nodes = items_of(node)
     if len(nodes) > MAX_CACHES:
         report.add(node, path, f"a job has at most {MAX_CACHES} caches", "use fewer")

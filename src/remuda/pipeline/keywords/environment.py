@@ -31,7 +31,7 @@ _ENGINE = {"name": "kv-v2", "path": "kv-v2"}
 
 
 def read_environment(report: Report, node: Node, path: str) -> Environment | None:
-    """Read a name, or a map with a `name`; None, with a mistake reported, if there is no name."""
+    """Read `environment`: a name, or a map with a `name`. None, with a mistake reported, if there is no name."""
     if isinstance(node, Scalar):
         name = read_name(report, node, path)
         return None if name is None else Environment(name=name)
@@ -109,7 +109,7 @@ def _by_variable(report: Report, node: Node, path: str) -> Iterator[tuple[str, s
 
 
 def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
-    """Return the secrets by the name of their variable. The settings of a provider are passed on unchecked."""
+    """Return the secrets by variable name. A text as `vault` becomes a map; other provider settings are unchecked."""
     secrets: dict[str, dict[str, Any]] = {}
     for name, where, entry in _by_variable(report, node, path):
         fields = read_fields(report, entry.value, where, SECRET)
@@ -157,7 +157,7 @@ def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str,
 
 
 def read_pages(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    """Read `true`, or a map with `publish`, `path_prefix` and `expire_in`. Returns None for `false`."""
+    """Read `pages`: `true`, or a map with `publish`, `path_prefix` and `expire_in`. Returns None for `false`."""
     if isinstance(node, Scalar):
         return {} if read_flag(report, node, path) else None
     fields = read_fields(report, node, path, PAGES)

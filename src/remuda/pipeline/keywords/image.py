@@ -1,7 +1,6 @@
-"""Reads `image` and `services` of `default` and of jobs, in the form of the runner's payload.
+"""Reads `image` and `services` of `default` and of jobs, and converts them to the form in which runners receive them.
 
-Variables in image names are not expanded here; the runner does that.
-"""
+Variables in image names are not expanded here; the runner does that."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ PULL_POLICIES = ("always", "if-not-present", "never")
 
 
 def read_image(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    """Read a name, or a map with a `name`, and return it in the form of the runner's payload."""
+    """Read an image: a name, or a map with a `name`. Returns it in the form in which runners receive it."""
     if isinstance(node, Scalar):
         return _by_name(report, node, path)
     return _container(report, node, read_fields(report, node, path, IMAGE), path)

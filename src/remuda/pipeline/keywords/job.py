@@ -38,7 +38,7 @@ _INSTEAD_OF_SCRIPT = ("run", "trigger")
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job inherits from or refers to: defaults, stages and variables."""
+    """What reading a job needs from the rest of the file: inherited defaults and variables, and the stages."""
 
     default: Shared
     stages: Mapping[str, int]
@@ -127,7 +127,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
 
 
 def _applicable(default: Shared, trigger: Trigger | None, run: tuple[dict[str, Any], ...]) -> Shared:
-    """Return the defaults without scripts for a job with `run` steps; for a trigger job only `interruptible`."""
+    """Return the defaults that apply: to a trigger job only `interruptible`, to a job with `run` all but scripts."""
     if trigger is not None:
         return default.only(("interruptible",))
     if run:

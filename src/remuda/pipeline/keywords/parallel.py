@@ -2,8 +2,7 @@
 
 A number gives the names `name 1/3` and so on, a matrix gives `name: [a, b]`.
 
-Invariant: the number of parts is checked against `MAX_PARALLEL` before any part is made.
-"""
+Invariant: the number of parts is checked against `MAX_PARALLEL` before any part is made."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_parallel(report: Report, node: Node, path: str) -> Parallel | None:
-    """Read a number, or a map with a `matrix`; None, with a mistake reported, if it is invalid."""
+    """Read `parallel`: a number, or a map with a `matrix`. None, with a mistake reported, if it is invalid."""
     if not isinstance(node, Table):
         count = read_integer(report, node, path, low=1, high=MAX_PARALLEL)
         return None if count is None else Parallel(count=count)

@@ -1,8 +1,7 @@
 """Reads `trigger` and `run`, which replace a job's script.
 
 Whether the project or file of a trigger exists is checked when the job runs, because variables in its name may come
-from other jobs. The steps of `run` are checked for their form only.
-"""
+from other jobs. The steps of `run` are checked for their form only."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ NOT_WITH_RUN = ("script", "before_script", "after_script")
 
 
 def read_trigger(report: Report, node: Node, path: str) -> Trigger | None:
-    """Read the path of a project, or a map with `project` or `include`. Reports invalid combinations."""
+    """Read `trigger`: the path of a project, or a map with `project` or `include`. Reports invalid combinations."""
     if isinstance(node, Scalar):
         project = read_text(report, node, path)
         return None if project is None else Trigger(project=project)

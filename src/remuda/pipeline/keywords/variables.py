@@ -1,8 +1,7 @@
 """Reads `variables` of a file, a job or a rule.
 
 Numbers keep their spelling (`1.10` stays "1.10"); booleans become "true" or "false". GIT_STRATEGY and GIT_DEPTH are
-checked here, because an invalid value would otherwise be noticed only after a machine was created for the job.
-"""
+checked here, because an invalid value would otherwise be noticed only after a machine was created for the job."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Reads and evaluates `workflow`: whether a pipeline is created, its name, and what cancels it automatically.
 
 The first rule that applies decides, and its variables override those of the file. If there are rules and none applies,
-no pipeline is created.
-"""
+no pipeline is created."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of evaluating `workflow` for one pipeline."""
+    """The result of `workflow` for a pipeline: name, variables, automatic cancellation, or why it is not created."""
 
     name: str
     auto_cancel: AutoCancel

@@ -1,8 +1,7 @@
 """Reads and evaluates `if`, `changes` and `exists`, the conditions in the rules of jobs, `workflow` and includes.
 
 As in GitLab, every `changes` is true if the changed files are unknown, and every `exists` is true if the files are
-unknown or too many.
-"""
+unknown or too many."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ class Clauses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judge:
-    """Evaluates conditions for the facts of one compilation; caches answers. Too costly rules stop the compilation."""
+    """Evaluates conditions for a compilation's `facts`; caches results. Too costly rules stop the compilation."""
 
     def __init__(self, report: Report, facts: Facts) -> None:
         self.facts = facts
@@ -65,7 +64,7 @@ class Judge:
         self._last: tuple[Variables, dict[str, str]] | None = None
 
     def variables(self, own: Variables) -> dict[str, str]:
-        """Merge predefined variables, `own` ones (of file and job) and those of the facts; later ones override."""
+        """Return predefined variables, overridden by `own` (file, job), then by `facts` (project, pipeline start)."""
         if self._last is None or self._last[0] is not own:
             self._last = own, {**self._predefined, **own.values, **self.facts.variables}
         return self._last[1]

@@ -2,8 +2,7 @@
 
 `==` and `!=` compare texts; the right side of `=~` and `!~` is `/.../flags` or a variable with such a value (any other
 value matches nothing); `&&` binds tighter than `||`. A variable that does not exist is null; a variable alone is true
-if its value is not empty. As in GitLab, variables inside values are not expanded. Nesting is limited.
-"""
+if its value is not empty. As in GitLab, variables inside values are not expanded. Nesting is limited."""
 
 from __future__ import annotations
 

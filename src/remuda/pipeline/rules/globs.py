@@ -70,8 +70,7 @@ def _alternatives(pattern: str) -> list[str]:
 
 def _fits(parts: list[str], names: list[str]) -> bool:
     """True if a path, split into `names`, matches a pattern, split into `parts`. `**` matches any folders; at the end
-    it needs at least one name.
-    """
+    it needs at least one name."""
     # reached[i]: the parts so far match the first i names.
     reached = [True] + [False] * len(names)
     for index, part in enumerate(parts):
@@ -94,8 +93,7 @@ def _fits(parts: list[str], names: list[str]) -> bool:
 @lru_cache(maxsize=1000)
 def _name(part: str) -> re.Pattern[str]:
     """Compile the pattern of one file or folder name. Atomic groups prevent backtracking: the text between two stars
-    matches only at its first occurrence.
-    """
+    matches only at its first occurrence."""
     chunks: list[str] = [""]
     index = 0
     while index < len(part):

@@ -2,8 +2,7 @@
 
 The first rule that applies decides. For a job without rules `only` and `except` decide; by default it runs for branches
 and tags, but not for merge requests unless `workflow` has rules. Rules are evaluated for each part of a parallel job,
-because they may use the variables of its matrix.
-"""
+because they may use the variables of its matrix."""
 
 from __future__ import annotations
 
@@ -88,7 +87,7 @@ class RefPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """The keywords that decide whether a job is in the pipeline."""
+    """`rules`, `only` and `except` (`excluded`) of a job, which decide if it is in the pipeline. None: absent."""
 
     rules: tuple[Rule, ...] | None = None
     only: RefPolicy | None = None
@@ -206,11 +205,9 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 def judge_job(
     judge: Judge, conditions: Conditions, own: Variables, by_job: Verdict, *, explicit: bool, workflow_rules: bool
 ) -> Verdict | str:
-    """Evaluate `rules`, or `only` and `except`. Returns the job's values, or the reason why the job is left out.
-
-    `own`: variables of the file and the job. `by_job`: the job's values without rules. `explicit`: the job itself has
-    `allow_failure`, so a rule with `when` does not reset it. `workflow_rules`: the file has `workflow:rules`.
-    """
+    """Evaluate `rules`, or `only` and `except`. Returns the job's values, or the reason why the job is left out. `own`:
+    variables of the file and the job. `by_job`: the job's values without rules. `explicit`: the job itself has
+    `allow_failure`, so a rule with `when` does not reset it. `workflow_rules`: the file has `workflow:rules`."""
     if conditions.rules is None:
         return _why_not(judge, conditions, own, workflow_rules=workflow_rules) or by_job
     for number, rule in enumerate(conditions.rules, 1):

@@ -2,8 +2,7 @@
 
 They are matched with RE2, as in GitLab: no look-around, no back references, and time linear in the text. That is not
 enough for a server, because a file may have very many expressions. So every match costs steps, which `Patterns` limits:
-the size of the compiled expression times the length of the text, an upper limit of RE2's work.
-"""
+the size of the compiled expression times the length of the text, an upper limit of RE2's work."""
 
 from __future__ import annotations
 
@@ -50,29 +49,26 @@ class PatternError(Exception):
 
 
 class TooCostlyError(Exception):
-    """Matching the regular expressions of one pipeline file takes too many steps."""
+    """Matches of regular expressions cost too many steps: size of the expression times length of the text."""
 
 
 class Pattern:
-    """A compiled expression. Before a match its methods call their argument `spend` with the cost in steps; it counts
-    these, and raises TooCostlyError to prevent a match that would exceed the caller's limit.
-    """
+    """A compiled regular expression. Before a match it calls `spend` with the cost (size of the expression times length
+    of the text), which may raise TooCostlyError to prevent the match."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled = compiled
         self.size: int = compiled.programsize
 
     def is_in(self, text: str, spend: Callable[[int], None]) -> bool:
-        """True if the expression matches anywhere in the text. First calls `spend` with the cost of that in steps;
-        an exception of `spend`, such as TooCostlyError, is passed on.
-        """
+        """True if it matches anywhere in the text. First calls `spend` with the cost; it may raise TooCostlyError."""
         spend(self.size * (len(text) + 1))
         return self._compiled.search(_encodable(text)) is not None
 
     def last_match(self, text: str, spend: Callable[[int], None]) -> str | None:
         """Return the last group of the last match, or the whole match if no group took part; None if nothing matches.
-        Before each search it calls `spend` with the cost in steps; an exception of `spend` (TooCostlyError) ends it.
-        """
+        Before each search it calls `spend` with the cost: the size of the compiled expression times the length of the
+        text that is left. If `spend` raises TooCostlyError, the search ends."""
         text = _encodable(text)
         spend(self.size * (len(text) + 1))
         last: str | None = None
@@ -109,7 +105,7 @@ def _options() -> Any:
 
 
 def _translate(text: str, error: str) -> PatternError:
-    """Convert RE2's message `error` on the expression `text`. `offset` is 0 if the mistake's position is unknown."""
+    """Convert RE2's `error` about the expression `text`. The result's `offset` is 0 if the position is unknown."""
     match = _ERROR.fullmatch(error)
     kind, part = (match["kind"], match["part"] or "") if match else (error, "")
     if kind == "unexpected )":
@@ -143,7 +139,7 @@ def split_literal(text: str) -> tuple[str, str] | None:
 
 
 class Patterns:
-    """The regular expressions of one compilation: each is compiled once, and all together have a limit of steps."""
+    """Matches the regular expressions of a compilation, with a cache. TooCostlyError if all cost over `MAX_STEPS`."""
 
     def __init__(self) -> None:
         self._compiled: dict[tuple[str, str], Pattern] = {}
@@ -152,8 +148,7 @@ class Patterns:
 
     def compile(self, text: str, flags: str = "") -> Pattern:
         """Compile an expression, or take it from the cache. Raises PatternError if it is invalid, TooCostlyError if the
-        limit of steps is exceeded.
-        """
+        expressions of this compilation together cost more than `MAX_STEPS`."""
         key = (text, flags)
         if key not in self._compiled:
             pattern = compile_pattern(text, flags)
@@ -162,7 +157,7 @@ class Patterns:
         return self._compiled[key]
 
     def is_match(self, text: str, flags: str, subject: str) -> bool:
-        """True if the expression `text` matches anywhere in `subject` (cached). Raises the errors of `compile`."""
+        """True if the expression `text` matches in `subject`. Raises PatternError if invalid, or TooCostlyError."""
         key = (text, flags, subject)
         if key not in self._answers:
             self._answers[key] = self.compile(text, flags).is_in(subject, self._spend)

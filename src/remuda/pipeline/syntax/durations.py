@@ -1,7 +1,6 @@
 """Parses GitLab's durations: "1h 30m", "90 minutes", "2 weeks and 3 days", "1:30:00", "3600" (seconds).
 
-A month has 30 days and a year 365.25, as in GitLab. Number words ("one hour") are not supported.
-"""
+A month has 30 days and a year 365.25, as in GitLab. Number words ("one hour") are not supported."""
 
 from __future__ import annotations
 

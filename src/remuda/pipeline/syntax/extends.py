@@ -3,8 +3,7 @@
 A job's own keys override its parents', later parents override earlier ones. References are replaced after that.
 
 Invariants: afterwards there is no `Reference`; the tree is no deeper than `MAX_HEIGHT` and, with shared nodes counted
-as if they were copied, no larger than `MAX_VALUES`.
-"""
+as if they were copied, no larger than `MAX_VALUES`."""
 
 from __future__ import annotations
 
@@ -92,7 +91,7 @@ def dereference(report: Report, root: Table) -> Table:
 
 
 class _Resolved(NamedTuple):
-    """A node without references; size and height are counted as if shared nodes were copied."""
+    """A node without references, its number of values and levels of nesting; shared nodes count as copies."""
 
     node: Node
     values: int = 1

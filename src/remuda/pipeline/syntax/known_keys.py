@@ -1,8 +1,7 @@
 """Lists the keys of a pipeline file: for each kind of map, those that are supported, and those of GitLab that are not.
 
 A test checks `docs/reference/pipeline-keywords.md` against these tables. To add a keyword, move it from `later` to
-`works` and read it in `remuda.pipeline.keywords`.
-"""
+`works` and read it in `remuda.pipeline.keywords`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Writes a pipeline file with everything it includes, extends and refers to as one YAML text.
 
 Parsing the text gives the same values: text that looks like another type is quoted, numbers keep their spelling. As in
-GitLab's `merged_yaml`, templates, `extends` and `default` stay in the text, and compiling it gives the same jobs.
-"""
+GitLab's `merged_yaml`, templates, `extends` and `default` stay in the text, and compiling it gives the same jobs."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ def merge_yaml(
     inputs: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the merged file as YAML text. Takes the arguments of `compile_pipeline`. Raises `PipelineError` if files
-    cannot be merged; does not check jobs.
-    """
+    cannot be merged; does not check jobs."""
     report = Report(file)
     try:
         root = read_tree(report, Judge(report, facts or Facts()), text, sources or MemorySources(), inputs or {})

@@ -1,7 +1,6 @@
 """The tree of a pipeline file: values with their file, line and column. Maps can be merged, nodes converted.
 
-Invariant: nodes are immutable, so that aliases, templates and references may share them.
-"""
+Invariant: nodes are immutable, so that aliases, templates and references may share them."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class Items(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A YAML map, by the text of its keys. Readers check the type of a key: that of a job called `1` is a number."""
+    """A YAML map by the text of its keys. Names must be checked: a key can be a number or null (`Entry.key.kind`)."""
 
     entries: dict[str, Entry]
     line: int
@@ -70,14 +69,14 @@ Node = Scalar | Items | Table | Opaque | Reference
 
 
 class Merger:
-    """Merges maps. Stops the compilation after `MAX_MERGED` entries in all merges: nested templates multiply them."""
+    """Merges maps. More than `MAX_MERGED` entries in all merges stop the compilation: templates multiply them."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._work = 0
 
     def merge(self, *tables: Table) -> Table:
-        """Merge maps recursively; other values of later maps replace earlier ones. The last map gives the position."""
+        """Merge maps recursively; other values are taken from the latest map, and so is the position of the result."""
         entries: dict[str, Entry] = {}
         for table in tables:
             self._work += len(table.entries)

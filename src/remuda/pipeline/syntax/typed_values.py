@@ -1,8 +1,7 @@
 """Functions that read a node of the tree as a value of a certain type, or report a mistake and return None.
 
 Invariant: a function that returns None has reported a mistake, or met a value whose mistake is already reported (except
-`read_duration` with `also`). So its caller can continue as if the key were absent. `path`: the key in messages.
-"""
+`read_duration` with `also`). So its caller can continue as if the key were absent. `path`: the key in messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Expands `$NAME` and `${NAME}` in texts that are needed before jobs run: include paths, names, patterns of rules.
 
 `$$` is a plain `$`. Values may contain further variables; a circular reference is left as it is written. An
-expansion takes at most `MAX_LOOKUPS` lookups, and its result has at most `MAX_EXPANDED` characters.
-"""
+expansion takes at most `MAX_LOOKUPS` lookups, and its result has at most `MAX_EXPANDED` characters."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ class ExpansionError(Exception):
 class Expansion:
     """Expands variables in texts, except in the values of `raw` variables. `keep_unknown`: leave unknown variables as
     written instead of replacing them by nothing. `one_budget`: `MAX_LOOKUPS` holds for all texts together, not for
-    each.
-    """
+    each."""
 
     def __init__(
         self,

@@ -6,8 +6,7 @@ key. An alias is the anchor's node itself, so that a mistake in it has the posit
 counts as a copy, against YAML bombs.
 
 Invariants: no tree is deeper than `MAX_DEPTH` or larger than `MAX_NODES` with all aliases copied, so that readers may
-recurse; lines and columns start at 1; keys of a map are in the order of the file, those that `<<` adds at its place.
-"""
+recurse; lines and columns start at 1; keys of a map are in the order of the file, those that `<<` adds at its place."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ _KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bo
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """The header with `spec` before `---`, the tree of the rest, and the number of values in both."""
+    """A parsed file: its header (with `spec`, before `---`), the tree of the rest, and the number of values in both."""
 
     header: Table | None
     body: Node
@@ -95,7 +94,7 @@ class _Open(msgspec.Struct, kw_only=True):
 
 
 class _Anchored(msgspec.Struct, frozen=True, kw_only=True):
-    """A node with a YAML anchor, and the size and height that each alias of it adds."""
+    """A node with a YAML anchor, and the number of values and levels of nesting that each alias of it adds."""
 
     node: Node
     nodes: int
@@ -189,8 +188,8 @@ class _Builder:
     def _add(
         self, node: Node, at: Place, anchor: str | None, *, nodes: int, height: int, own: int | None = None
     ) -> None:
-        """Add a finished node to its parent, or make it the root. `nodes`: number of values in it, those of aliases
-        included. `own`: how many of them `self.nodes`, the size of the file, does not have yet; None: all."""
+        """Add a finished node to its parent, or as root. `nodes`: its values, aliases counted as copies; `height`: its
+        levels of nesting; `own`: values not yet counted in `self.nodes`; None: all. Stops if the file is too large."""
         self.nodes += nodes if own is None else own
         if self.nodes > MAX_NODES:
             self._report.stop(
@@ -242,9 +241,8 @@ class _Builder:
         return Place(line=mark.line + 1, column=mark.column + 1, file=self._file) if mark else Place(file=self._file)
 
     def _entries(self, children: list[Node]) -> dict[str, Entry]:
-        """Build a map from `children`: keys and values in turn. The merge key `<<` is applied in the order of the file,
-        so that, as in Psych, later keys override it. Reports duplicate keys.
-        """
+        """Build a map from `children`, in which keys and values alternate. The merge key `<<` is applied in the order
+        of the file, so that, as in Psych, later keys override it. Reports duplicate keys."""
         entries: dict[str, Entry] = {}
         written: dict[str, Scalar] = {}
         for key, value in zip(children[::2], children[1::2], strict=True):

@@ -67,7 +67,7 @@ def run(inputs: Inputs) -> None:
 
 
 def is_due(when: str, job_status: str) -> bool:
-    """True if a job with this status uploads its artifacts, by `artifacts:when` (on_success, on_failure, always)."""
+    """True if a job with this status and `artifacts:when` (on_success, on_failure, always) uploads its artifacts."""
     good = job_status in ("running", "success")
     return when == "always" or (when == "on_success") == good
 

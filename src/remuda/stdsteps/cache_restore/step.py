@@ -51,8 +51,8 @@ def run(inputs: Inputs) -> None:
 
 
 def restore(archive: Path, root: Path, *, is_kept: bool = True) -> Restored | None:
-    """Unpack a cache archive. Returns its number of entries and the archive's size in bytes; None if it does not exist
-    or, with a warning, cannot be unpacked. `is_kept`: it is in a local cache folder, so it is deleted if damaged."""
+    """Unpack a cache archive into `root`. Returns its number of entries and its size in bytes; None if it does not
+    exist or, with a warning, cannot be unpacked. `is_kept`: it is in a local cache folder, and deleted if damaged."""
     try:
         before = archive.lstat()
         if not is_plain(archive):

@@ -50,8 +50,8 @@ def run(inputs: Inputs) -> None:
 
 
 def save(archive: Path, root: Path, names: set[str]) -> int:
-    """Pack the files into a cache archive and return its size in bytes. Writes nothing and returns 0 if `names` is
-    empty or the existing archive was made of the same, unchanged files."""
+    """Pack the files `names` (relative to `root`) into a cache archive and return its size in bytes. Writes nothing and
+    returns 0 if `names` is empty or the existing archive was made of the same, unchanged files."""
     digest = _digest_if_new(root, names, lambda comment: is_plain(archive) and has_comment(archive, comment))
     if digest is None:
         return 0
@@ -77,8 +77,8 @@ def save(archive: Path, root: Path, names: set[str]) -> int:
 
 
 def _new_file(folder: Path) -> tuple[int, Path | None]:
-    """Create a temporary file; returns descriptor and path. The path is None if the file system supports files without
-    a name (O_TMPFILE), which vanish if the process is killed."""
+    """Create a temporary file in a folder. Returns its descriptor and path. The path is None if the file system
+    supports files without a name (O_TMPFILE), which vanish if the process is killed."""
     with suppress(OSError, AttributeError):
         descriptor = os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
         if _descriptor_path(descriptor).exists():
@@ -108,8 +108,8 @@ def _save_to_storage(upload: str, present: str, root: Path, names: set[str], lim
 
 
 def _digest_if_new(root: Path, names: set[str], is_stored: Callable[[bytes], bool]) -> bytes | None:
-    """Return the digest of the files (`digest_listing`); None if there are no files or `is_stored(digest)` says that
-    the stored cache has this digest. Raises StepError if the files are larger than a cache may be."""
+    """Return the digest of the files' names, sizes and times; None if there are no files, or `is_stored(digest)` is
+    true: no need to save the same cache again. Raises StepError if the files are larger than a cache may be."""
     if not names:
         say("WARNING: no files to save; an earlier cache of this key is kept")
         return None
@@ -123,7 +123,7 @@ def _digest_if_new(root: Path, names: set[str], is_stored: Callable[[bytes], boo
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove temporary files that are older than `ABANDONED_SECONDS`: their saves were killed."""
+    """Remove temporary files of saves that were killed: those older than `ABANDONED_SECONDS`."""
     for path in folder.glob(f"{ASIDE}*"):
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - ABANDONED_SECONDS:

@@ -34,8 +34,8 @@ def file_name(key: str) -> str:
 def open_folder(folder: str, root: str, *, is_made: bool) -> Iterator[Path]:
     """Open the folder with the archives of one project and yield a path through /proc/self/fd, which stays valid even
     if another process replaces the folder. `root`: the folder of all projects' caches, below which symbolic links are
-    refused; if empty, the whole path is trusted. `is_made`: create the folder, replacing links. Raises OSError if the
-    folder does not exist, a link is refused, or the folder cannot be created."""
+    refused; if empty, all links are followed. `is_made`: create the folder, and replace links below `root` by folders.
+    Raises OSError if the folder does not exist, cannot be created, or a link is refused."""
     if is_made and not root:
         os.makedirs(folder, mode=0o700, exist_ok=True)
     base, relative = (Path(root), os.path.relpath(folder, root)) if root else (Path(folder), "")
@@ -52,8 +52,8 @@ def is_plain(archive: Path) -> bool:
 
 
 def digest_listing(root: Path, names: Iterable[str]) -> tuple[str, int]:
-    """Return a SHA-256 of names, modes, sizes, times and link targets, and the total bytes of the files. File contents
-    are not read."""
+    """Return a SHA-256 of the names, modes, sizes, times and link targets of the files `names` in `root`, and their
+    total size in bytes. File contents are not read."""
     digest = hashlib.sha256(b"remuda cache 1\n")
     size = 0
     for name in sorted(names):

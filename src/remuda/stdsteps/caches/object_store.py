@@ -53,8 +53,8 @@ def send(url: str, archive: Path) -> None:
 
 
 def has_comment(url: str, comment: bytes) -> bool:
-    """True if the stored zip archive has this comment; downloads only its end. False if the download fails or the
-    storage does not support range requests."""
+    """True if the zip archive at `url` has this comment. Downloads only the end of the archive. False if the download
+    fails or the storage does not support range requests."""
     size = END_BYTES + len(comment)
     try:
         with request("GET", url, headers={"Range": f"bytes=-{size}"}) as response:

@@ -4,8 +4,7 @@ read, not through an argument, .git/config or the log. git sends them only to th
 
 A job chooses the URLs of its submodules and LFS files. If git has more rights than the job, git is *isolated*: it does
 not use the home folder and SSH keys of its user, and fetches no submodule from local paths. The system configuration
-(`/etc/gitconfig`) is still used, for certificates and proxies.
-"""
+(`/etc/gitconfig`) is still used, for certificates and proxies."""
 
 import base64
 import json
@@ -197,7 +196,8 @@ def format_config(remote: Remote, *, instead_of_ssh: bool = False, authority: st
 
 
 def write_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, isolated: bool = False) -> Path:
-    """Write the result of `format_config` to a new file that only this user can read, and return its path."""
+    """Write git's configuration (`format_config`) to a new file that only this user can read, and return its path.
+    `instead_of_ssh`: rewrite SSH URLs of the server to HTTP. `isolated`: forbid SSH and submodules at local paths."""
     path = folder / "config"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
@@ -208,13 +208,13 @@ def write_config(folder: Path, remote: Remote, *, instead_of_ssh: bool = False, 
 
 
 def is_transient(text: str) -> bool:
-    """True if git's error output shows an error after which a retry may help."""
+    """True if a retry may help: git's error output `text` does not show a permanent error."""
     return not _FINAL.search(text)
 
 
 def is_damaged(text: str) -> bool:
-    """True if git's error output shows that the local repository is damaged, and neither an unreachable server nor a
-    full or failing disk, which can look like damage."""
+    """True if git's error output `text` shows that the local repository is damaged. False if it also shows an
+    unreachable server, or a full or failing disk, which can look like damage."""
     own = "\n".join(line for line in text.splitlines() if not line.startswith("remote:"))
     return bool(_DAMAGED.search(own)) and not is_unreachable(text) and not _DISK.search(own)
 
@@ -231,5 +231,5 @@ def find_reason(text: str) -> str:
 
 
 def depth_options(depth: int) -> list[str]:
-    """Return the arguments that make `git fetch` get only this number of commits; an empty list for 0 (all)."""
+    """Return the arguments that limit `git fetch` to this depth of the history; an empty list for 0 (no limit)."""
     return ["--depth", str(depth)] if depth else []

@@ -1,7 +1,7 @@
-"""Checks the git options that a job sets by variables such as GIT_FETCH_EXTRA_FLAGS. Pure. git may run with more rights
-than the job, so only options are allowed that start no program and access no other repository. Names must be written in
-full, because git accepts every unique prefix. An option that takes a value must have one, because git would otherwise
-take the next argument, which the step added, as the value."""
+"""Checks the git options that a job sets by variables such as GIT_FETCH_EXTRA_FLAGS. No I/O. git may run with more
+rights than the job, so only options are allowed that start no program and access no other repository. Names must be
+written in full, because git accepts every unique prefix. An option that takes a value must have one, because git would
+otherwise take the next argument, which the step added, as the value."""
 
 from collections.abc import Iterable
 
@@ -133,8 +133,8 @@ def check_flags(variable: str, flags: Iterable[str], allowed: Options) -> None:
 
 
 def _needs_next(variable: str, word: str, allowed: Options) -> bool:
-    """True if the last letter of `word`, which joins short options (such as `-qj`), takes the next word as its value.
-    Raises StepError, with the name of the job's `variable`, if one of the options is not allowed."""
+    """True if the last of the short options joined in `word` (such as `-qj`) takes the next word as its value. Raises
+    StepError if an option is not allowed. `variable`: the job's variable with the options."""
     for number, letter in enumerate(word[1:], 2):
         if f"-{letter}" in allowed.with_value:
             return number == len(word)

@@ -1,7 +1,7 @@
 """Creates the job's repository from one on the same disk without copying objects; a fetch would start seven processes.
-If the source allows it (it has the file `lent_repository.LENDS`), the new repository refers to its objects (git
-alternates). Invariant: the result is what a fetch would have made: refs, tags of the history, FETCH_HEAD, and the
-shallow boundary. If a request is not supported here, `borrow` returns False, and `checkout` fetches."""
+If the source repository allows it (it has the file `lent_repository.LENDS`), the new repository refers to its objects
+(git alternates). Invariant: the result is what a fetch would have made: refs, tags of the history, FETCH_HEAD, and the
+shallow boundary. If a request is not supported here, `borrow` returns False, and the step `checkout` fetches."""
 
 import os
 import re
@@ -20,8 +20,8 @@ _ALL_TAGS = {"+refs/tags/*:refs/tags/*"}
 
 
 def borrow(git: Git, inside: Path, url: str, refspecs: list[str], depth: int) -> bool:
-    """Create a repository at `inside`, which must not exist, with the objects of the local repository at `url`. Returns
-    False, without creating anything, if that is not possible and a fetch is needed."""
+    """Create a repository at `inside`, which must not exist, that uses the objects of the local repository `url` in
+    place. Returns False, without creating anything, if a fetch (of `refspecs` and `depth`) is needed instead."""
     place = urlsplit(url)
     source = Path(unquote(place.path))
     if place.scheme != "file" or not (source / LENDS).exists() or (source / "shallow").exists():
@@ -63,7 +63,7 @@ def _write(path: Path, lines: list[str]) -> None:
 
 
 def _read_refs(source: Path) -> dict[str, str]:
-    """Read object ids by ref from the repository's files, which is faster than a git process."""
+    """Read the object id of each ref from the files of the repository `source`, which is faster than a git process."""
     refs: dict[bytes, bytes] = {}
     root = os.fsencode(source)
     for folder, _, names in os.walk(os.path.join(root, b"refs")):
@@ -113,8 +113,8 @@ def _make_repository(inside: Path, source: Path) -> None:
 
 
 def lent_objects(url: str) -> bytes:
-    """Return the expected content of `objects/info/alternates` for a repository cloned from this URL. It is empty if
-    the URL is not a local repository that allows the use of its objects."""
+    """Return the expected content of `objects/info/alternates` (other object folders that git uses) for a repository
+    made by `borrow` from this URL; empty if that is not a local repository that allows the use of its objects."""
     place = urlsplit(url)
     source = Path(unquote(place.path))
     return _format_alternates(source) if place.scheme == "file" and (source / LENDS).exists() else b""

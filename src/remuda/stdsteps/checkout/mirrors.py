@@ -4,8 +4,7 @@ refuse. Objects are copied, so a mirror can be removed at any time.
 
 Invariant: updates hold an exclusive lock, reads a shared one. A mirror is not trusted, because jobs can run as its
 owner: its configuration is rewritten each time, and git verifies the hashes of objects. If anything fails, the checkout
-fetches from the server.
-"""
+fetches from the server."""
 
 import fcntl
 import hashlib
@@ -63,7 +62,7 @@ def open_mirror(git: Git, folder: Path, url: str, refspecs: Sequence[str], *, li
 
 
 def forget(folder: Path, url: str) -> None:
-    """Delete a damaged mirror; the next checkout creates it again. Checkouts that have its files open can finish."""
+    """Delete the damaged mirror of `url`; the next checkout creates it again. Checkouts with open files can finish."""
     place = folder / _mirror_name(url)
     with suppress(OSError):
         _beside(place, REPOSITORY).rename(_beside(place, f".{os.getpid()}.old"))
@@ -93,7 +92,7 @@ def shrink(folder: Path, limit_bytes: int) -> None:
 
 
 def _update_mirror(git: Git, place: Path, url: str, refspecs: Sequence[str], *, limit_bytes: int) -> bool:
-    """Fetch into the mirror `place`; False if the fetch failed, or the repository is larger than `limit_bytes`."""
+    """Fetch from `url` into the mirror `place`; False if the fetch failed or the repository exceeds `limit_bytes`."""
     inside = _beside(place, REPOSITORY)
     size_file = _beside(place, SIZE)
     with suppress(OSError, ValueError):

@@ -57,7 +57,7 @@ IN_THE_WAY = (
 
 
 class UnusableFolderError(StepError):
-    """Raised if files that an earlier job left in the working directory prevent the checkout."""
+    """Raised if files of an earlier job prevent the checkout: the step then empties the directory and starts again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ def read_options(inputs: Inputs) -> Options:
 
 
 def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> None:
-    """Fetch the commit, check it out, clean the working directory, and add LFS files and submodules."""
+    """Fetch the job's commit, check it out, clean the working directory, and add LFS files and submodules."""
     is_new = not any(work_dir.iterdir())
     is_checked_out = ensure_fetched(git, work_dir, remote, options, is_new=is_new)
     if not options.checks_out:
@@ -161,9 +161,9 @@ def bring_commit(git: Git, work_dir: Path, remote: Remote, options: Options) -> 
 
 
 def ensure_fetched(git: Git, work_dir: Path, remote: Remote, options: Options, *, is_new: bool) -> bool:
-    """Fetch the commit, unless its objects can be borrowed from a local repository or an earlier job has fetched it. A
-    commit that was not fetched is checked out at once (unless `options.checks_out` is false); if that fails, because
-    objects are missing, it is fetched after all. Returns True if it was not fetched. `is_new`: `work_dir` was empty."""
+    """Fetch the commit, unless the objects of a local repository can be used, or an earlier job has fetched it: then it
+    is checked out at once (unless `options.checks_out` is false), and fetched only if that fails, because objects are
+    missing. Returns True if it was not fetched. `is_new`: `work_dir` was empty."""
     sha, refspecs, depth, fetch_flags = options.sha, options.refspecs, options.depth, options.fetch_flags
     repository = work_dir / ".git"
     is_borrowed = is_new and fetch_flags == FETCH_FLAGS and borrow(git, repository, remote.url, refspecs, depth)
@@ -272,8 +272,8 @@ def fetch(git: Git, options: list[str], refspecs: list[str], *, is_new: bool) ->
 
 
 def fetch_from_mirror(git: Git, folder: Path, url: str, options: list[str], refspecs: list[str], limit: int) -> bool:
-    """Fetch from the runner's mirror of `url`, and return False if there is no mirror or the fetch failed. `folder`:
-    the folder of all mirrors. `options`: those of `git fetch`. `limit`: the most bytes of all mirrors together."""
+    """Fetch from the runner's mirror of `url`. Returns False if there is none, or if the fetch failed: then it is
+    deleted. `folder`: the folder of all mirrors. `options`: of `git fetch`. `limit`: the most bytes of all mirrors."""
     with mirrors.open_mirror(git, folder, url, refspecs, limit_bytes=limit) as source:
         if source is None:
             return False

@@ -28,7 +28,7 @@ def remove(path: Path) -> None:
 
 
 def write(folder: Path, name: str, data: bytes) -> None:
-    """Write a file. An existing file or link of this name is replaced, not followed."""
+    """Write the file `name` in a folder. An existing file or link of this name is replaced, not followed."""
     with close_after(open_folder(str(folder))) as opened:
         replace_file(opened, name, data)
 

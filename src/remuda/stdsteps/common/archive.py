@@ -3,9 +3,7 @@
 
 An archive comes from another job and is not trusted. Entry names that lead out of the folder, and contents above a
 limit, are refused. Entries below `.git` are skipped, because git would run programs that they configure. Links are
-created last, and nothing is written through a link. A file that is replaced by a link while it
-is packed is an error.
-"""
+created last, and nothing is written through a link. A file replaced by a link while it is packed is an error."""
 
 import calendar
 import lzma
@@ -60,7 +58,7 @@ def write_zip(
     output: Path, root: Path, names: Iterable[str], *, comment: bytes = b"", level: int | None = None
 ) -> None:
     """Write an archive of files, folders and links; `names` are relative to `root`. Leaves out sockets, pipes and
-    devices. `level`: the zlib compression level."""
+    devices. `comment`: the comment of the archive. `level`: the zlib compression level."""
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=level) as archive:
         archive.comment = comment
         for name in sorted(names):
@@ -184,9 +182,7 @@ def _open_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[IO
 
 
 def _split_name(name: str) -> tuple[str, ...]:
-    """Split the path of an archive entry into its parts. A backslash is part of a name, but a path that would contain
-    `..` with backslashes as separators is refused, too. Raises StepError if the path leads out of the root or is
-    empty."""
+    """Split the path of an archive entry at slashes. Raises StepError if it is empty, absolute or contains `..`."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in name.replace("\\", "/").split("/") or not pure.parts:
         raise StepError(f"the archive contains {name!r}, which is not a relative path without ..; unpacking stops here")

@@ -23,9 +23,9 @@ _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, untracked: bool) -> set[str]:
-    """Return the paths, relative to `root`, that match one of the patterns and none of `exclude`. `untracked`: add
-    files that git does not track. Paths that lead out of `root` through links, or whose names are not UTF-8, are left
-    out with a warning."""
+    """Return the paths, relative to `root`, that match one of the patterns `paths` and none of `exclude`. `untracked`:
+    add files that git does not track. Paths that lead out of `root` through links, or whose names are not UTF-8, are
+    left out with a warning."""
     excluded = [pattern_regex(each) for pattern in exclude for each in alternatives(pattern)]
 
     def is_kept(name: str) -> bool:
@@ -149,7 +149,8 @@ def _match(root: Path, pattern: str) -> set[str]:
 
 
 def _make_relative(root: Path, pattern: str) -> str | None:
-    """Return a normalized pattern relative to `root`; None if it leads out of `root` or is empty."""
+    """Return the pattern, absolute or relative, in a normalized form relative to `root`; None if it leads out of `root`
+    or is empty."""
     inside = os.path.normpath(pattern.removeprefix(f"{root}/") if pattern != str(root) else ".")
     return None if not pattern or os.path.isabs(inside) or inside.split("/")[0] == ".." else inside
 

@@ -8,8 +8,8 @@ from remuda.stdsteps.common.errors import StepError
 
 
 class Inputs:
-    """The inputs of a step by name. Each method checks the type of one input, removes and returns it. An input without
-    a default is required. Raises StepError for wrong inputs. Call `done` at the end: it refuses unknown inputs."""
+    """The inputs of a step by name. Each method checks the type of an input, removes it here and returns it; one
+    without a default is required. Raises StepError for wrong inputs. Call `done` at the end: it refuses the rest."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = dict(values)
@@ -42,7 +42,7 @@ class Inputs:
         return [Inputs(item) for item in self.mappings(name)]
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Return a mapping without a check of its contents; empty if the input is missing."""
+        """Return the input `name`, a mapping, without a check of its contents; empty if the input is missing."""
         value = self._take(name, {})
         if not isinstance(value, dict):
             raise StepError(f"input {name}: must be a mapping")
@@ -55,14 +55,14 @@ class Inputs:
         return value
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return one of the choices; the first one if the input is missing or empty."""
+        """Return the input `name`, which must be one of the choices; the first one if the input is missing or empty."""
         value = self.text(name, choices[0]) or choices[0]
         if value not in choices:
             raise StepError(f"input {name}: must be one of {', '.join(choices)}, not {value}")
         return value
 
     def done(self) -> None:
-        """Raise StepError if there are inputs that the step has not read, because it does not know them."""
+        """Raise StepError if there are inputs that no method has read: the step does not know them."""
         if self._values:
             raise StepError(f"unknown inputs: {', '.join(sorted(self._values))}")
 

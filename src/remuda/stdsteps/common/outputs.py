@@ -20,8 +20,7 @@ def write_outputs(**values: Any) -> None:
 
 
 def append_lines(path: str, lines: list[bytes]) -> None:
-    """Append lines to a file that the step runner reads. Raises StepError if it cannot be opened or is not a regular
-    file."""
+    """Append lines to a file of the step runner. Raises StepError if it cannot be opened or is not a regular file."""
     try:
         file = os.open(path, _APPENDING, 0o600)
     except OSError as error:
@@ -33,7 +32,7 @@ def append_lines(path: str, lines: list[bytes]) -> None:
 
 
 def report_platform_failure(error: PlatformError) -> None:
-    """Write a failure of the platform to the file that REMUDA_FAILURE names, which jobs cannot write. For programs that
-    exit with the code of the job's command, so that their exit code cannot report the failure."""
+    """Write a failure of the platform to the file that REMUDA_FAILURE names, which jobs cannot write. It is for
+    programs that exit with the code of the job's command: their exit code cannot report such a failure."""
     if path := os.environ.get("REMUDA_FAILURE"):
         Path(path).write_text(json.dumps({"fault": "platform", "error": str(error)}))

@@ -35,7 +35,7 @@ def next_wait(
 ) -> float | None:
     """Return the seconds to wait before the next attempt; None to give up. `failures`: number of failed attempts.
     `waited`: seconds since the first failure. `patience`: the most seconds to wait for an unreachable server. `jitter`:
-    see `Backoff.delay`."""
+    a random number from 0 (half the wait) to 1 (the full wait)."""
     if waited >= patience if error.unreachable else failures >= TRIES:
         return None
     delay = BACKOFF.delay(failures, jitter=jitter)
@@ -45,9 +45,9 @@ def next_wait(
 
 
 def retry(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
-    """Call `call` until it raises no TransientError. Raises PlatformError if the attempts or the time are used up.
-    `what`: the action, for log lines. `call` gets the number of failures so far. `patience`: seconds to wait for an
-    unreachable server, limited by REMUDA_PATIENCE_SECONDS."""
+    """Call `call` until it raises no TransientError, and return its result. Raises PlatformError if the attempts or the
+    time are used up. `what`: the action, for log lines. `call` gets the number of failures so far. `patience`: seconds
+    to wait for an unreachable server, at most REMUDA_PATIENCE_SECONDS."""
     patience = patience_seconds() if patience is None else min(patience, patience_seconds())
     failures, refusals = 0, 0
     failing_since: float | None = None
@@ -87,7 +87,7 @@ def retry(what: str, call: Callable[[int], T], *, patience: float | None = None)
 
 
 def patience_seconds() -> float:
-    """Return REMUDA_PATIENCE_SECONDS or the default. Raises StepError if it is not a whole number."""
+    """Return REMUDA_PATIENCE_SECONDS (or its default), to wait for unreachable servers. Raises StepError if invalid."""
     text = os.environ.get("REMUDA_PATIENCE_SECONDS", "")
     if not text:
         return PATIENCE_SECONDS

@@ -1,4 +1,4 @@
-"""Parses sizes such as `512m` or `2g`, and formats sizes for the log. Pure."""
+"""Parses sizes such as `512m` or `2g`, and formats sizes for the log. No I/O."""
 
 import re
 

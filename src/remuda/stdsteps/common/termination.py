@@ -1,6 +1,6 @@
 """Lets a program notice SIGTERM, SIGINT and SIGHUP while it waits in `select`, because it has to stop another process
-before it exits: `container.exec` and `container.shell` a command in a container, `custom.driver` a program of a custom
-executor."""
+before it exits. For `container.exec` and `container.shell` this is a command in a container, for `custom.driver` a
+program of a custom executor."""
 
 import os
 import signal

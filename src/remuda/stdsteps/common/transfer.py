@@ -53,7 +53,7 @@ def find_transient(error: HttpError) -> TransientError | None:
 
 def with_retries(what: str, call: Callable[[int], T], *, patience: float | None = None) -> T:
     """Call `call`, with the number of failures so far, until it succeeds. Raises StepError for a permanent error,
-    PlatformError if transient errors did not end in time. `patience`: seconds to wait for an unreachable server."""
+    PlatformError for lasting transient ones. `what`: for logs. `patience`: seconds for an unreachable server."""
 
     def attempt(failures: int) -> T:
         try:
@@ -163,7 +163,8 @@ def _send(
 
 
 def _convert_error(error: OSError | http.client.HTTPException, url: str, host: str) -> HttpError | PlatformError:
-    """Convert an error of `http.client`. `host`: that of the connection, so the proxy if there is one."""
+    """Convert an error of a connection to an HttpError, or to a PlatformError if the server's certificate is not
+    trusted. `url`: the requested URL. `host`: the host of the connection, which is the proxy if one is used."""
     server = f"{urlsplit(url).netloc.rpartition('@')[2]}: {str(error) or type(error).__name__}"
     if isinstance(error, ssl.SSLCertVerificationError):
         return PlatformError(f"the server's certificate is not trusted: {server}")
@@ -173,8 +174,7 @@ def _convert_error(error: OSError | http.client.HTTPException, url: str, host: s
 
 
 def _connect(url: str) -> tuple[http.client.HTTPConnection, str, dict[str, str]]:
-    """Return a connection for `url`, through the environment's proxy if any, the target for the request line, and
-    headers of the request that are for the proxy."""
+    """Return a connection for `url` (by the environment's proxy, if any), the request target, and proxy headers."""
     parts = urlsplit(url)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host, port = parts.hostname or "", parts.port

@@ -50,7 +50,7 @@ def _remove_with_retries(engine: Engine, name: str) -> None:
 
 
 def restore_ownership(folder: str) -> None:
-    """Give everything in a tree to the owner of its top folder, unless that is root. Needs root."""
+    """Change the owner of everything in a tree to that of its top folder, unless that is root. Must run as root."""
     with contextlib.suppress(MovedError), close_after(open_folder(folder)) as top:
         owner = os.fstat(top)
         if owner.st_uid == 0:
@@ -65,8 +65,8 @@ def restore_ownership(folder: str) -> None:
 
 
 def _restore_ownership_inside(engine: Engine, name: str) -> None:
-    """Give the working directory's files to this user by a `chown` as root inside the container, for agents that do not
-    run as root. A failure is only a warning."""
+    """Make this user the owner of the working directory's files, by a `chown` as root inside the container `name`; for
+    agents that do not run as root. A failure is only a warning."""
     words = ["sh", "-c", _CHOWN, "sh", os.getcwd(), str(os.geteuid()), str(os.getegid())]
     try:
         state = job_containers.inspect(engine, name)

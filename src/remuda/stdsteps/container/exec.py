@@ -5,8 +5,7 @@ seconds; this program exits when none of them is left.
 
 A shell in the container, which needs only sh, prints its process id and then execs the command. Each exec is its own
 session, so the id is also that of the session, by which all processes of the command are found. A command may exit with
-any code, so a failure of the container engine is reported by the file that REMUDA_FAILURE names.
-"""
+any code, so a failure of the container engine is reported by the file that REMUDA_FAILURE names."""
 
 import json
 import os
@@ -102,8 +101,8 @@ def _run(engine: Engine, container: str, request: dict[str, Any]) -> int:
 
 
 class Session:
-    """The session of a command in a container. Its first process prints the session's id as a line of digits. A shell
-    may have printed warnings before, such as one about an unknown locale."""
+    """The session (group of processes) of a command in a container. Its first process prints the session's id as a line
+    of digits. Before that line a shell may have printed warnings, such as one about an unknown locale."""
 
     def __init__(self) -> None:
         self.id = ""
@@ -193,8 +192,8 @@ class _Command:
 
 
 def signal_session(engine: Engine, container: str, session: str, name: str) -> list[str]:
-    """Send a signal to every process of a session in a container; returns the ids of the processes. `name`: the signal,
-    such as TERM; 0 only lists the processes."""
+    """Send a signal to every process of a session in a container, and return the ids of these processes. `session`: its
+    id. `name`: the signal, such as TERM; 0 only lists the processes."""
     try:
         _, output = docker_exec.run_inside(
             engine, container, ["sh", "-c", _SIGNAL_SESSION, "sh", session, name], user="0"

@@ -8,7 +8,7 @@ LARGEST_SHOWN_BYTES = 16 * 1024
 
 
 def read_log(engine: Engine, container: str, *, lines: int) -> str:
-    """Return the last lines of a container's output, cut to the last LARGEST_SHOWN_BYTES bytes."""
+    """Return the last `lines` lines of a container's output, cut to the last LARGEST_SHOWN_BYTES bytes."""
     query = {"stdout": 1, "stderr": 1, "tail": lines}
     data = engine.call("GET", f"/containers/{container}/logs", query=query, most=LARGEST_READ_BYTES)
     whole = b"".join(part for _, part in Frames().feed(data))

@@ -6,8 +6,7 @@ The container is ready when its entrypoint has run the idle command, which print
 where this step writes it as well, because an entrypoint such as `sh -c` drops arguments; or when the container still
 runs after `entrypoint_patience_seconds`. If it ends before that, its output and exit code are reported; with exit code
 0, the image's entrypoint does not run commands, and the container is started again without the entrypoint. The idle
-command exits when the job's time is over, and the engine removes a container that ends.
-"""
+command exits when the job's time is over, and the engine removes a container that ends."""
 
 import json
 import os
@@ -118,9 +117,9 @@ def run(inputs: Inputs) -> None:
 
 
 def creation_body(request: Request, owner: Owner, *, network: str, until: float, exchange: str) -> dict[str, Any]:
-    """Return the body of the engine's call that creates the container; also uses the current folder and REMUDA_LIMITS.
-    `network`: the name of a network; if empty, the engine's `bridge`. `until`: the latest time at which the job ends,
-    for the labels. `exchange`: the folder with scripts, inputs and outputs of the job's steps."""
+    """Return the body of the engine's call that creates the container, with the current folder (the job's working
+    directory) mounted and the limits of REMUDA_LIMITS. `network`: a network's name; if empty, the engine's `bridge`.
+    `until`: the latest end of the job, for the labels. `exchange`: the folder with scripts, inputs and outputs."""
     work_dir = os.getcwd()
     binds, inner = mounts(request.volumes)
     shared = [f"{folder}:{folder}" for folder in dict.fromkeys([work_dir, exchange]) if folder]
@@ -229,7 +228,7 @@ def _wait_until_ready(engine: Engine, container: str, request: Request) -> int |
 
 
 def _is_ready_in_time(output: Stream, seconds: float) -> bool:
-    """True if the idle command prints its line before the container ends and in time. Other output is logged."""
+    """True if the idle command prints its line within `seconds`, before the container ends. Other output is logged."""
     seen, shown = b"", 0
     until = time.monotonic() + seconds
     while not output.has_ended and time.monotonic() < until:
@@ -250,8 +249,8 @@ def _exit_code(answer: Any) -> int:
 
 
 def _show(text: bytes, shown: int, *, last: bool) -> int:
-    """Log the complete lines of a container's output from position `shown` on, up to LARGEST_LOG_BYTES in total;
-    returns the new position. `last`: log an incomplete last line, too."""
+    """Write the complete lines of a container's output from position `shown` on to the job log, up to LARGEST_LOG_BYTES
+    in total. Returns the new position. `last`: write an incomplete last line, too."""
     end = len(text) if last else text.rfind(b"\n") + 1
     end = min(end, LARGEST_LOG_BYTES)
     if end > shown:

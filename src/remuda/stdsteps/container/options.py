@@ -1,4 +1,4 @@
-"""Converts container options, with the names of GitLab runner's config.toml, to fields of Docker's API. Pure. An
+"""Converts container options, with the names of GitLab runner's config.toml, to fields of Docker's API. No I/O. An
 unknown name is an error. Limits of the job's policy are added; of two limits the stricter one counts."""
 
 import difflib

@@ -1,6 +1,5 @@
 """The step `custom_close`: calls `cleanup_exec` of a custom executor's driver, also after a failed job. A failure is
-logged and does not change the job's result. It is its own module, because `remuda.stdsteps.__main__` imports
-steps by module name."""
+logged and does not change the job's result. Its own module: `remuda.stdsteps.__main__` imports steps by module name."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 """Runs a program of a custom executor's driver, and terminates it at its timeout or when the job is cancelled. It runs
 in its own process group, in the driver's folder. It is terminated as GitLab Runner does it: SIGTERM to the group, wait
-`graceful_kill_timeout`, SIGKILL, wait `force_kill_timeout`. A program that still runs after that is logged and left."""
+`graceful_kill_timeout`, SIGKILL, wait `force_kill_timeout`. If it still runs, a warning is logged and it is left."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ class Program:
 
 
 def find_program(job: CustomJob, name: str, *more: str) -> Program:
-    """Return the program for config, prepare, run or cleanup. `more`: arguments after those of the configuration."""
+    """Return the driver's program config, prepare, run or cleanup. `more`: arguments after the configured ones."""
     entry = job.order[name]
     return Program(
         name=f"{name}_exec", words=(entry["exec"], *entry["args"], *more), seconds=entry.get("seconds") or None
@@ -92,7 +92,7 @@ class Driver:
         return process.returncode
 
     def pause(self, seconds: float) -> None:
-        """Sleep, less if the job is cancelled meanwhile."""
+        """Sleep for `seconds`; return earlier if the job is cancelled meanwhile."""
         until = time.monotonic() + seconds
         while not self._termination and time.monotonic() < until:
             self._wait(until)
@@ -119,7 +119,7 @@ class Driver:
 
 
 def check(program: Program, code: int, exit_code_file: Path | None = None) -> None:
-    """Return if the exit code is 0. Raises BuildFailureError if it says that the job's script failed, else
+    """Raise an error unless the exit code is 0: BuildFailureError if it says that the job's script failed, else
     PlatformError. `exit_code_file`: a file to which the driver may have written the exit code of the script."""
     if code == 0:
         return
@@ -136,7 +136,7 @@ def check(program: Program, code: int, exit_code_file: Path | None = None) -> No
 
 
 def _read_script_code(path: Path | None) -> int:
-    """Read the script's exit code; 1 if the file is missing or its number is not between 1 and 255."""
+    """Return the script's exit code from a file of the driver; 1 if it is missing or not between 1 and 255."""
     try:
         code = int(path.read_text().split("\n", 1)[0].strip()) if path is not None else BUILD_FAILURE
     except (OSError, ValueError):

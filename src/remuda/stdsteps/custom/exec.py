@@ -1,11 +1,10 @@
 """Runs one stage of a job by a driver's `run_exec`: `remuda-step custom_exec FOLDER FILE`. FOLDER is the driver's
-folder. FILE is JSON with the name of the `step`, which is also the name of the stage, the path of its `script`, and
+folder. FILE is JSON with the name of the `step`, by which the name of the stage is found, the path of its `script`, and
 `env`. If the driver reports that the script failed, the exit code is that of the script, or 1 if the driver does not
 report it. Every other failure of the driver is reported as a failure of the platform.
 
 As in GitLab Runner, some stages are skipped: after_script if no script of the job has started, and everything after a
-`prepare_script` that failed. A second attempt to get sources begins with `clear_worktree`.
-"""
+`prepare_script` that failed. A second attempt to get sources begins with `clear_worktree`."""
 
 import json
 from pathlib import Path
@@ -25,7 +24,7 @@ _OUTSIDE_PROJECT = (PREPARE, SOURCES, CLEAR, "cleanup_file_variables")
 
 def main(arguments: list[str]) -> int:
     """Run one stage and return the exit code of its script. Raises PlatformError, also reported through REMUDA_FAILURE,
-    if the driver or its environment failed, StoppedError if the job is stopped, StepError for invalid arguments."""
+    if the driver or its environment failed, StoppedError if the job is cancelled, StepError for invalid arguments."""
     try:
         if len(arguments) != 2:
             raise StepError("custom_exec needs a folder and a file")
@@ -77,7 +76,7 @@ def _is_skipped(step: str, history: "_History") -> bool:
 
 
 class _History:
-    """The stages of the job that have started and finished, stored in a file for the next call of this program."""
+    """The job's stages that have started or finished, stored in a file for the next call of this program."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -124,7 +124,7 @@ class CustomJob:
                 raise StepError(f"{name}: {path!r} is invalid; use an absolute path without quotes and $")
 
     def fill_in(self, text: str) -> str:
-        """Replace the placeholders for folders and host name. If no `builds_dir` is set, the folders become ''."""
+        """Replace the placeholders for folders and host name in a text. Without `builds_dir` the folders become ''."""
         for mark, value in (
             (PROJECT_DIR, self.project_dir if self.builds_dir else ""),
             (BUILDS_DIR, self.builds_dir),
@@ -169,11 +169,11 @@ class CustomJob:
         return self.folder / "build_exit_code"
 
     def script(self, text: str, *, changes_dir: bool, more: Mapping[str, str], is_first: bool = False) -> str:
-        """Return a self-contained shell script that sets the variables of the job and `more`, writes file variables,
-        and runs `text`. `changes_dir`: run it in the project's folder. `is_first`: first remove symbolic links that an
-        earlier job left in place of the project's folders. A driver may pipe the script into a shell: so `eval` runs
-        the text after the shell has read all of it, with an empty stdin, which keeps commands from consuming the
-        rest."""
+        """Return a self-contained shell script that sets the variables of the job and `more`, writes the files of file
+        variables, and runs `text`. `changes_dir`: run it in the project's folder. `is_first`: first remove symbolic
+        links that an earlier job left in place of the project's folders. A driver may pipe the script into a shell, so
+        commands could consume the rest of the script from stdin: therefore `eval` runs the text, after the shell has
+        read all of it, with an empty stdin."""
         temporary = f"{self.project_dir}.tmp"
         links = [*(self._list_folders() if is_first else ()), temporary]
         lines = [
@@ -197,7 +197,7 @@ class CustomJob:
         return "\n".join([*lines, f"eval {shlex.quote(self.fill_in(text))} </dev/null"]) + "\n"
 
     def _list_folders(self) -> list[str]:
-        """Return the project's folder and its parents below `builds_dir`, the outermost first."""
+        """Return the project's folder and its parent folders that are below `builds_dir`, the outermost first."""
         builds, folders = posixpath.normpath(self.builds_dir), [posixpath.normpath(self.project_dir)]
         while posixpath.dirname(folders[0]).startswith(f"{builds}/"):
             folders.insert(0, posixpath.dirname(folders[0]))
@@ -230,7 +230,7 @@ def load(folder: Path) -> CustomJob | None:
 
 
 def driver_folder() -> Path:
-    """Return the driver's folder, derived from the step's environment: open and close steps find the same one."""
+    """Return the driver's folder, derived from the step's environment, so that open and close steps find the same."""
     exchange, environment = os.environ.get("REMUDA_EXCHANGE"), os.environ.get("REMUDA_ENVIRONMENT", "")
     if not exchange:
         raise StepError("REMUDA_EXCHANGE is not set; only the step runner can start standard steps")

@@ -88,7 +88,7 @@ class Frames:
         self._remaining = 0
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """Return pairs (1 for stdout or 2 for stderr, data); of an incomplete frame, the available part at once."""
+        """Add bytes; return pairs (1 for stdout or 2 for stderr, data), also for the part of an incomplete frame."""
         parts = []
         while data:
             if not self._remaining:
@@ -230,8 +230,8 @@ class Engine:
     def stream(
         self, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, framed: bool = True
     ) -> Stream:
-        """Send a POST that upgrades the connection to a process (exec, attach). `framed`: False for a process with a
-        terminal, whose output is not multiplexed."""
+        """Send a POST after which the connection carries the input and output of a process (exec, attach), and return
+        that stream. `framed`: False for a process with a terminal, whose output is not multiplexed."""
         connection = self._connection(CALL_SECONDS)
         text = json.dumps({} if body is None else body)
         head = (

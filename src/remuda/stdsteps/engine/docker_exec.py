@@ -62,7 +62,7 @@ def exit_code(engine: Engine, exec_id: str) -> int:
 def run_inside(
     engine: Engine, container: str, command: Sequence[str], *, user: str = "", seconds: float = 60.0
 ) -> tuple[int, bytes]:
-    """Run a short command; returns exit code and output. Raises PlatformError if it takes longer than `seconds`."""
+    """Run a short command in a container; return exit code and output. Raises PlatformError after `seconds`."""
     exec_id, stream = begin(engine, container, command, user=user)
     until = time.monotonic() + seconds
     output = b""

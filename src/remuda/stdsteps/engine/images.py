@@ -1,6 +1,6 @@
 """Makes an image available in the engine. Pull policies are tried in order until one works. If there is too little free
-disk space for a pull, images without a container are removed, the oldest pull first; if that does not free enough, the
-step fails before the disk is full."""
+disk space for a pull, images without a container are removed, untagged ones first, then by the time of their last pull;
+if that does not free enough, the step fails before the disk is full."""
 
 import os
 import re
@@ -58,7 +58,7 @@ class Image:
     config: Mapping[str, Any]
 
     def facts(self) -> dict[str, Any]:
-        """Return the values about the image that a step writes to its outputs."""
+        """Return the data that a step outputs: id, digest, size, and whether and how long the image was pulled."""
         return {
             "image_id": self.id,
             "digest": self.digest,
@@ -90,7 +90,7 @@ def read_request(inputs: Inputs) -> ImageRequest:
 
 
 def obtain(engine: Engine, request: ImageRequest) -> Image:
-    """Get an image by the first pull policy that works; if none does, raise the error of the last one."""
+    """Make an image available by the first pull policy that works; if none does, raise the error of the last one."""
     errors: list[StepError] = []
     for policy in request.policies:
         if errors:
@@ -214,8 +214,8 @@ def _advice(error: str, credential: Credential | None) -> str:
 
 def _read_auth_variable() -> str:
     """Return the Docker configuration in DOCKER_AUTH_CONFIG or, if this is a path, in that file; '' if it is not set.
-    No input may be such a path, because this program may have more rights than the author of the input. Raises
-    StepError if the file cannot be read."""
+    Only the variable may be a path, not an input of the step, because this program may have more rights than the author
+    of the input. Raises StepError if the file cannot be read."""
     text = os.environ.get("DOCKER_AUTH_CONFIG", "")
     if not text or text.lstrip().startswith("{"):
         return text
@@ -242,9 +242,8 @@ def _read_machine_logins() -> tuple[Credential, ...]:
 
 
 def make_room(engine: Engine, needed: int) -> None:
-    """Delete unused images, untagged ones first, then by the time of their last pull, until `needed` bytes of disk are
-    free. Does nothing if the engine's disk is not on this machine. Raises PlatformError if there is too little space in
-    the end."""
+    """Delete unused images, untagged ones first, then the oldest pulls, until `needed` bytes of disk are free. Does
+    nothing if the engine's disk is not on this machine. Raises PlatformError if there is too little space then."""
     folder = engine.call("GET", "/info").get("DockerRootDir") or ""
     free = _free_bytes(engine, folder)
     if free is None or free >= needed:

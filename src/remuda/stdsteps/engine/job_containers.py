@@ -5,8 +5,7 @@ next step that uses the engine (`sweep`).
 
 If the engine is down, its containers may still run. Those on this machine are found in /proc, by a variable that each
 of them has, or by the mount of the job's working directory, which they cannot hide. Killing their first process ends
-all of their processes (`kill_without_engine`).
-"""
+all of their processes (`kill_without_engine`)."""
 
 import contextlib
 import hashlib
@@ -35,7 +34,7 @@ JOB_ROLE, SERVICE_ROLE = "job", "service"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A job on a machine, as the names and labels of its containers identify it."""
+    """A job on a machine: the data from which the names and labels of its containers and network are made."""
 
     key: str
     job: str
@@ -58,8 +57,7 @@ class Owner:
 
 
 def this_owner(job: str) -> Owner:
-    """Return the job that this process belongs to. `job`: its id; if empty, the job is identified by the folder in
-    REMUDA_EXCHANGE, which no other job has, or else by the current folder."""
+    """Return the job of this process. `job`: its id; if empty, REMUDA_EXCHANGE or the current folder identifies it."""
     folder = os.environ.get("REMUDA_EXCHANGE", "")
     machine = _digest(_machine_id(), socket.gethostname())
     key = _digest(machine, job or folder or str(Path.cwd()))
@@ -71,15 +69,15 @@ def short_digest(text: str) -> str:
 
 
 def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str], bool]) -> bool:
-    """True if the job of a container of this machine is over, by the container's labels: the job's folder does not
-    exist any more (`exists` checks that), or the job's latest end is before `now`."""
+    """True if the job of a container on this machine is over, judged by the container's labels: the job's folder does
+    not exist any more (`exists` checks a path), or the job's latest end is before `now`."""
     folder, until = labels.get("remuda.folder", ""), labels.get("remuda.until", "")
     return (bool(folder) and not exists(folder)) or (until.isdecimal() and now > int(until))
 
 
 def sweep(engine: Engine, owner: Owner) -> None:
-    """Remove containers and networks that ended jobs left on this machine. If the engine refuses a removal, that is
-    logged, and the next call tries it again. Raises EngineGoneError if the engine cannot be reached."""
+    """Remove containers and networks that ended jobs left on the machine of `owner`. If the engine refuses a removal,
+    that is logged, and the next call tries it again. Raises EngineGoneError if the engine cannot be reached."""
     mine = {"label": [f"remuda.machine={owner.machine}"]}
     containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
     networks = engine.call("GET", "/networks", query={"filters": mine})
@@ -199,8 +197,8 @@ def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine)
 
 
 def kill_without_engine(names: list[str]) -> int:
-    """Kill the containers on this machine that have one of these names or mount the current working directory. Works
-    while the engine is down. Returns the number of killed containers."""
+    """Kill the containers on this machine that have one of these names, or have the current working directory mounted.
+    Works while the engine is down. Returns the number of killed containers."""
     marks = [f"{MARK}={name}".encode() for name in names]
     work_dir = find_mount(os.getcwd(), _mounts("self"))
     killed = 0
@@ -214,7 +212,7 @@ def kill_without_engine(names: list[str]) -> int:
 
 
 def _thaw(pid: int) -> None:
-    """Unfreeze the container of a process. With cgroups v1, a killed process in a paused container exits only then."""
+    """Unfreeze the paused container of a process: with cgroups v1, a killed process in it exits only after that."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
             _, kinds, group = line.split(":", 2)
@@ -244,9 +242,9 @@ def _first_processes() -> Iterator[tuple[int, list[bytes]]]:
 
 
 def find_mount(folder: str, mounts: Mapping[str, tuple[str, str]]) -> tuple[str, str] | None:
-    """Return the device of a folder and the folder's path on that device, as /proc/PID/mountinfo of a container lists a
-    bind mount of the folder. `mounts`: device and path by mount point. None if the folder is a mount point itself: it
-    is then listed for other processes, too, and identifies no container."""
+    """Return the device of a folder and the folder's path on that device: the form in which /proc/PID/mountinfo lists a
+    bind mount of the folder in a container. `mounts`: device and path by mount point. None if the folder is a mount
+    point itself: then it is listed for processes outside of containers, too, and identifies no container."""
     point = max((path for path in mounts if Path(folder).is_relative_to(path)), key=len, default="/")
     if point == folder:
         return None

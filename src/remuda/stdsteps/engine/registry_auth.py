@@ -1,4 +1,4 @@
-"""Chooses the registry credentials for pulling an image. Pure. In order of priority: the job's variable
+"""Chooses the registry credentials for pulling an image. No I/O. In order of priority: the job's variable
 DOCKER_AUTH_CONFIG, credentials that the server sent with the job, Docker logins of the agent's user. Within a source,
 the credential with the longest matching prefix of the image's name counts."""
 
@@ -107,7 +107,7 @@ def _read_login(entry: Mapping[str, Any], place: str) -> tuple[str, str]:
 
 
 def _normalize_place(text: str) -> str:
-    """Normalize a registry address: without scheme and API path, and with one name for Docker Hub."""
+    """Normalize the address of a registry: remove scheme and API path, and use one name for Docker Hub."""
     bare = text.partition("://")[2] or text
     host, _, path = bare.strip("/").partition("/")
     path = "" if path in ("v1", "v2") else path

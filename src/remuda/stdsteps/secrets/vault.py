@@ -90,7 +90,7 @@ class Vault:
         return value if isinstance(value, str) else json.dumps(value)
 
     def log_out(self) -> None:
-        """Revoke all tokens of this client. A token that cannot be revoked expires at the server."""
+        """Revoke all tokens of this client. A token that cannot be revoked stays valid until it expires."""
         for server, token in self._tokens.items():
             with suppress(HttpError, StepError):
                 self._send("POST", server, "auth/token/revoke-self", token=token, data={})

@@ -1,4 +1,4 @@
-"""Computes host names and ports of service containers. Pure. The host names are GitLab's: the configured aliases, and
+"""Computes host names and ports of service containers. No I/O. The host names are GitLab's: the configured aliases, and
 the image's name without its tag, once with `__` and once with `-` in place of slashes."""
 
 import re
@@ -23,13 +23,13 @@ def aliases(image: str, configured: Sequence[str]) -> list[str]:
 
 
 def short_name(names: Sequence[str]) -> str:
-    """Return the first host name in a form that is allowed in a container's name."""
+    """Return the first of a service's host names, in a form that is allowed in a container's name."""
     return re.sub(r"[^A-Za-z0-9_.-]", "-", names[0])[:40] if names else "service"
 
 
 def ports(config: Mapping[str, Any], variables: Mapping[str, Any]) -> list[int]:
-    """Return the TCP ports of which one is open when the service is ready. The job's variable HEALTHCHECK_TCP_PORT wins
-    over the ports that the image exposes (`config`)."""
+    """Return the TCP ports to check: the service is ready when one of them is open. They are given by
+    HEALTHCHECK_TCP_PORT in the job's `variables` or, without it, by the ports that the image exposes (`config`)."""
     chosen = str(variables.get(PORT_VARIABLE) or "")
     if chosen.isdecimal() and 0 < int(chosen) < 65536:
         return [int(chosen)]

@@ -42,8 +42,8 @@ def _stop(engine: Engine, owner: Owner, lines: int) -> None:
 
 
 def _show_log(engine: Engine, listed: dict[str, Any], lines: int) -> dict[str, Any] | None:
-    """Log the last lines of a service, and return its state for the step's outputs; None if its container does not
-    exist. `listed`: the engine's list entry of the container."""
+    """Write the last lines of a service's output to the job log, and return the service's state for the step's outputs;
+    None if its container does not exist. `listed`: the entry of the container in the engine's list."""
     details = job_containers.inspect(engine, listed["Id"])
     if details is None:
         return None

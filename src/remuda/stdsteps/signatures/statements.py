@@ -76,8 +76,8 @@ def find_problems(statement: Statement, names: Iterable[str], digest: Callable[[
 
 
 def digest_below(root: Path, name: str) -> str | None:
-    """Return a file's SHA-256; of a link, that of its target path. None if it does not exist or is of another kind.
-    Raises StepError if it cannot be read."""
+    """Return the SHA-256 of the file `name` in `root`; of a link, that of its target path. None if the file does not
+    exist or is neither a regular file nor a link. Raises StepError if it cannot be read."""
     *folders, last = name.split("/")
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -105,8 +105,8 @@ def digest_below(root: Path, name: str) -> str | None:
 
 
 def digest_in(archive: "ZipFile", name: str) -> str | None:
-    """Return an entry's SHA-256; of a link, that of its target path. None if there is no such entry. Raises StepError
-    if the entry cannot be read."""
+    """Return the SHA-256 of the entry `name` of a zip archive; of a link, that of its target path. None if there is no
+    such entry. Raises StepError if the entry cannot be read."""
     from zipfile import BadZipFile  # not at the top: the steps `sign` and `verify` do not need it
 
     try:

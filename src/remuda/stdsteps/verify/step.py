@@ -53,9 +53,8 @@ def read_signed_statement(path: Path, public: bytes) -> Statement:
 
 
 def _list_names(root: Path, statement: Statement, paths: list[str], name: str) -> list[str]:
-    """Return the files that match `paths`, of the working directory and of the attestation, without the attestation
-    `name` and its signature; if `paths` is empty, all files that the attestation lists. Raises StepError if nothing
-    matches."""
+    """Return the files to verify: if `paths` is empty, all that the attestation lists; else those in `root` and in the
+    attestation that match `paths`, without the file `name` and its signature. Raises StepError if nothing matches."""
     if not paths:
         return sorted(statement.digests)
     names = {each for each in select(root, paths, untracked=False) if digest_below(root, each) is not None}

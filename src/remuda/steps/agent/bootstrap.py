@@ -1,11 +1,9 @@
-"""Installs the agent on a machine: examines it, chooses a form that runs there, and writes that as one file.
+"""Installs the agent on a machine: examines it, chooses a form that runs there (a zipapp for an existing Python, or a
+*frozen* executable with its own Python) and writes that as one file, whole or not at all.
 
-Forms: a zipapp for an existing Python, or a *frozen* executable with a Python of its own.
-
-`LOOK` and `PLACE` are POSIX sh scripts; they need a shell, uname, cat, chmod, mkdir, mv and rm. The file appears whole
-or not at all. If one form does not start there, the next one is tried. Callers with another way to run commands than
-`bootstrap` use `LOOK`, `PLACE`, `read_facts` and `choose` directly.
-"""
+`LOOK` (examines) and `PLACE` (writes) are POSIX sh scripts; they need a shell, uname, cat, chmod, mkdir, mv and rm. If
+one form does not start there, the next one is tried. Callers with another way to run commands than `bootstrap` use
+`LOOK`, `PLACE`, `read_facts` and `choose` directly."""
 
 import shlex
 import subprocess
@@ -67,7 +65,7 @@ class MachineFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """The agent in one form (zipapp or frozen), to be installed on a machine if it can run there."""
+    """A form of the agent to install: a zipapp, or a frozen executable (with its own Python)."""
 
     form: Form
     content: bytes
@@ -77,7 +75,7 @@ class Offer:
 
 
 def own_version() -> str:
-    """Return one line that identifies this program: version, protocol, form and, if it is one file, its digest."""
+    """Return a line identifying this program: version, protocol, form (such as zipapp), digest if it is one file."""
     file = own_file()
     digest = "" if file is None else digest_of(file.read_bytes())
     return f"remuda-agent {__version__} protocol {PROTOCOL} {form()} {digest}".rstrip()
@@ -94,7 +92,7 @@ def read_facts(text: str) -> MachineFacts:
 
 
 def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
-    """Return the offers that can run on the machine, zipapps first. Raises AgentError if there is none."""
+    """Return the forms of the agent that can run on the machine, zipapps first. Raises AgentError if none can."""
     if not facts.system:
         raise AgentError("the machine does not say what it is: no shell answers there, or it has no `uname`")
     fitting = [offer for offer in offers if offer.form is Form.ZIPAPP and facts.python]
@@ -110,18 +108,16 @@ def choose(facts: MachineFacts, offers: Sequence[Offer]) -> list[Offer]:
 
 
 def for_interpreter(zipapp: bytes, python: str) -> bytes:
-    """Return the zipapp with `python` in its `#!` line. A shorter line is padded to the old length, because more bytes
-    before a zip archive than its offsets say do no harm, but fewer do."""
+    """Return the zipapp with the interpreter `python` in its `#!` line. A shorter line is padded to the old length: the
+    offsets in a zip archive allow more bytes in front of it than before, but not fewer."""
     head, _, rest = zipapp.partition(b"\n")
     return (b"#!" + python.encode() + b" -I").ljust(len(head)) + b"\n" + rest
 
 
 def bootstrap(file: str, *, through: str | None, frozen: Path | None) -> str:
-    """Install the agent as `file`. Returns a message with path and version. Raises AgentError if no form of it runs.
-
-    `through`: a command that runs a shell command on another machine, such as `ssh HOST`; None: this machine. `frozen`:
-    a frozen agent to try if the zipapp does not run.
-    """
+    """Install the agent as `file`. Returns a message with path and version. Raises AgentError if no form of it runs
+    there. `through`: a command that runs a shell command on another machine, such as `ssh HOST`; None: this machine.
+    `frozen`: a frozen executable to try if the zipapp does not run."""
     run = _runner(shlex.split(through) if through else ["sh", "-c"])
     if not through:
         file = str(Path(file).absolute())
@@ -152,8 +148,8 @@ def machine_of(program: bytes) -> str:
 
 
 def offers(frozen: Path | None) -> list[Offer]:
-    """Return the programs that can be installed: this one, packed if it is not one file, and `frozen` unless None.
-    Raises AgentError if `frozen` is not a frozen agent."""
+    """Return the forms of the agent that can be installed: this program (packed as a zipapp if it is not one file), and
+    the executable `frozen` unless None. Raises AgentError if `frozen` is not a frozen agent."""
     own = own_file()
     contents = [own.read_bytes()] if own is not None else [_pack_self()]
     if frozen is not None:

@@ -1,7 +1,6 @@
-"""The agent's two gRPC services, GitLab's step runner and Remuda's own, for the same jobs.
+"""The agent's two gRPC services, GitLab's step runner and Remuda's own. Both serve the same jobs.
 
-Handlers translate between messages and `jobs`, and turn errors into status codes.
-"""
+Handlers translate between gRPC messages and `jobs`, and turn errors into status codes."""
 
 import asyncio
 import os
@@ -210,7 +209,8 @@ class StepRunnerService(StepRunnerBase):
 
 
 def is_of_a_job(pid: int, jobs: Jobs) -> bool:
-    """True if a process belongs to a job that runs or is on hold, by session, ancestor, or the job's mark (`marks`)."""
+    """True if a process belongs to a job that runs or is kept for debugging: it has the job's mark (`marks`), or it or
+    an ancestor is in the session of a running step."""
     journals = [job.journal for job in jobs.all() if job.end is None or job.hold.is_active]
     if has_mark_of(pid, {journal.key for journal in journals}):
         return True
@@ -238,7 +238,7 @@ def _status_codes() -> Iterator[None]:
 
 
 def _as_start(request: step_runner_pb2.RunRequest) -> agent_pb2.StartRequest:
-    """Translate GitLab's run request. Sets `mask_prefixes`: GitLab's runner has the agent mask tokens."""
+    """Translate GitLab's run request. Sets `mask_prefixes`, because GitLab's runner has the agent mask tokens."""
     return agent_pb2.StartRequest(
         version=VERSION,
         id=request.id,

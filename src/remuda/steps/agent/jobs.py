@@ -2,9 +2,8 @@
 
 An accepted job is kept until a client closes it or no client has connected for too long (`client_presence`), also if
 the agent restarts. Accepting and closing do not await between check and change, so two calls for one id cannot
-interfere. Until the processes of a closed job have ended, the job is kept, calls that close or start it wait, and so
-does the agent before it stops.
-"""
+interfere. A closed job is removed when its processes have ended. Until then, calls that close it or start a job with
+its id wait, and so does an agent that stops."""
 
 import asyncio
 import logging
@@ -58,7 +57,7 @@ class Jobs:
         self._closing: dict[str, asyncio.Task[Exception | None]] = {}
 
     def adopt(self) -> None:
-        """Load the jobs that an earlier agent left in the data folder, and resume them."""
+        """At the agent's start: allocate the disk reserve, and resume jobs of earlier agents in the data folder."""
         become_subreaper()
         self._reserve.hold()
         self.context.disk_space.relieve = self._relieve_disk
@@ -119,19 +118,19 @@ class Jobs:
 
     @property
     def are_idle(self) -> bool:
-        """True if no job runs, and no ended job waits a limited time for its client to come back."""
+        """True if no job runs and none waits for its client with a time limit, so that the agent may stop."""
         return not self.is_any_running and not any(job.presence.has_patience for job in self._jobs.values())
 
     async def watch_disk(self) -> None:
-        """If the disk became full, stop the job that filled it and release the agent's disk reserve; if there is enough
-        space (again), allocate the reserve. Called regularly."""
+        """If the disk became full, stop the job that filled it and release the agent's disk reserve. If the disk has
+        enough space, allocate the reserve again. Called regularly."""
         await self.context.disk_space.look(self._folder.parent, self.context.clock)
         self._reserve.hold()
 
     async def _relieve_disk(self) -> None:
-        """Stop the job that filled the disk and release the reserve. Measures again if no job was found: a job that
-        empties and refills its files may have had little on the disk at that moment. If none was found and there is
-        space, keep the reserve: a job that is stopped later needs it for steps that free space."""
+        """Stop the job that filled the disk and release the agent's disk reserve. If no such job is found, measure
+        again: a job that empties and refills its files may have had little on the disk at that moment. If none is found
+        but there is space now, keep the reserve: a job that is stopped later needs it for steps that free space."""
         disk = self._folder.parent
         monotonic = self.context.clock.monotonic
         until = monotonic() + MEASURE_SECONDS
@@ -141,14 +140,14 @@ class Jobs:
                     return
         except OSError as error:
             logger.warning(
-                "disk full: cannot stop the job that filled it; releasing the reserve if there still is no space: %s",
+                "disk full: cannot stop the job that filled it; deleting the agent's reserve file if still full: %s",
                 error,
             )
         if not self.context.disk_space.has_room(disk):
             self._reserve.release()
 
     async def _stop_filler(self, disk: Path, seconds: float) -> bool:
-        """Stop the job that filled the disk, and release the reserve. False if no such job was found in `seconds`."""
+        """Stop the job that filled the disk, and release the disk reserve. False if none was found in `seconds`."""
         filesystem = os.statvfs(disk)
         running = {job.id: job for job in self._jobs.values() if job.can_be_stopped_for_disk}
         users = {job.journal.key: job.footprint.uid for job in self._jobs.values()}
@@ -167,7 +166,7 @@ class Jobs:
         return True
 
     def clean_up(self) -> None:
-        """Cancel running jobs and remove ended ones whose client has been away for too long. Called regularly."""
+        """Cancel running jobs, and remove ended ones, whose client was disconnected for too long. Called regularly."""
         self._reaper.look()
         now = self.context.clock.monotonic()
         for job in [job for job in self._jobs.values() if job.presence.is_expired(now)]:
@@ -182,10 +181,9 @@ class Jobs:
                 logger.warning("job %s: cannot cancel or remove the abandoned job, trying again: %s", job.id, error)
 
     async def close(self, job_id: str) -> None:
-        """Kill the processes of a job, remove its files and forget it. If that fails the call can be repeated.
-
-        A job that has to close environments first (`must_be_closed`) is only cancelled, and removed when that is done.
-        """
+        """Kill the processes of a job and remove it with its files. If that fails, the client can repeat the call. A
+        job that has to close environments first (`must_be_closed`) is only cancelled, and removed when they are
+        closed."""
         job = self._jobs.get(job_id)
         if job is not None and job_id not in self._closing:
             self._close(job)
@@ -211,14 +209,17 @@ class Jobs:
             raise error
 
     async def _end(self, job: Job, task: asyncio.Task[None] | None) -> Exception | None:
-        """Remove a killed job when its `task` has ended. Returns the error, if any: raising it would end all jobs."""
+        """Wait for the `task` of a killed job to end, kill its remaining processes, and remove the job. Returns the
+        error if that fails: raising it in this task would end all jobs."""
         try:
             if task is not None:
                 await asyncio.wait({task})
             await job.footprint.kill_rest()
             self._forget(job)
         except OSError as error:
-            logger.warning("job %s: cannot kill its processes or remove its files; keeping the job: %s", job.id, error)
+            logger.warning(
+                "job %s: cannot kill its processes or remove its files; it stays in the list: %s", job.id, error
+            )
             return error
         except Exception as error:
             logger.exception("job %s: unexpected error while removing the job; keeping it", job.id)
@@ -233,14 +234,14 @@ class Jobs:
         del self._jobs[job.id]
 
     async def release(self, job_id: str) -> None:
-        """If a failed job is kept for debugging, end its hold, and wait until its environments are closed."""
+        """If a failed job is kept for debugging, end that, and wait until its environments are closed."""
         job = self._jobs.get(job_id)
         if job is not None and job.hold.is_active and job_id in self._tasks:
             job.hold.release()
             await job.hold.has_ended.wait()
 
     def abandon(self) -> None:
-        """Stop watching the jobs. Their processes continue, and the next agent resumes the jobs."""
+        """When the agent stops: stop watching the jobs, whose processes continue, and release the disk reserve."""
         self._reserve.release()
         for task in self._tasks.values():
             task.cancel()
@@ -273,7 +274,7 @@ def _check_places(request: StartRequest) -> None:
 
 
 class _Packages:
-    """A package resolver that is imported when it is first used, because many agents never need it."""
+    """A package resolver whose code is imported at the first use, because many agents never need it."""
 
     def __init__(self, cache: Path, clock: Clock) -> None:
         self._cache = cache

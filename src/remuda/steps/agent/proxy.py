@@ -1,8 +1,7 @@
 """`remuda-agent proxy`: connects stdin and stdout to the unix socket or TCP port of the agent on this machine.
 
 A manager runs it through ssh or a container engine's exec. Messages go to stderr. With `--start` it starts an agent
-first if none answers; that agent keeps running when the proxy ends.
-"""
+first if none answers; that agent keeps running when the proxy ends."""
 
 import os
 import signal
@@ -28,9 +27,9 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def proxy(data: Path, *, socket: Path | None, start: Sequence[str] | None) -> None:
-    """Copy bytes between stdin, stdout and the agent until either side closes. `data`, `socket`: the agent's data
-    folder and, if elsewhere, its socket. `start`: options of `serve` for an agent that is started if none answers;
-    None: raise AgentError instead."""
+    """Copy bytes between stdin, stdout and the agent until either side closes. `data`: the agent's data folder.
+    `socket`: path of its socket, if not in that folder. `start`: if no agent answers, start one with these options of
+    `serve`; None: raise AgentError instead."""
     try:
         connection = _connect(data, socket)
     except OSError as error:
@@ -60,7 +59,8 @@ def _connect(data: Path, socket: Path | None) -> sockets.socket:
 
 
 def _start_agent(data: Path, socket: Path | None, options: Sequence[str]) -> sockets.socket:
-    """Start an agent that outlives this process, and connect to it, or to one that another proxy has started since."""
+    """Start an agent that continues after the end of this process, and connect to it. If another proxy has started one
+    at the same time, connect to that. Raises AgentError if none answers in time."""
     where = ["--socket", str(socket)] if socket else []
     command = own_command("serve", "--data", str(data), *where, *options)
     data.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,9 +1,8 @@
 """Runs the agent from its start to its end: data folder, transport, jobs, gRPC server, stop.
 
-The server stops at once on a signal: the processes of jobs continue, and the next agent resumes the jobs. It stops by
+On a signal the agent stops at once: the processes of jobs continue, and the next agent resumes the jobs. It stops by
 itself when its data folder was removed and no job runs. It can be bound to a command (`serve ... COMMAND`), as GitLab's
-step runner is: the command is started when stdin has data, and the agent ends with it.
-"""
+step runner is: the command is started when stdin has data, and the agent stops when the command ends."""
 
 import array
 import asyncio
@@ -50,8 +49,9 @@ async def serve(
     idle_exit_seconds: float | None = None,
     command: Sequence[str] = (),
 ) -> int:
-    """Serve until a signal, `idle_exit_seconds` without job and connection, or the removal of the data folder; with
-    `command` until a signal or its end. Returns its exit code, else 0. `listen_at`, `socket`: see `open_transport`."""
+    """Run the agent until a signal, `idle_exit_seconds` without job and connection, or the removal of its data folder.
+    With `command`: run that, until a signal or its end, and return its exit code; otherwise return 0. `fork_server`
+    runs built-in steps. `listen_at`, `socket`: the address for clients (see `open_transport`)."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -124,8 +124,8 @@ async def _clean_up(jobs: Jobs) -> None:
 
 
 async def _with_command(command: Sequence[str], stop: asyncio.Event) -> int:
-    """Run the command as soon as stdin has data, and return its exit code. If stdin ends without data, or `stop` is set
-    before, the command is not run and 0 is returned."""
+    """Run the command as soon as stdin has data, and return its exit code. If stdin ends without data, or the agent is
+    told to stop (`stop`) before, the command is not run and 0 is returned."""
     if not await _has_input(stop):
         return 0
     process = await asyncio.create_subprocess_exec(*command)
@@ -142,7 +142,7 @@ async def _terminate_at(stop: asyncio.Event, process: asyncio.subprocess.Process
 
 
 async def _has_input(stop: asyncio.Event) -> bool:
-    """Wait until stdin has data, without reading it. False if stdin ends first, or `stop` is set."""
+    """Wait until stdin has data, without reading it. Returns False if stdin ends first, or `stop` is set."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(0, readable.set)
@@ -162,7 +162,7 @@ async def _has_input(stop: asyncio.Event) -> bool:
 
 
 def _raise_open_files() -> int:
-    """Raise the open-file limit, as every running step needs a descriptor. Returns the old limit, which steps get."""
+    """Raise the limit of open files: each running step needs one in the agent. Returns the old limit, for the steps."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft

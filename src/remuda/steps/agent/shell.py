@@ -1,9 +1,8 @@
-"""Interactive shells and other commands in a job that runs or is on hold, for debugging: the gRPC call `Shell`.
+"""Interactive shells and other commands in a job that runs or is kept for debugging: the gRPC call `Shell`.
 
-The command runs in the job's environment, as the user of its steps, within the limits of the policy. It is ended, with
-all processes of its session, when its session leader or the call or the job ends, or when a step begins that a policy
-inserted. With a terminal it has a pty as its controlling terminal, else three pipes.
-"""
+The command runs in the job's environment (such as its container), as the user of its steps, within the limits of the
+policy. It is ended, with all processes of its session, when its session leader, the call or the job ends, or when a
+step begins that a policy inserted. With a terminal it has a pty as its controlling terminal, else three pipes."""
 
 import asyncio
 import fcntl
@@ -79,8 +78,8 @@ def prepare(
     entrance: Entrance, enforcement: PolicyEnforcement, folder: Path, key: str, open_request: pb.ShellOpen
 ) -> Iterator[Prepared]:
     """Write the files for a shell's command and yield how to start it; after the block remove the files and the control
-    groups. `folder`: of the job. `key`: its key, which is in the names of control groups. Raises AgentError if the
-    policy allows no shell or the command is invalid."""
+    groups. `entrance`: where the command runs. `folder`: the job's folder. `key`: the job's key, which is part of the
+    names of control groups. Raises AgentError if the policy allows no shell or the command is invalid."""
     number = f"shell-{os.getpid()}-{next(_numbers)}"
     prefix, is_agents = entrance.way.prefix, entrance.way.has_agents_rights
     term = open_request.term
@@ -120,8 +119,8 @@ def prepare(
 
 
 def _enclosure(enforcement: PolicyEnforcement, folder: Path, work_dir: Path, key: str, *, is_agents: bool) -> Enclosure:
-    """Return limits and user for a shell's command. `key`: name of its control groups. `is_agents`: it runs as the
-    agent's user. Raises AgentError if the policy allows no shell."""
+    """Return limits and user for a shell's command. `folder`: the job's folder. `key`: name of its control groups.
+    `is_agents`: it runs as the agent's user. Raises AgentError if the policy allows no shell."""
     if not enforcement.is_restricted:
         return Enclosure(limits=NO_LIMITS, work_dir=work_dir)
     subject = Subject(
@@ -159,14 +158,14 @@ class Shell:
         self._start = shim.start_time(self._process.pid) or 0
 
     def hang_up(self) -> None:
-        """Send SIGHUP to the command and stop serving it, because the client has disconnected or the job is over."""
+        """Send SIGHUP to the command and stop copying, without waiting: the client has left or the job is over."""
         if not self._process.exited.is_set():
             self._process.signal_group(signal.SIGHUP)
         self._end()
 
     async def end(self, reason: str = "") -> None:
-        """End all processes of the command's session: SIGHUP, after a grace period SIGKILL. Waits for the session
-        leader, but not forever. `reason`: shown to the user."""
+        """End all processes of the command's session: SIGHUP, after a grace period SIGKILL. Waits a limited time for
+        the session leader. `reason` is shown to the user."""
         self.reason = self.reason or reason
         self.hang_up()
         await wait_for_event(self._process.exited, within_seconds=GRACE_SECONDS)
@@ -202,8 +201,8 @@ class Shell:
     def _spawn(
         self, prepared: Prepared, open_request: pb.ShellOpen, context: AgentContext
     ) -> tuple[int, tuple[tuple[int, str], ...]]:
-        """Start the command. Returns the agent's descriptors for its input and its outputs, each output with its kind:
-        "data" (stdout or terminal) or "errors" (stderr)."""
+        """Start the command. Returns the descriptor to which the agent writes the command's input, and those from which
+        it reads its outputs, each with its kind: "data" (stdout or terminal) or "errors" (stderr)."""
         opened: list[int] = []
         try:
             if open_request.terminal:
@@ -281,8 +280,8 @@ class Shell:
             self._input = -1
 
     async def _pump(self, file: int, kind: str, send: Callable[[pb.ShellOutput], Awaitable[None]]) -> None:
-        """Send output from the descriptor `file` (`kind`: see `_spawn`) until it is closed, or the shell is being ended
-        and `file` has no more data now."""
+        """Send the output from the descriptor `file` to the client, until the command has closed it, or the shell is
+        being ended and there is no more data. `kind`: "data" (stdout or terminal) or "errors" (stderr)."""
         while True:
             is_last = self._ending.is_set()
             try:
@@ -319,8 +318,8 @@ def resize(terminal: int, size: pb.TerminalSize) -> None:
 
 
 async def pass_on(order: Path, open_request: pb.ShellOpen, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    """Forward the shell's input and output to and from the other agent that runs the job's steps. `order`: the file
-    that describes the delegated job (`delegation.files`)."""
+    """Forward the input and output of a `Shell` call to and from another agent, which runs the steps of this job
+    (delegation). `order`: the file that describes the delegated steps and how to reach that agent."""
     parsed = Order.read(order)
     forwarded = pb.ShellOpen()
     forwarded.CopyFrom(open_request)
@@ -349,7 +348,7 @@ async def _other_agent(order: Order) -> AsyncIterator[AgentStub]:
 
 
 async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]") -> None:
-    """Serve one `Shell` call: run the command, or tell the client why it cannot run. `first`: its first message."""
+    """Serve one `Shell` call: run the command in its first message `first`, or tell the client why it cannot run."""
     try:
         last = await _run_shell(jobs, first, stream)
     except AgentError as error:
@@ -368,7 +367,8 @@ async def attend(jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput
 async def _run_shell(
     jobs: Jobs, first: pb.ShellInput, stream: "Stream[pb.ShellInput, pb.ShellOutput]"
 ) -> pb.ShellOutput | None:
-    """Run the command of a `Shell` call. Returns the last message to send; None if another agent has sent it."""
+    """Run the command of a `Shell` call in its job. Returns the last message for the client; None if another agent runs
+    the job's steps, because that agent has sent it. Raises AgentError if the shell is refused."""
     open_request = first.open
     if first.WhichOneof("input") != "open":
         raise BadRequestError("the first message of a Shell call must be `open`")

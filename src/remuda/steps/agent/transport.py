@@ -1,10 +1,9 @@
 """How clients reach the agent (unix socket or TCP port), and which processes may call it.
 
-A unix socket is for this user and root only, by file mode and peer credentials. A TCP port of the loopback address is
-open to every user: there each call carries a token, from a file for this user only. The processes of a job may not call
-the agent that runs them, or one job could read and cancel another. Where jobs run as the agent's own user this keeps
-honest jobs apart, not hostile ones: see docs/reference/agent.md.
-"""
+A unix socket can be used only by this user and root: file mode and peer credentials are checked. A TCP port of the
+loopback address is open to every user: there each call carries a token, from a file that only this user can read. The
+processes of a job may not call the agent that runs them, or one job could read and cancel another. Where jobs run as
+the agent's own user, this only prevents mistakes: a hostile job can get around it, see docs/reference/agent.md."""
 
 import asyncio
 import hmac
@@ -49,8 +48,8 @@ class Transport:
             announce_endpoint(data, host=host, port=port, token=self.token)
 
     def guard(self, server: Server, is_of_a_job: Callable[[int], bool]) -> None:
-        """Make the server refuse calls over TCP without the token, and calls over a unix socket by other users (except
-        root) or by processes for whose id `is_of_a_job` is true."""
+        """Make the server refuse calls over TCP without the token. Over a unix socket it refuses calls by other users
+        (except root), and by processes for whose process id `is_of_a_job` returns True."""
         # The peer of a connection does not change, and an older process never becomes part of a newer job.
         checked: WeakSet[asyncio.Transport] = WeakSet()
 
@@ -71,8 +70,8 @@ class Transport:
 
 @contextmanager
 def open_transport(data: Path, *, listen_at: str | None, socket: Path | None) -> Iterator[Transport]:
-    """Listen at `unix` (the default), `tcp` or `tcp:HOST:PORT`. Raises AgentError if that is not possible.
-    `socket`: path of the unix socket, by default in the data folder; if it is too long, a temporary one is used."""
+    """Listen at `unix` (the default), `tcp` or `tcp:HOST:PORT`. Raises AgentError if that is not possible. `socket`:
+    path of the unix socket, by default in the data folder; if it is too long, one in a temporary folder is used."""
     kind, _, place = (listen_at or "unix").partition(":")
     (data / "endpoint").unlink(missing_ok=True)
     if kind == "unix" and not place:
@@ -95,9 +94,7 @@ def open_transport(data: Path, *, listen_at: str | None, socket: Path | None) ->
 @contextmanager
 def _unix(path: Path) -> Iterator[sockets.socket]:
     """Yield a unix socket for this user only, bound but not listening yet. Replaces a socket that a killed agent left.
-
-    Must run before any job does, because it changes the umask of the whole process for a moment.
-    """
+    Call this before any job runs, because it changes the umask of the whole process for a moment."""
     if path.exists() and not path.is_socket():
         raise AgentError(f"cannot listen on {path}: something else than a socket is there; give another --socket")
     path.unlink(missing_ok=True)

@@ -1,8 +1,7 @@
 """Streams the progress of jobs to clients: log bytes from an offset on, results from a number on, and the end.
 
-`Watcher` serves many subscriptions over one stream, one event of each in turn, and sends the next event only when the
-stream has accepted the last: a slow client costs no memory, and a job with much output does not delay the others.
-"""
+A client follows many jobs over one stream (`Watcher`). Their events alternate, so that a job with much output does not
+delay the others. The next event is sent when the stream has accepted the last: a slow client costs no memory."""
 
 import asyncio
 from collections import deque
@@ -83,8 +82,8 @@ class Watcher:
         self._wake = asyncio.Event()
 
     def handle(self, request: pb.WatchRequest) -> None:
-        """Subscribe to a job, unsubscribe, or confirm what the client has stored. A second subscribe to the same job
-        continues at the positions in log and results that it names."""
+        """Subscribe to a job, unsubscribe, or confirm how much of a log the client has stored. A second subscribe to
+        the same job continues at the positions in log and results that it names."""
         match request.WhichOneof("request"):
             case "subscribe":
                 self._subscribe(request.subscribe)

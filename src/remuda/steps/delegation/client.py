@@ -1,11 +1,10 @@
-"""The program that has another agent run a part of a job: `remuda-agent delegate FILE`. FILE is the order
+"""The program that makes another agent run a part of a job: `remuda-agent delegate FILE`. FILE is the order
 (`files.Order`): JSON with the steps to run and the command that connects to the other agent.
 
 It prints the log of the other agent's job and exits with its exit code; SIGTERM cancels that job. The connection is the
-stdin and stdout of a command (ssh, docker exec ...), which is restarted with growing delays. Progress is stored on disk
-(`files`), so this program may be killed at any point. When a connection breaks, it gives up if no connection has
-brought output or results for the order's `patience_seconds`.
-"""
+stdin and stdout of a command (ssh, docker exec ...), which is restarted, with growing delays, when the connection
+breaks. Progress is stored on disk (`files`), so this program may be killed and started again at any point. It gives up
+when a connection breaks and none has brought output or results for the order's `patience_seconds`."""
 
 import asyncio
 import random
@@ -44,11 +43,11 @@ _WINDOWS = Configuration(http2_stream_window_size=1024 * 1024, http2_connection_
 
 
 class _LostError(Exception):
-    """The other agent cannot be reached now; the caller retries."""
+    """Raised if the other agent cannot be reached now; `_persist` tries again."""
 
 
 class _FinalError(Exception):
-    """The delegated job has failed permanently, so a retry does not help."""
+    """Raised if the delegated job has failed permanently, so that a retry does not help."""
 
 
 class CommandChannel(LiveChannel):
@@ -73,7 +72,7 @@ class CommandChannel(LiveChannel):
         return protocol
 
     async def end(self) -> str:
-        """Close the connection and end the command. Returns a text with its exit code and the end of its stderr."""
+        """Close the connection and end the command; return a text with its exit code and the end of its stderr."""
         self.close()
         text = ""
         if self._process is not None:
@@ -123,13 +122,14 @@ class Delegate:
         return self._returns.exit_code
 
     async def close(self) -> None:
-        """Have the other agent kill and forget the job. Errors are ignored: the other machine may be gone."""
+        """Make the other agent kill the job and delete its data. Ignores errors: the other machine may be gone."""
         with suppress(_LostError, _FinalError, TimeoutError):
             async with asyncio.timeout(END_SECONDS), self._connect() as stub:
                 await stub.Close(pb.CloseRequest(id=self._order.id))
 
     async def _persist(self) -> None:
-        """Reconnect until the job has ended. Raises _FinalError after `patience_seconds` without output or results."""
+        """Connect to the other agent, again after each lost connection, until the job has ended. Raises _FinalError if
+        a connection is lost after `patience_seconds` without output or results."""
         failures, reached_at = 0, self._clock.monotonic()
         while True:
             began = self._returns.log_offset, self._returns.next_seq
@@ -147,7 +147,7 @@ class Delegate:
             await self._clock.sleep(_BACKOFF.delay(failures, jitter=random.random()))
 
     async def _attend(self) -> None:
-        """Connect once and pass on the job's output until the job ends. Raises _LostError if the connection breaks."""
+        """Connect once, start the job if needed, pass on its output to the end. Raises _LostError on disconnection."""
         async with self._connect() as stub:
             if not self._returns.is_started:
                 if self._cancelled.is_set():
@@ -210,8 +210,8 @@ class Delegate:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[AgentStub]:
-        """Yield a client over a new connection. Errors in the block are raised as `_FinalError` if the other agent
-        refuses the job, as `_LostError` if the connection or a call fails."""
+        """Yield a gRPC client of the other agent over a new connection. Errors in the `with` block are raised as
+        `_FinalError` if the other agent refuses the job, as `_LostError` if the connection or a call fails."""
         channel = CommandChannel(self._order)
         reason = ""
         try:
@@ -242,6 +242,6 @@ async def delegate(order: Order) -> int:
 
 
 async def end(order: Order) -> int:
-    """Have the other agent kill and forget the job of an order. Returns exit code 0 also if that fails."""
+    """Make the other agent kill an order's job and delete its data. Returns exit code 0 also if that fails."""
     await Delegate(order, SystemClock()).close()
     return 0

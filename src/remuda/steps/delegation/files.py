@@ -2,8 +2,7 @@
 and the position in the log.
 
 Everything received is stored before it is used, so a killed program resumes where it was, and nothing runs twice.
-Results are JSON lines, of which the last one is the end of the job; a second file says how far the log was printed.
-"""
+Results are JSON lines, of which the last one is the end of the job; a second file says how far the log was printed."""
 
 import hashlib
 import json
@@ -89,7 +88,7 @@ class Order:
 
 
 class Returns:
-    """The stored progress of a delegated job: its results, and the position in its log."""
+    """The progress of a delegated job, stored on disk: the results received so far, and how far the log was printed."""
 
     def __init__(self, results: Path) -> None:
         self._results = results
@@ -114,7 +113,7 @@ class Returns:
         self.is_started = True
 
     def note_log(self, offset: int, *, holds_line_end: bool) -> None:
-        """Store that the log before `offset` was printed. `holds_line_end`: its last line feed was not printed yet."""
+        """Store that the log was printed up to `offset`. `holds_line_end`: except for the last line feed before it."""
         fd = os.open(self._place, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             os.pwrite(fd, f"{offset:020d} {holds_line_end:d}\n".encode(), 0)
@@ -130,8 +129,7 @@ class Returns:
         self.next_seq = event["seq"] + 1
 
     def finish(self, *, status: str, reason: str, exit_code: int, message: str, is_held: bool = False) -> None:
-        """Store the end of the job. `is_held`: the other agent keeps the failed job for debugging; otherwise the job
-        can be removed there."""
+        """Store how the job ended. `is_held`: it failed, and the other agent keeps it for debugging."""
         event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code, "message": message}
         event |= {"held": True} if is_held else {}
         self._append(event)
@@ -139,7 +137,7 @@ class Returns:
 
     @property
     def exit_code(self) -> int:
-        """Exit code for the delegating program: 0, 143 if cancelled, else that of the delegated job."""
+        """Exit code for the delegating program: 0, 143 if cancelled, else that of the delegated job, or 1 if none."""
         assert self.end is not None
         if self.end["status"] == "success":
             return 0
@@ -154,8 +152,8 @@ class Returns:
 
 
 class PlainLog:
-    """Removes timestamps from log lines. The line feed of a line is printed only with the next line, because the next
-    line may be marked as its continuation."""
+    """Removes timestamps from the lines of a log. The line feed of a line is returned only with the next line, because
+    the next line may be marked as its continuation, which needs no line feed."""
 
     def __init__(self, returns: Returns) -> None:
         self._returns = returns
@@ -167,7 +165,7 @@ class PlainLog:
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
         """Add bytes of the log. Returns the text to print (complete lines without the last line feed), the log offset
-        after it, and True if that line feed is still to be printed: what `note_log` stores once the text is printed."""
+        after it, and True if its line feed is still to be printed: what `note_log` stores once the text is printed."""
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end

@@ -1,9 +1,8 @@
-"""The engine's side of delegation: writes the order for another agent, and adds its results to the tree of this job.
+"""Delegation as `steps.engine` uses it: writes the order for another agent, and adds its results to this job's tree.
 
 If an environment was opened with `agent`, a command that connects to another agent, all its inner steps are sent to
 that agent in one request. A third document of the request, which only agents read, is the *context*: the values that
-expressions of these steps may use.
-"""
+expressions of these steps may use."""
 
 import asyncio
 import json
@@ -31,8 +30,8 @@ _SYSTEM = "runner_system_failure"
 
 
 def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
-    """Write the order for the other agent (`files.Order`) to a file that the job cannot read, and return its path.
-    `node`: the delegating step. Raises DefinitionError if steps cannot be delegated to that agent."""
+    """Write the order for the other agent (`files.Order`) to a file that the job cannot read; return its path. `node`:
+    the delegating step. `files`: its paths. Raises DefinitionError if steps cannot be delegated to that agent."""
     host = node.parent
     assert host is not None
     command = (host.environment or {}).get("agent")
@@ -75,7 +74,7 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
 
 
 def request_text(calls: Sequence[Call], context: Inherited) -> str:
-    """Return the step text of a request: three documents with spec, definition and context."""
+    """Return the text of a request: three documents with spec, `calls`, and the values that expressions may use."""
     documents = (
         {"spec": {"remuda": 1}},
         {"run": [_entry(call) for call in calls]},
@@ -85,7 +84,7 @@ def request_text(calls: Sequence[Call], context: Inherited) -> str:
 
 
 def read_context(text: str) -> Inherited:
-    """Return the context in the step text of a request; empty if it has none. Raises DefinitionError if malformed."""
+    """Return the context (values for expressions) of a request; empty if none. Raises DefinitionError if malformed."""
     parts = text.split("\n---\n")
     if len(parts) != 3 or not parts[2].startswith(f'{{"{_CONTEXT}":'):
         return Inherited()
@@ -112,7 +111,7 @@ def _context_of(tree: Tree, host: Node) -> Inherited:
 
 
 def _plain(context: Inherited) -> dict[str, Any]:
-    """Convert a context to JSON, which can mark only inputs as sensitive: steps with sensitive outputs are left out."""
+    """Convert a context (values for expressions) to JSON, without steps with sensitive outputs: it cannot mark them."""
     return {
         "inputs": reveal(dict(context.inputs)),
         "steps": {name: reveal(step) for name, step in context.steps.items() if not is_sensitive(step)},
@@ -157,7 +156,7 @@ def _format_reference(reference: Reference) -> str | dict[str, Any]:
 
 
 def _seconds_left(node: Node, facts: Facts) -> int:
-    """Return how many seconds of this job's timeout were left when the step began; 0 if there is no limit."""
+    """Return how many seconds of the job's timeout were left when `node` began, at least 1; 0 if it has none."""
     limits = [limit for limit, _, cause in deadlines(node, job_deadline=facts.deadline) if cause is Cause.JOB_TIMEOUT]
     return max(1, int(min(limits) - node.started_at) + 1) if limits else 0
 
@@ -165,10 +164,9 @@ def _seconds_left(node: Node, facts: Facts) -> int:
 def read_returned(
     path: Path, count: int, place: tuple[int, int] = (0, 0)
 ) -> tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[int, int]]:
-    """Read from a file the results after the first `count`, the end of the job (else None), and the next `place`.
-
-    `place`: the file offset to read from, and how many results are before it; a restarted agent begins at (0, 0).
-    """
+    """Read the results of a delegated job from a file. Returns those after the first `count`, the event for the job's
+    end (None if it has not ended), and the next `place`: the file offset to read from, and how many results are before
+    it. A restarted agent begins at (0, 0)."""
     offset, before = place
     try:
         with path.open("rb") as file:
@@ -185,8 +183,8 @@ def read_returned(
 
 
 def translate_result(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert a step result from the agent that runs steps for `node` to one of this job: put the path of the parent of
-    `node`, which opened the environment, before its `path` and `environment`; drop `version` and `seq`."""
+    """Convert a step result from the agent to which `node` delegates into one of this job: put the path of the parent
+    of `node`, which opened the environment, before its `path` and `environment`; leave out `version` and `seq`."""
     assert node.parent is not None
     path = node.parent.path
     result = {name: value for name, value in event.items() if name not in ("version", "seq")}
@@ -205,7 +203,7 @@ def outcome_of(end: Mapping[str, Any]) -> Finished:
 
 
 async def end_elsewhere(files: StepFiles) -> None:
-    """Have the other agent end the delegated job, in case the delegating program was killed before it could do that."""
+    """Make the other agent end the delegated job, if any, in case the delegating program was killed before."""
     if files.order.exists():
         process = await asyncio.create_subprocess_exec(
             *own_command("delegate", "--end", str(files.order)), stdout=DEVNULL, stderr=DEVNULL, start_new_session=True

@@ -1,9 +1,8 @@
 """Tracks whether a client (a runner manager) is connected to a job, and when the job stops waiting for it. No I/O.
 
-A job waits for its client as long as its request says (`patience_seconds`; 0: forever), counted from the end of its
-last watch stream, or from when this agent accepted or resumed the job. Then it is cancelled if it runs, else removed.
-This has its own module because `agent` and `engine` both use it.
-"""
+A job waits for its client as long as its request says (`patience_seconds`; 0: forever). The time counts from the end of
+the last stream over which a client watched the job, or from when this agent accepted or resumed it. After that time a
+running job is cancelled, and an ended one is removed. It is its own module, as `agent` and `engine` use it."""
 
 
 class ClientPresence:
@@ -16,7 +15,7 @@ class ClientPresence:
 
     @property
     def has_patience(self) -> bool:
-        """True if the job waits only a limited time for its client to come back."""
+        """True if the job waits only a limited time (`patience_seconds`) for a client to connect."""
         return self._patience_seconds > 0
 
     @property
@@ -32,5 +31,5 @@ class ClientPresence:
             self._client, self._left_at = None, now
 
     def is_expired(self, now: float) -> bool:
-        """True if no client has been connected for `patience_seconds` or longer; always False if that is 0."""
+        """True if no client was connected for `patience_seconds`: cancel or remove the job. Never if that is 0."""
         return self.has_patience and self._client is None and now - self._left_at >= self._patience_seconds

@@ -1,7 +1,6 @@
 """Executes the command of a step: applies limits, runs the process, decides whether it succeeded, stores the result.
 
-Every action may be repeated after a crash.
-"""
+After a crash, the next agent repeats the action that was not stored as done. Every action here allows that."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -56,8 +55,8 @@ class CommandExecution:
         end_shells: Callable[[str], Awaitable[None]],
         is_new: Callable[[Node], bool],
     ) -> None:
-        """`notify` tells clients that there is news. `end_shells` ends all open shells of the job and shows their users
-        its argument. `is_new` returns True if no earlier agent can have started the command of a step."""
+        """`notify` is called after new log lines or results. `end_shells` ends all open shells of the job and shows
+        their users its argument. `is_new`: no earlier agent can have started the step's command."""
         self._state = state
         self._notify = notify
         self._end_shells = end_shells
@@ -72,12 +71,12 @@ class CommandExecution:
         state.on_stop.append(self.look_again)
 
     def look_again(self) -> None:
-        """Wake the tasks that watch running commands: each checks at once for a reason to end and for output."""
+        """Have all running commands checked at once: whether their steps must end, and whether there is output."""
         for execution in self._executions.values():
             execution.look_again()
 
     def resume_output(self) -> None:
-        """Continue to read output, which was paused while clients had not yet confirmed enough of the log."""
+        """Continue to read output that was paused for unconfirmed log bytes, if clients have confirmed enough."""
         if self._is_held_back and not self._state.log.holds_back():
             self._is_held_back = False
             self.look_again()
@@ -87,9 +86,9 @@ class CommandExecution:
             execution.kill()
 
     def kill_for(self, cause: Cause, text: str) -> Callable[[], None]:
-        """Kill all running commands at once. Their steps then end for `cause`, with the message `text`, except those
-        whose command has already ended with exit code 0. Returns a function that stores the reason in the
-        journal; the caller calls it later, because the disk may be full now."""
+        """Kill all running commands of the job at once. Their steps then end with the reason `cause` and the message
+        `text`, except those whose command has already ended with exit code 0. Returns a function that stores this
+        reason in the journal; the caller calls it later, because the disk may be full now."""
         state = self._state
         nodes = [node for serial, node in state.tree.open.items() if serial in self._executions]
         records = {node: shim.read_record(state.journal.step_files(node.serial)) for node in nodes}
@@ -113,7 +112,7 @@ class CommandExecution:
 
     @contextmanager
     def start_nothing(self) -> Iterator[None]:
-        """During the block, which kills all processes of the job, no command starts: due starts wait for its end."""
+        """Context manager for code that kills all processes of the job: commands start only after the block."""
         self._may_start.clear()
         try:
             yield
@@ -121,7 +120,7 @@ class CommandExecution:
             self._may_start.set()
 
     async def execute(self, node: Node) -> None:
-        """Run the command of a step, or adopt its process after a restart of the agent, and store the result."""
+        """Run the command of a step, or watch its process if an earlier agent has started it, and store the result."""
         if node.is_inserted:  # it has begun, so no other shell can be opened meanwhile
             await self._end_shells(hold.no_shell_beside(node))
         files = self._state.files_of(node)
@@ -178,8 +177,7 @@ class CommandExecution:
     async def _run_within(
         self, node: Node, execution: ProcessExecution, enclosure: Enclosure, files: StepFiles
     ) -> None:
-        """Run the process. Meanwhile measure its usage for limits that the kernel does not enforce, and end the step if
-        it exceeds one."""
+        """Run the process. Measure limits that the kernel does not enforce; end the step if it exceeds one."""
         work = execution.run(lambda: self._prepare(node, enclosure, files))
         if not enclosure.is_measured:
             await work
@@ -244,8 +242,8 @@ class CommandExecution:
         state.finish(node, result, replace(product, ended_at=ended_at))
 
     def _store_delegated_results(self, node: Node, files: StepFiles) -> Finished | None:
-        """Store new results of the steps that `node` has delegated to another agent. Returns their overall result; None
-        until the other agent has reported it."""
+        """Store new results of the inner steps that another agent runs for the step `node` (delegation). Returns their
+        overall result; None until the other agent has reported it."""
         events, end, place = read_returned(files.results, node.folded, self._returned.get(node.serial, (0, 0)))
         for event in events:
             self._state.record(

@@ -1,14 +1,13 @@
-"""Keeps the environments of a failed job for debugging: postpones its cleanup steps until the hold is over.
+"""Keeps the environments of a failed job for debugging: postpones its cleanup steps until the *hold* is over, the time
+for which the request wants the environments kept.
 
 Cleanup steps close an environment (such as a container) or stop services. A user's shell runs in the outermost open
-environment (if several are outermost, in the one opened last); if the platform puts an environment around the job's own
+environment (if several are outermost, in the one opened last). If the platform puts an environment around the job's own
 steps, the shell runs in that or is refused, never on the machine. The job's container is paused until a user opens a
 shell in it.
 
-Files in the job's folder: `closings` has a JSON line for each postponed step (how to run it, and how to enter its
-environment), `held` the variables that steps have exported. A postponed step is stored before it counts as done;
-running it twice does no harm.
-"""
+Files: `closings` has a JSON line for each postponed step (how to run it, and enter its environment), `held` the
+exported variables. A step is stored here before the journal says it is finished. Running it twice does no harm."""
 
 import asyncio
 import json
@@ -57,7 +56,7 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrance:
-    """Where and with which environment variables a shell of a user runs beside the job's steps."""
+    """Where and with which environment variables a user's shell runs, while the job's steps run or after them."""
 
     way: Way
     env: Mapping[str, str]
@@ -81,8 +80,9 @@ class Closing:
 
 
 def is_put_off(tree: Tree, node: Node) -> bool:
-    """True if a step is a cleanup step to postpone: a list of steps that contains it has failed or the job has timed
-    out, no enclosing step has `retry`, and the job was not cancelled."""
+    """True if the step must be postponed so that a user can debug the job. It must close an environment or stop
+    services, and not be inserted by a policy. A list of steps that contains it must have failed, or the job must have
+    timed out. No enclosing step may have `retry`, and the job must not be cancelled."""
     loaded = node.loaded
     stops = loaded is not None and loaded.kind is ReferenceKind.BUILTIN and loaded.reference.startswith(_STOPS)
     if tree.cancelled or node.parent is None or node.is_inserted or not (node.phase == CLOSE or stops):
@@ -94,8 +94,7 @@ def is_put_off(tree: Tree, node: Node) -> bool:
 
 
 def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
-    """Store in the job's `folder` that the cleanup step `node` is to be run, as `launch` says, when the hold ends.
-    `is_jobs`: run it as the user of the job's own steps, else as the agent's."""
+    """Store how to run a cleanup step after the hold. `is_jobs`: as the user of the job's steps, else the agent's."""
     host = node.parent if node.phase == CLOSE else None
     way = _find_way(host) if host is not None and host.host is None else None
     close_seconds = host.entered.inputs.get("close_seconds") if host is not None else None
@@ -107,9 +106,9 @@ def put_off(folder: Path, node: Node, launch: Launch, *, is_jobs: bool) -> None:
 
 
 def put_off_end(folder: Path, command: Sequence[str], order: Path) -> None:
-    """Store a postponed cleanup step that makes another agent close the environments that it keeps for this job. It is
-    `command` with the path of a copy of `order`, the file that describes the delegated steps (`delegation.files`). Does
-    nothing if it is stored already."""
+    """Store a postponed cleanup step for steps that another agent runs (delegation): it makes that agent close the
+    environments that it keeps for this job. Its command line is `command` and the path of a copy of `order`, the file
+    that describes the delegated steps. Does nothing if it is stored already."""
     copy = order.with_name(f"held-{order.name}")
     if copy.exists():
         return
@@ -148,9 +147,9 @@ def note_exports(folder: Path, exports: Mapping[str, str]) -> None:
 
 
 def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
-    """How to enter the environment in which a running job's own steps run (not one with only steps of the manager).
-    `is_inside`: the own steps never run on the machine itself. Raises AgentError if they need an environment that is
-    not open now, or while a policy-inserted step runs."""
+    """Return how to enter the environment in which the job's own steps (those that the user wrote) run now; the machine
+    itself if they run in none. `is_inside`: they never run on the machine itself. Raises AgentError if their
+    environment is not open now, or while a step runs that a policy has inserted."""
     way: Way | None = None
     for node in tree.open.values():
         if node.is_inserted:
@@ -172,7 +171,7 @@ def way_now(tree: Tree, journal: Journal, *, is_inside: bool) -> Way:
 
 
 def no_shell_beside(inserted: Node) -> str:
-    """Message that refuses shells while a policy-inserted step runs, whose files a shell could change."""
+    """Return the refusal of shells while a step inserted by a policy runs, whose files a shell could change."""
     assert inserted.insertion is not None
     return (
         f'the step "{inserted.insertion.call.name}" of a policy runs, and no shell may run beside it; try again later'
@@ -180,8 +179,8 @@ def no_shell_beside(inserted: Node) -> str:
 
 
 def way_held(folder: Path, *, is_inside: bool) -> Way:
-    """How to enter the environment of a failed job on hold. `is_inside`: the job's own steps never run on the machine
-    itself. Raises AgentError if their environment was not opened or not kept."""
+    """Return how to enter the environment of a failed job that is kept for debugging; if there is none, the machine
+    itself. `is_inside`: the job's steps never run on the machine itself, so AgentError is raised then instead."""
     way = next((closing.way for closing in reversed(closings(folder)) if closing.way is not None), None)
     if way is None and is_inside:
         raise AgentError(
@@ -206,21 +205,19 @@ def exports_held(folder: Path) -> dict[str, str]:
 
 
 def keeps_container(node: Node) -> bool:
-    """True if the step would remove a container that the platform has started. Such a container is paused while it is
-    kept for debugging, because later steps work in the job's directory, some with the agent's rights."""
+    """True if the step would remove a container that the platform has started. It is paused while it is kept for
+    debugging: its processes must not interfere with later steps, some of which have the agent's rights."""
     return node.phase == CLOSE and is_own(node, {"container"}) and has_agents_rights(node)
 
 
 async def pause(launch: Launch) -> bool:
-    """Pause the container that the command `launch` would remove. Returns False if that fails, and raises OSError if
-    the program that does it cannot start."""
+    """Pause the container that `launch` would remove. Returns False if that fails; OSError if it cannot start."""
     argv = (*own_command("step"), "container_pause")
     return await _run(argv, launch.env, launch.work_dir, CLOSING_SECONDS) == 0
 
 
 async def close(closing: Closing, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Run a postponed cleanup step with the command line `argv`, within its time limit; ignore its exit code. Raises
-    OSError or ValueError if it cannot start."""
+    """Run a postponed cleanup step by `argv`; ignore its exit code. Raises OSError or ValueError if it cannot start."""
     await _run(argv, env, closing.work_dir, closing.seconds)
 
 

@@ -1,9 +1,8 @@
 """Runs one job, from its stored request to its stored end.
 
 The loop is the same for a new job and after a crash: rebuild the tree of steps from the journal, ask `sequence` for the
-next action, do it and store it. Every action may be repeated, so the agent may die at any point. Listeners are called
-without arguments whenever the job may have changed.
-"""
+next action, do it and store it. Every action may be repeated, so the agent may die at any point. `Job.listeners` are
+called without arguments whenever log, results or state of the job may have changed."""
 
 import asyncio
 import logging
@@ -49,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 
 class OpenShell(Protocol):
-    """A shell or other command that a user runs beside the job's steps."""
+    """A shell or other command that a user runs in the job's environment, for debugging."""
 
     def hang_up(self) -> None:
         """Send SIGHUP to the command, without waiting for its end."""
@@ -119,8 +118,8 @@ class Job:
         return self.journal.end
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """Where a user's shell would run; None if the job has not begun, was killed, or has ended and is not on hold.
-        Raises AgentError if no shell can be opened now."""
+        """Return where a user's shell would run; None if the job has not begun, was killed, or has ended and is not
+        kept for debugging. Raises AgentError if no shell can be opened now."""
         if self._is_killed:
             return None
         if self._executor is not None:
@@ -130,7 +129,7 @@ class Job:
         return self.hold.entrance(enforcement)
 
     def confirm(self, log_offset: int) -> None:
-        """Record that a client has stored all log bytes before `log_offset`."""
+        """Record that a client has stored all log bytes before `log_offset`; steps that waited for it continue."""
         if not self.closed:
             self.log.confirm(log_offset)
             if self._executor is not None:
@@ -147,8 +146,8 @@ class Job:
 
     @property
     def must_be_closed(self) -> bool:
-        """True if the job must not be killed, because its cleanup steps have to run first: it is on hold, or the
-        platform has opened an environment for it that takes time to close (`close_seconds`)."""
+        """True if the job must not be killed, because its cleanup steps have to run first: it has failed and is kept
+        for debugging, or the platform has opened an environment for it that takes time to close (`close_seconds`)."""
         if self._executor is None or self.end is not None:
             return self.hold.is_active
         return any(
@@ -161,13 +160,13 @@ class Job:
         return (self.journal.folder / UNWANTED).exists()
 
     def leave(self) -> None:
-        """Cancel the job, end its hold, and have it removed when its cleanup steps have run."""
+        """Cancel the job, stop keeping it for debugging, and have it removed when its cleanup steps have run."""
         (self.journal.folder / UNWANTED).touch()
         self.cancel()
         self.hold.release()
 
     def kill(self) -> None:
-        """Kill all steps and let none start. Processes outside of their sessions are left to `footprint.kill_rest`."""
+        """Kill all steps and let none start. `footprint.kill_rest` kills processes that left the steps' sessions."""
         self._is_killed = True
         self._end_shells()
         if self._executor is not None:
@@ -176,8 +175,8 @@ class Job:
 
     @property
     def can_be_stopped_for_disk(self) -> bool:
-        """True if the job runs and was not stopped for a full disk before. A job is stopped only once, because its
-        cleanup steps may free space."""
+        """True if the job runs and its steps were not ended for a full disk before. This is done only once, so that the
+        cleanup steps, which may free space, can run to their end."""
         return self._executor is not None and not self._has_filled_disk
 
     async def stop_for_disk(self, use: DiskUse, release: Callable[[], object]) -> None:
@@ -220,7 +219,9 @@ class Job:
         except AgentError as error:
             await self._break(str(error))
         except OSError as error:
-            logger.warning("job %s: cannot use its files, ending it with a system failure: %s", self.id, error)
+            logger.warning(
+                "job %s: cannot read or write its files in the data folder; the job fails: %s", self.id, error
+            )
             await self._break(f"the agent cannot use its data folder: {describe_error(error, self.journal.folder)}")
         except Exception as error:
             logger.exception("job %s: unexpected error of the agent, ending the job with a system failure", self.id)
@@ -260,8 +261,7 @@ class Job:
         await executor.state.write(partial(self._finish, outcome))
 
     def _make_executor(self, request: StartRequest, enforcement: PolicyEnforcement) -> StepExecutor:
-        """Return an executor whose tree of steps is rebuilt from request and journal. Frees the memory of the large
-        parts of the request."""
+        """Return the executor of the steps, rebuilt from request and journal. Frees memory of large request parts."""
         journal = self.journal
         has_begun = any(event["event"] == "enter" for event in journal.past)
         enforcement.prepare(has_begun=has_begun)
@@ -317,7 +317,7 @@ class Job:
                 tasks.create_task(shell.end(reason), name=f"job {self.id}: end a shell")
 
     async def _hold(self) -> None:
-        """Keep the environments of the failed job until its hold ends, then run the postponed cleanup steps."""
+        """Keep the environments for debugging until the hold is over, then run the postponed cleanup steps."""
         reach("agent.held")
         if self.is_unwanted:
             self.hold.release()
@@ -344,8 +344,7 @@ class Job:
         self._notify()
 
     async def _break(self, error: str) -> None:
-        """End the job with a system failure and the message `error`, even if its files are not writable. If the job is
-        on hold, end only the hold."""
+        """End the job with a system failure, even if its files are not writable; if it has ended, only end its hold."""
         outcome = system_failure(self.log.secrets.mask(error))
         if self.end is not None:  # it was on hold
             logger.warning("failed job %s is no longer kept for debugging because of an error: %s", self.id, error)
@@ -399,7 +398,7 @@ class Job:
         )
 
     def _notify_soon(self) -> None:
-        """Notify listeners after a short delay, so that the start and the end of a short step are sent together."""
+        """Notify client streams after a short delay, so that start and end of a short step are sent together."""
         if self._notification is None and self.listeners:
             self._notification = asyncio.get_running_loop().call_later(NOTIFY_SECONDS, self._notify)
 

@@ -55,26 +55,26 @@ class JobFootprint:
         return self._user.uid if self._user is not None and self._request().run_as else None
 
     def may_run_as(self, uid: int | None) -> bool:
-        """Return True if the job has a user of its own (`run_as`) whose id is `uid` or not known yet."""
+        """True if the request names a user for the job's steps (`run_as`) whose id is `uid` or not known yet."""
         return bool(self._request().run_as) and self.uid in (uid, None)
 
     def kill(self) -> None:
-        """Kill all steps and let none start any more. Processes outside of their sessions are left to `kill_rest`."""
+        """Kill all steps and let none start any more. `kill_rest` kills processes that left the steps' sessions."""
         for path in self._journal.folder.glob("step-*.pid"):
             if (serial := path.stem.partition("-")[2]).isdecimal():
                 kill_unattended(self._journal.step_files(int(serial)), self._context)
         leftovers.kill(self._journal.leftovers)
 
     async def kill_rest(self) -> None:
-        """Search all processes of the machine for those of the job and kill them. Reports processes that do not end."""
+        """Kill all processes of the job on the machine. Calls `report_survivors` with those that do not end."""
         survivors = await leftovers.end(self.find_processes(everywhere=True))
         if self._request().policy or self._request().run_as or self._request().cgroup:
             survivors += await (await self.load_enforcement()).sweep(self._context.clock)
         self._report_survivors(survivors)
 
     async def end_processes(self, sweep: Callable[[Clock], Awaitable[tuple[str, ...]]]) -> None:
-        """End what steps left running: SIGTERM, after a grace period SIGKILL. `sweep` kills processes in the job's
-        control groups or of its user, and returns descriptions of those that do not end."""
+        """End the background processes that steps left running: SIGTERM, after a grace period SIGKILL. `sweep` kills
+        processes in the job's control groups or of its user, and returns descriptions of those that do not end."""
         processes = self.find_processes(everywhere=self._was_found)
         await leftovers.terminate(processes, self._context.clock)
         survivors = await sweep(self._context.clock)
@@ -105,6 +105,6 @@ class JobFootprint:
         )
 
     def _find_beginning(self) -> float:
-        """Return a time before which the job has modified no file, also if the wall clock was set back since."""
+        """Return a time before which the job has changed no file, even if the wall clock was set back since."""
         clock = self._context.clock
         return min(self._stored_at, clock.wall() - (clock.monotonic() - self._known_since))

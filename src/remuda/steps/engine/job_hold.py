@@ -1,4 +1,4 @@
-"""The hold of a failed job: how long its environments are kept for debugging, and how to enter them."""
+"""The hold of a failed job: how long its environments are kept for debugging, and how a user's shell enters them."""
 
 import logging
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobHold:
-    """The hold of one job: active from its failure, if its request asks for one, until its environments are closed."""
+    """Keeps the environments of a failed job open for debugging, if the request that started the job asks for it."""
 
     def __init__(self, journal: Journal, context: AgentContext) -> None:
         self._journal = journal
@@ -31,7 +31,7 @@ class JobHold:
 
     @property
     def remaining_seconds(self) -> int:
-        """How long the environments are still kept; 0 if the job is not on hold."""
+        """Return how many more seconds the job's environments are kept for debugging; 0 if the job is not on hold."""
         if self._journal.end is None or not self.is_active:
             return 0
         return max(1, round(self._journal.end.held_until - self._context.clock.now()))
@@ -47,7 +47,7 @@ class JobHold:
         self._is_released.set()
 
     def entrance(self, enforcement: PolicyEnforcement) -> hold.Entrance | None:
-        """Where a user's shell would run during the hold; None if the job is not on hold or was released. Raises
+        """Return where a user's shell would run during the hold; None if there is none or its time is over. Raises
         AgentError if the job's own steps need an environment that was not opened, or could not be kept."""
         if not self.is_active or self._is_released.is_set():
             return None

@@ -38,10 +38,9 @@ def read_facts(
     is_inside: bool,
     has_begun: bool,
 ) -> Facts:
-    """Return the values that are the same for all steps of the job, such as variables and folders, and write the files
-    of its file variables. `base_env`: the machine's variables that steps may see. `is_inside`: the job's own steps
-    never run on the machine itself. `has_begun`: do not write existing files again, because steps may have changed
-    them."""
+    """Return the values that all steps of the job share, such as variables and folders, and write its file variables
+    (not if steps have run, `has_begun`, and may have changed them). `base_env`: the machine's variables that steps may
+    see. `is_inside`: the steps that the user wrote never run on the machine itself."""
     is_apart = bool(request.run_as) or request.sandbox
     variables = write_files(journal.exchange, request.variables, is_written=has_begun)
     files = [variable for variable in request.variables if variable.file]
@@ -68,12 +67,12 @@ def read_facts(
 
 
 def server_ca_file(folder: Path) -> Path:
-    """Path of the CA certificates with which policy-inserted steps verify the server. The job cannot write to it."""
+    """Path of the CA file, not writable for the job, with which steps inserted by a policy verify the server."""
     return folder / "server_ca.pem"
 
 
 def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
-    """Predefined variables of policy-inserted steps. Writes the CA file that one of them names."""
+    """Return predefined variables of steps that a policy inserts. Writes the server CA file that one of them names."""
     if not policy.server_ca:
         return dict(policy.variables)
     path = server_ca_file(journal.folder)
@@ -83,8 +82,8 @@ def _build_inserted_env(journal: Journal, policy: Policy) -> dict[str, str]:
 
 
 def read_enforcement(request: StartRequest, journal: Journal, person: JobUser | None) -> PolicyEnforcement:
-    """Return the object that checks and limits the job's steps by the runner's step policy. `person`: the user who runs
-    the steps; None: the agent's own user."""
+    """Return the object that applies the runner's step policy: it allows or denies each step, and limits it. `person`:
+    the user who runs the steps; None: the agent's own user."""
     policy = parse_policy(request.policy)
     return PolicyEnforcement(
         policy=policy,
@@ -120,8 +119,8 @@ def _find_slot(request: StartRequest, journal: Journal) -> SlotGroup | None:
 
 
 def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, ...]:
-    """Folders that the job must not see: those in the request and, if it names any, the temporary folder with the
-    agent's socket, if there is one."""
+    """Return the folders that the job must not see: those in the request and, if there are any, also the temporary
+    folder with the agent's socket (if the socket is in such a folder)."""
     place = temporary_folder(journal.folder.parent.parent) if request.hidden else None
     return (*request.hidden, str(place)) if place is not None else tuple(request.hidden)
 
@@ -129,8 +128,8 @@ def _list_hidden_folders(request: StartRequest, journal: Journal) -> tuple[str, 
 def build_closing_command(
     enforcement: PolicyEnforcement, closing: hold.Closing, folder: Path, number: int
 ) -> tuple[list[str], dict[str, str]]:
-    """Command line and environment that run the `number`th postponed cleanup step: as the user of the job's steps if
-    `closing.is_jobs`, else as the agent's."""
+    """Return command line and environment that run the `number`th postponed cleanup step: as the user of the job's
+    steps if `closing.is_jobs`, else as the agent's. May write the environment to a file in `folder`."""
     if not closing.is_jobs or enforcement.person is None:
         return list(closing.argv), dict(closing.env)
     enclosure = Enclosure(

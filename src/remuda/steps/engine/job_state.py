@@ -1,8 +1,7 @@
 """The state of a running job: its tree of steps, its journal and its log.
 
 Every change of a step is an event that is stored in the journal and applied to the tree, so that a new agent can
-rebuild the same tree.
-"""
+rebuild the same tree."""
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -53,7 +52,7 @@ class JobState:
         """Called after a reason to end a step was stored."""
 
     def record(self, event: replay.Event, result: Mapping[str, Any] | None = None) -> None:
-        """Store an event in the journal and apply it to the tree. `result`: the event for clients, None for none."""
+        """Store an event in the journal and apply it to the tree. `result`: the event for clients, if they get it."""
         self.journal.record(event, result)
         replay.apply(self.tree, self.facts, event)
 
@@ -65,8 +64,8 @@ class JobState:
         self.log.say(f"WARNING: {text}")
 
     async def wait_for_space(self, meanwhile: Callable[[], object] = lambda: None, *, has_failed: bool = False) -> None:
-        """Wait while the disk is full, and note the wait in the job's log. `meanwhile` is called periodically.
-        `has_failed`: a write has just failed because the disk was full."""
+        """Wait while the disk is full, until `ROOM_SECONDS` after it became full, and log how long. `meanwhile` is
+        called periodically. `has_failed`: a write has just failed because the disk was full."""
         space, folder, clock = self.context.disk_space, self.journal.folder, self.context.clock
         if seconds := await space.wait(folder, clock, meanwhile, has_failed=has_failed):
             with suppress(OSError):  # full again: the next write finds that out
@@ -74,8 +73,8 @@ class JobState:
 
     async def write(self, act: Callable[[], T], meanwhile: Callable[[], object] = lambda: None) -> T:
         """Call `act`, which writes to the agent's disk and may be repeated, and return its result. If it raises OSError
-        because the disk is full, wait for space and call it again; `MOST_WRITES` calls at most. `meanwhile` is called
-        periodically during the wait."""
+        because the disk is full, wait for space and call it again, `MOST_WRITES` times in all; the last error is
+        raised. `meanwhile` is called periodically during the wait."""
         for attempt in range(1, MOST_WRITES):
             try:
                 return act()
@@ -92,19 +91,19 @@ class JobState:
         return self.journal.step_files(node.serial, "" if is_private else exchange_of(node))
 
     def open_section(self, node: Node) -> None:
-        """Write the section header of a step into the log, unless it is there."""
+        """Write the section header of a step (GitLab's `section_start`) into the log, unless it is there."""
         first = f"section_start:{int(node.started_at)}:{step_results.section(node)}{_CLEAR}"
         self.log.open(node.serial, first, stream=node.stream)
 
     def stop(self, node: Node, cause: Cause, text: str = "") -> None:
-        """Store a reason to end a step and all its inner steps, and call `on_stop` to end the running commands."""
+        """Store why a step and its inner steps must end (`cause`, `text`), and call `on_stop`, so that commands end."""
         self.record(replay.stop_event(node, cause, text))
         for callback in self.on_stop:
             callback()
 
     def settle(self, node: Node, result: Finished) -> None:
-        """Finish a step without running a command, such as one whose inner steps have all ended: store `result` and, if
-        it has succeeded, its evaluated outputs."""
+        """Finish a step that runs no command itself, such as one whose inner steps have all ended. Stores `result` and,
+        if the step has succeeded, its evaluated outputs; if an output is invalid, the step fails instead."""
         outputs: Mapping[str, Any] = {}
         if result.status is Status.SUCCESS and node.state is State.ENTERED:
             try:
@@ -114,8 +113,8 @@ class JobState:
         self.finish(node, result, StepProduct(outputs=outputs))
 
     def finish(self, node: Node, result: Finished, product: StepProduct = NO_PRODUCT, *, is_last: bool = False) -> None:
-        """Store that an attempt at a step has ended with `result`. `product`: its outputs, exports and so on. A failed
-        step with retries left is tried again, unless `is_last`. Removes the attempt's files."""
+        """Store that an attempt at a step has ended with `result`, and remove the attempt's files. `product`: its
+        outputs, exports and so on. A failed step with retries left is delayed and tried again, unless `is_last`."""
         now = self.context.clock.now()
         product = replace(product, ended_at=product.ended_at or now)
         retry_at = None if is_last else sequence.retry_at(node, result, now=now)

@@ -1,13 +1,12 @@
 """Prepares the process of a step that begins: writes the step's files and determines its command line.
 
 The process is the shell of a script, the command of a definition, or a built-in program (`remuda-step NAME`), which
-runs on the machine itself. To run a command in an environment (such as a container), the words in the environment's
-`exec` are started, followed by the path of a file that has the command; nested environments nest these words. Secrets
-are never passed as arguments.
+runs on the machine itself. In an environment (such as a container) a file with the command is started with a prefix:
+the words that the step that opened the environment has output as `exec`. Nested environments have nested prefixes.
+Secrets are never arguments.
 
 A job that is confined to a container must not influence what runs outside: only a few harmless variables of it reach
-built-in programs, and its own steps may not run these programs.
-"""
+built-in programs, and its own steps may not run these programs."""
 
 import json
 import os
@@ -114,8 +113,8 @@ def grace_seconds(node: Node) -> float:
 
 
 def is_report_trusted(node: Node) -> bool:
-    """True if a built-in program runs the step's command in an environment that the platform, not the user, has
-    configured. Only then the program's report that the platform caused a failure is trusted."""
+    """True if the step's command runs in an environment that a built-in step opens and the platform, not the user, has
+    configured. Only then a built-in program is believed that reports a failure of the platform."""
     host = node.host
     return host is not None and _is_ours(host) and not host.is_users
 
@@ -125,9 +124,9 @@ def _is_ours(host: Node) -> bool:
 
 
 def _refuse_outside(node: Node) -> None:
-    """Raise DefinitionError if a user's step calls a built-in program inside an environment of the platform, such as
-    the job's container. A checkout in it is refused whoever calls it, because through the repository the job could make
-    git run programs with the agent's rights."""
+    """Raise DefinitionError if a user's step calls a built-in program while it is in an environment of the platform,
+    such as the job's container: the program would run outside of it. `checkout` is refused there whoever calls it,
+    because through the repository the job could make git run programs with the agent's rights."""
     assert node.loaded is not None
     host = node.host
     while host is not None:
@@ -138,8 +137,8 @@ def _refuse_outside(node: Node) -> None:
 
 
 def _make_home(node: Node, insertion: Node, job: Path) -> None:
-    """Create an empty home for the policy-inserted step `insertion` if `node` is its first command, replacing what the
-    job put at that path. `job`: the job's folder."""
+    """Create an empty home directory for `insertion`, a step that a policy has inserted, if `node` is its first
+    command. Removes what the job may have put at that path. `job`: the job's folder."""
     home = find_exchange_files(job, insertion).home
     home.parent.mkdir(mode=0o700, exist_ok=True)
     while node is not insertion and node.index == 0 and node.parent is not None:
@@ -151,8 +150,8 @@ def _make_home(node: Node, insertion: Node, job: Path) -> None:
 
 
 def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, str]:
-    """Environment of a built-in program: for a confined job only variables that the program reads, and none that could
-    make it run another program or use another configuration."""
+    """Return the environment of a built-in program. In a confined job (container, other user, sandbox) it has only
+    those of `env` that the program reads, none that could make it run another program or use another configuration."""
     if facts.is_confined:
         is_agents = has_agents_rights(node)
         names = _READ | _names_asked_for(node) | ({"HOME"} if node.is_inserted and not is_agents else set())
@@ -164,15 +163,15 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
 
 
 def _names_asked_for(node: Node) -> set[str]:
-    """Names of variables that the inputs of the step `secrets` ask for; empty for other steps. The program gets them,
-    which is harmless because it starts no other program."""
+    """Return the names of variables that the inputs of the built-in step `secrets` refer to; empty for other steps. Its
+    program gets these variables even if the job is confined: it starts no other program, so they do no harm."""
     secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
     sources = [secret.get("environment") for secret in secrets.values() if isinstance(secret, dict)] if secrets else []
     return {str(source.get("name")) for source in sources if isinstance(source, dict)}
 
 
 def _base_env(facts: Facts, node: Node) -> dict[str, str]:
-    """The machine's variables for a step: those of the agent's user if it has the agent's rights, else of the job's."""
+    """Return the machine's variables for a step: the agent's own if it has the agent's rights, else the job user's."""
     return dict(facts.agent_env if has_agents_rights(node) else facts.base_env)
 
 
@@ -184,9 +183,9 @@ def _launch_inside(
     files: StepFiles,
     level: int = 0,
 ) -> Launch:
-    """How to start a command in the environment of the step `host`, with `level` environments nested inside. `request`
-    (command, work_dir, env) is written to a file for the program that runs the command there. That program itself has
-    the environment variables `own_env`."""
+    """Return how to start a command in the environment that the step `host` has opened. `request` (command, work_dir,
+    env) is written to a file for the program that runs the command there. That program itself gets the variables
+    `own_env`. `level`: 0 for the innermost environment, 1 for the one around it, and so on."""
     prefix = exec_words(host)
     if not prefix:
         raise DefinitionError(f'the environment of {host.path} cannot run commands: its "exec" is no list of words')
@@ -220,9 +219,9 @@ def _own_variables(facts: Facts, files: StepFiles) -> dict[str, str]:
 
 
 def _create_mentioned_files(node: Node, files: StepFiles, around: StepFiles, inputs: Mapping[str, Any]) -> None:
-    """Create the output, export and input files whose paths occur in the step's command or variables, or in the inputs
-    of a script, because programs may expect that they exist. `around`: the files of the step whose list contains this
-    one."""
+    """Create the output, export and input files whose paths occur in the step's command or variables (for a script: in
+    its inputs), because programs may expect that they exist. `files`: those of this step. `around`: those of the step
+    whose list contains this one."""
     definition, folders = node.definition, {owner.shared_path("").rpartition("/")[0] for owner in (files, around)}
     words: tuple[str, ...] = (*node.entered.command, *map(str, map(reveal, node.entered.definition_env.values())))
     if definition.exec is None:

@@ -1,8 +1,7 @@
 """Finds and reads the step that an entry of a list of steps refers to.
 
 Refuses steps that call themselves, trees of steps that are too deep or too large, and inner steps for a step that opens
-no environment. After a restart of the agent, `job_tree.stored_steps` restores loaded steps from the journal instead.
-"""
+no environment. After a restart of the agent, `job_tree.stored_steps` restores loaded steps from the journal instead."""
 
 import os
 import stat
@@ -24,8 +23,8 @@ from remuda.steps.resolving.values import Resolved
 
 
 class _Nearby:
-    """Cache entry of a step in a local file. A file that was modified a moment ago counts as changed, because a second
-    change could leave its time stamp the same."""
+    """Cache entry of a step in a local file: valid for the same time stamp, size and inode. A file modified a moment
+    ago is never taken from the cache: a second change could leave its time stamp the same."""
 
     def __init__(self, loaded: Loaded, path: str) -> None:
         self.loaded = loaded
@@ -67,7 +66,7 @@ class Resolver(Protocol):
 
 
 def check_room(tree: Tree, node: Node) -> None:
-    """Raise DefinitionError if the step would make the tree of steps too deep or too large."""
+    """Raise DefinitionError if the step is nested too deeply, or the job has already started too many steps."""
     if len(node.key) > LONGEST_PATH:
         raise DefinitionError(f"steps call steps more than {LONGEST_PATH} levels deep here")
     if tree.serials >= MOST_STEPS:
@@ -75,7 +74,7 @@ def check_room(tree: Tree, node: Node) -> None:
 
 
 async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, substitutes: Mapping[str, str]) -> Loaded:
-    """Find and read the step that `node` refers to. `substitutes` maps references to those that a policy uses instead.
+    """Find and read the step that `node` refers to. `substitutes`: by policy, other references to use instead of some.
     Raises DefinitionError if the step is invalid, ResolveError if it cannot be fetched."""
     reference = node.call.reference
     assert reference is not None
@@ -128,8 +127,8 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
 
 
 def _fetch_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:
-    """Environment for fetching a package (proxies, certificates, credentials). The job cannot influence that of a
-    policy-inserted step. For a confined job, copies of its certificate files are used."""
+    """Return the environment for fetching a package (proxies, certificates, credentials). The job cannot change that of
+    steps inserted by a policy. For a confined job, copies of its certificate files are used, safe from replacement."""
     if node.is_inserted:
         return {**facts.agent_env, **facts.inserted_env}
     env = {**facts.request_env, **tree.exports}

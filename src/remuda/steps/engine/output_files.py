@@ -1,8 +1,7 @@
-"""Reads the output, export and mask files that a step has written; `language.lines` parses the first two.
+"""Reads the output, export (variables for later steps) and mask files of a step; `language.lines` parses the first two.
 
 Steps can replace them with links or pipes, so only regular files are opened, never through a link. The mask file is
-read whenever the step has printed something: a text that is masked before it is printed is never shown.
-"""
+read whenever the step has printed something: a text that is masked before it is printed is never shown."""
 
 import json
 import os
@@ -36,8 +35,8 @@ def read_exports(path: Path) -> dict[str, str]:
 
 
 def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[list[str], int]:
-    """Return the lines of a mask file from the byte `offset` on, and the offset after them. An unfinished last line is
-    returned only if `rest` is true, or the file is too large."""
+    """Return the texts to mask, one per line, from the byte `offset` of a mask file on, and the offset after them. An
+    unfinished last line is returned only if `rest` is true, or the file has reached the size limit."""
     most = MOST_MASK_BYTES - offset
     try:
         data = _read(path, "mask file", offset, most=most)
@@ -49,8 +48,8 @@ def read_masks(path: Path | str, offset: int, *, rest: bool = False) -> tuple[li
 
 
 def read_failure(path: Path) -> str | None:
-    """Return the error that the built-in program for commands in an environment has written to the file `path`; None if
-    there is no such file. The job cannot write it."""
+    """Return the error that a built-in program has written to the file `path` because it could not run the step's
+    command in an environment; None if there is no such file. The job cannot write this file."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -61,8 +60,8 @@ def read_failure(path: Path) -> str | None:
 
 
 def _read(path: Path | str, what: str, offset: int = 0, *, most: int = MAX_BYTES + 1) -> bytes:
-    """Read a regular file; empty if it does not exist. `most` is by default one byte more than allowed, so that the
-    caller notices a file that is too large. `what` names the file in the OutputError."""
+    """Read up to `most` bytes of a regular file from `offset` on; empty if it does not exist. The default is one byte
+    more than allowed, so that the caller notices a file that is too large. `what` names the file in the OutputError."""
     try:
         file = open_plain(path)
     except FileNotFoundError:

@@ -1,10 +1,8 @@
-"""Builds the script text and the command line for `pwsh` (PowerShell 7) and `powershell` (5.1, only on Windows). No
-I/O.
+"""Builds script text and command line for `pwsh` (PowerShell 7) and `powershell` (5.1, only on Windows). No I/O.
 
-Only `pwsh` can stop when a program fails, so a check is added after every command of a list. PowerShell reads the file
-as text and evaluates it: as a script file it would need the suffix `.ps1` and a byte order mark, and the machine's
-execution policy may forbid it.
-"""
+Only `pwsh` can stop by itself when a program fails, so a check is added after every command of the script. PowerShell
+reads the file as text and evaluates it: as a script file it would need the suffix `.ps1` and a byte order mark, and the
+machine's execution policy may forbid it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,8 +31,8 @@ def powershell_command(shell: str, file: Path) -> list[str]:
 def powershell_text(
     commands: str | Sequence[str], *, echo: Callable[[str], str], variables: Mapping[str, str] | None = None
 ) -> str:
-    """Script text for `powershell_command`. `echo` returns the log line that announces a command of a list; `variables`
-    are set in this shell but not exported."""
+    """Return the content of the script file for `powershell_command`. If `commands` is a list, `echo` returns the line
+    that is printed before each command. `variables` are set in this shell but not exported."""
     lines = [*_HEAD, *(f"${{{name}}} = {quote(value)}" for name, value in (variables or {}).items())]
     if isinstance(commands, str):
         lines += [commands, _CHECK]

@@ -1,9 +1,8 @@
-"""Runs the process of one step and reads its output, from its start (or its adoption by a new agent) to its end.
+"""Runs the process of one step and reads its output, from start (or takeover from an earlier agent) to the end.
 
-A single loop checks everything: new output, an unfinished line that is due, a reason to end the step, and whether the
-process lives. The kernel or the next deadline wakes it, perhaps needlessly. When the shim (`process.shim`, the parent
-of the command) reports its end, exactly what is in the pipe is read; later output of background processes is dropped.
-"""
+A single loop checks everything: new output, an unfinished line that has waited too long, a reason to end the step, and
+whether the process lives. The kernel or the next deadline wakes it, perhaps needlessly. When the shim (the command's
+parent) reports the end, exactly what is in the pipe is read; later output of background processes is dropped."""
 
 import asyncio
 import os
@@ -43,7 +42,7 @@ MOST_STARTS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContext:
-    """What all jobs of an agent share, such as clock, fork server and resolver."""
+    """What all jobs of an agent share, such as clock, fork server and the resolver of step packages."""
 
     clock: Clock
     pulse: Pulse
@@ -60,8 +59,8 @@ class AgentContext:
 
 
 class Write(Protocol):
-    """Calls `act`, which writes to the disk, and returns its result. If the disk is full, waits for space and calls it
-    again; `meanwhile` is called periodically during the wait."""
+    """Function that calls `act`, which writes to the disk, and returns its result. If the disk is full, it waits for
+    space and calls `act` again; `meanwhile` is called periodically during the wait."""
 
     def __call__(self, act: Callable[[], T], meanwhile: Callable[[], object] = ...) -> Awaitable[T]: ...
 
@@ -100,7 +99,7 @@ class ProcessExecution:
         is_new: bool = False,
         workers: WorkerPool,
     ) -> None:
-        """`is_new`: no earlier agent can have started the step. `workers`: processes that run standard steps."""
+        """`is_new`: no earlier agent can have started the step. `workers`: processes that can run built-in steps."""
         self._is_new = is_new
         self._workers = workers
         self._again: Callable[[], StepProcess | None] | None = None
@@ -141,7 +140,7 @@ class ProcessExecution:
 
     @property
     def is_jobs_doing(self) -> bool:
-        """True if a missing exit code is probably the job's doing: it has killed the shim, or changed the pid file."""
+        """True if the job probably caused a missing exit code: it killed the shim or changed the pid file."""
         status = self._process.status if self._process else None
         return status is not None and status <= 0
 
@@ -149,7 +148,7 @@ class ProcessExecution:
         self._wake.set()
 
     def kill(self) -> None:
-        """Kill the process group of the step, and make sure that the step cannot be started again. Processes that have
+        """Kill the process group of the step, and make sure that no agent starts the step again. Processes that have
         left the group continue."""
         if self._process is not None:
             self._process.signal_group(signal.SIGKILL)
@@ -157,8 +156,8 @@ class ProcessExecution:
         kill_unattended(self._files, self._context)
 
     async def run(self, prepare: Callable[[], Awaitable[Launch]]) -> None:
-        """Adopt the process that an earlier agent has started for the step or, if there is none, start one as `prepare`
-        returns (not if there is a reason to end the step). Returns when it has ended and its output is in the log."""
+        """Run the step's process until it has ended and its output is in the log. If an earlier agent has started it,
+        watch that one; else start it as `prepare` returns, unless there is a reason to end the step."""
         record = None if self._is_new else shim.read_record(self._files)
         if record is not None:
             process = self._adopt(record)
@@ -205,8 +204,8 @@ class ProcessExecution:
         reach("agent.step_exited")
 
     def _forbid_if_stopped(self) -> bool:
-        """If there is a reason to end the step, make sure that it cannot be started any more. Returns False if there is
-        no reason, or if an earlier agent has started the step."""
+        """If there is a reason to end the step, make sure that no agent can start it any more, and return True. Returns
+        False if there is no reason, or if an earlier agent has already started the step."""
         return self._job.has_cause() and (shim.forbid(self._files) or self._is_new)
 
     def _spawn(self, launch: Launch) -> StepProcess:
@@ -238,7 +237,8 @@ class ProcessExecution:
         return self._watch_process(pid, start=None, line=line)
 
     def _start_in_worker(self, launch: Launch, *, anew: bool = False) -> StepProcess | None:
-        """Have a worker (`anew`: a new one) run the step; None if it is no built-in program or the fork fails."""
+        """Have a worker run the step: a forked process that has the built-in programs loaded. `anew`: a new worker, not
+        one that waits. Returns None if the step is not a built-in program or no worker can be forked."""
         if not launch.program:
             return None
         request = build_request(
@@ -259,9 +259,9 @@ class ProcessExecution:
 
     @contextmanager
     def _open_ends(self, launch: Launch) -> Iterator[tuple[int, tuple[int, int] | None]]:
-        """Create an output pipe and a socket for the shim that is started in the block. Yields the agent's end of the
-        socket, and the shim's descriptors of socket and pipe (closed after the block); -1 and None for a step that
-        needs no pipe."""
+        """Create an output pipe and a socket for the shim (the parent process of the command), which the caller starts
+        in the block. Yields the agent's end of the socket, and the shim's descriptors of socket and pipe (closed after
+        the block); -1 and None for a step that needs no pipe."""
         if not launch.piped:
             yield -1, None
             return
@@ -314,8 +314,8 @@ class ProcessExecution:
             self._watch.arm()
 
     def _must_read_pipe(self) -> bool:
-        """True if the pipe is to be read: the log is not paused, and the command has not ended or the step is being
-        stopped."""
+        """True if the command's output pipe must be read: the log accepts more output, and the command has not ended or
+        the step is being stopped."""
         return (not self._is_dismissed or self._job.is_stopped()) and not self._job.holds_back()
 
     def _has_reported(self, process: StepProcess) -> bool:
@@ -325,7 +325,7 @@ class ProcessExecution:
         return record is not None and record.exit_code is not None
 
     def _dismiss(self, process: StepProcess) -> None:
-        """Read the rest of the command's output from the pipe, then let the shim exit, which holds the pipe open."""
+        """Read the rest of the ended command's output, then let the shim exit, which has held the pipe open."""
         if self._pipe is not None:
             size = 0 if self._output.is_full else self._pipe.count_waiting()
             self._has_unread = self._has_unread or size > 0
@@ -345,8 +345,8 @@ class ProcessExecution:
             self._pipe = None
 
     async def _find_successor(self, process: StepProcess) -> StepProcess | None:
-        """After this agent's shim or worker ended: return the process that runs the step instead, because an earlier
-        agent had claimed the step or it has to be started again. None if the step is over."""
+        """Called when the watched process has ended: return the process that runs the step instead. Either an earlier
+        agent had started the step, or it has to be started again. None if the step is over."""
         if self._abandoned:
             return None
         deadline = self._context.clock.monotonic() + CLAIM_SECONDS
@@ -366,7 +366,7 @@ class ProcessExecution:
 
     def _can_start_again(self) -> bool:
         """True if the step may be started again: no reason to end it, starts left, and no earlier agent can have
-        started it, so that an empty pid file is that of this agent's ended shim."""
+        started it, so that an empty pid file is from an ended process of this agent."""
         return self._is_new and self._starts_left > 0 and not self._job.has_cause()
 
     def _take_output(self) -> int:
@@ -407,8 +407,8 @@ class ProcessExecution:
             )
 
     def _end_if_due(self, process: StepProcess) -> bool:
-        """Send SIGTERM, or SIGKILL after the grace period, if there is a reason to end the step. Returns False
-        between the two signals while a process of the step's group lives, so that the caller waits for it."""
+        """If there is a reason to end the step, send SIGTERM, and SIGKILL after the grace period. Returns False only
+        between the two signals, while a process of the step's group lives: the caller must call it again."""
         if process.exited.is_set() and not self._job.is_stopped():
             return True
         if not self._job.has_cause():
@@ -426,13 +426,14 @@ class ProcessExecution:
         return self._killed_at is not None or not process.group_lives()
 
     def _is_out_of_reach(self) -> bool:
-        """True if the process has not ended `END_SECONDS` after SIGKILL: it is frozen, or blocked in the kernel."""
+        """True if the process exists `END_SECONDS` after SIGKILL (frozen, blocked): the step ends without it."""
         if self._killed_at is None:
             return False
         return self._context.clock.monotonic() >= self._killed_at + leftovers.END_SECONDS
 
     async def _pause(self, process: StepProcess, size: int) -> None:
-        """Wait until there may be something to do. After a full read (`size`: its bytes) only let other tasks run."""
+        """Wait until there may be something to do: output, an end or a deadline. `size`: how many bytes of output were
+        just read; after a full buffer there is probably more, so only other tasks get a chance to run."""
         if size == READ_BYTES:
             await asyncio.sleep(0)
             return
@@ -454,7 +455,7 @@ class ProcessExecution:
 
 def kill_unattended(files: StepFiles, context: AgentContext) -> None:
     """Kill the process group of a step, found by its pid file, whichever agent started it. If there is no pid file,
-    create one, so that the step cannot start any more."""
+    create one: it prevents a start of the step."""
     if not shim.forbid(files) and (claim := shim.read_claim(files)):
         process = StepProcess(claim[0], start=claim[1], child=False, pulse=context.pulse, wake=lambda: None)
         process.signal_group(signal.SIGKILL)

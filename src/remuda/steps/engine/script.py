@@ -1,7 +1,6 @@
 """Builds the text of a script for its shell. Unless the step names a shell, bash runs it if there is one, else sh.
 
-A script stops at the first command that fails. The text is passed as a file, so its length is not limited.
-"""
+A script stops at the first command that fails. The text is passed as a file, so its length is not limited."""
 
 import shlex
 import shutil
@@ -38,8 +37,8 @@ def check_script(inputs: Mapping[str, Any]) -> None:
 def script_command(
     inputs: Mapping[str, Any], file: Path, *, path: str | None, variables: Mapping[str, str]
 ) -> tuple[list[str], str]:
-    """Command line of the shell, and content of the script `file`. `path`: the PATH in which to search for the shell;
-    None for a script inside an environment, where it is searched at run time. `variables` are set but not exported."""
+    """Return the shell's command line and the content of the script `file`. `path`: PATH to search for the shell; None
+    for a script inside an environment, where it is found at run time. `variables` are set but not exported."""
     commands, shell_name = inputs["script"], inputs.get("shell", "auto")
     if shell_name in powershell.SHELLS:
         text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
@@ -64,7 +63,7 @@ def _find_bash(path: str) -> str | None:
 
 
 def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:
-    """Content of the script file. `bash`: bash runs it (None: not known yet). `variables` are set but not exported."""
+    """Return the script's content. `bash`: bash runs it (None: not known yet). `variables` are set but not exported."""
     lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
     match bash:
         case True:

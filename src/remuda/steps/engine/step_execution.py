@@ -1,4 +1,4 @@
-"""Executes one step: begins it, runs or postpones its command, and stores the result. Safe to repeat after a crash."""
+"""Executes one step: begins it, runs or postpones its command, stores the result. Can be repeated after a crash."""
 
 from collections.abc import Awaitable, Callable
 
@@ -24,8 +24,8 @@ class StepExecutor:
         end_shells: Callable[[str], Awaitable[None]],
         end_processes: Callable[[], Awaitable[None]],
     ) -> None:
-        """`notify` tells clients that there is news. `end_shells` ends all open shells of the job, shows their users
-        its argument, and waits for their end. `end_processes` ends what earlier steps left running."""
+        """`notify` is called after new log lines or results. `end_shells` ends all open shells of the job, shows their
+        users its argument, and waits for their end. `end_processes` ends what earlier steps left running."""
         self.state = state
         self._end_shells = end_shells
         self._end_processes = end_processes
@@ -38,7 +38,7 @@ class StepExecutor:
         )
 
     def cancel(self) -> None:
-        """End the running steps of a cancelled job. The caller has stored the cancellation in the journal."""
+        """End running steps of a job whose cancellation is in the journal. Steps with `always()` still run."""
         self.state.tree.stop(self.state.tree.root, Cause.CANCEL)
         for callback in self.state.on_stop:
             callback()
@@ -59,8 +59,8 @@ class StepExecutor:
             await self.commands.execute(node)
 
     async def _put_off(self, node: Node) -> bool:
-        """Postpone the command of a cleanup step if the failed job is to be kept for debugging. Returns False if it has
-        to run now, such as the removal of a container that cannot be paused."""
+        """If the failed job is kept for debugging, postpone a cleanup step, record it as skipped, and return True.
+        Returns False if it has to run now, such as the removal of a container that cannot be paused."""
         state = self.state
         if not state.facts.hold_failed_seconds or not hold.is_put_off(state.tree, node):
             return False

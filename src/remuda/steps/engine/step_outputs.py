@@ -1,6 +1,6 @@
 """Reads outputs and exports of a command that has succeeded, and checks them against what its step declares.
 
-A script may write any output. A step that opens an environment has to output how commands are run there.
+A script may write any output. A step that opens an environment must output in `environment` how to run commands there.
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,7 @@ from remuda.steps.process.step_files import StepFiles
 
 
 def read_step_outputs(node: Node, files: StepFiles, suffixes: set[str]) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """Return outputs and exports of a step. `suffixes`: those of its existing files, such as `.outputs`. Raises
-    DefinitionError if a file or value is invalid."""
+    """Return a step's outputs and exports. `suffixes`: files that exist. Raises DefinitionError if one is invalid."""
     exports = read_exports(files.exports) if ".exports" in suffixes else {}
     return _outputs(node, files, suffixes), exports
 

@@ -35,7 +35,7 @@ def start_event(node: Node, secrets: Secrets, *, now: float) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProduct:
-    """What a finished step leaves: outputs, exports, texts to mask in the log, and further keys for its result."""
+    """What a finished step leaves: outputs, exported variables, texts to mask in the log, further result keys."""
 
     ended_at: float | None = None
     """None: now."""
@@ -62,7 +62,8 @@ def finish_event(
     log: tuple[int, int],
     is_retried: bool,
 ) -> dict[str, Any]:
-    """Event for clients that an attempt at a step has ended. `log`: byte offsets of begin and end of its log lines."""
+    """Return the event that tells clients that an attempt at a step has ended. `product`: its outputs and exports.
+    `log`: byte offsets of begin and end of its log lines. `is_retried`: another attempt follows."""
     shown = Shown(secrets)
     event = _event(node, secrets, "finished", now) | {
         "status": str(result.status),
@@ -123,7 +124,7 @@ def resolution(loaded: Loaded, secrets: Secrets) -> dict[str, Any]:
 
 
 class Shown:
-    """Prepares values for display: masks secrets, and truncates them to a total size."""
+    """Prepares values of a step result for display: masks secrets in them, and truncates them to a total size."""
 
     def __init__(self, secrets: Secrets) -> None:
         self.secrets = secrets
@@ -175,15 +176,15 @@ def section(node: Node) -> str:
 
 
 def choose_end_time(written_at: float | None, *, started_at: float, now: float) -> float:
-    """When a step ended: `written_at`, the time stamp of its exit code, if that lies between start and now, else now.
-    It may lie outside if the wall clock was changed."""
+    """Return when a step ended: `written_at`, the time stamp of its exit code, if that lies between start and now, else
+    now. It may lie outside if the wall clock was changed."""
     if written_at is not None and started_at <= written_at <= now:
         return written_at
     return max(now, started_at)
 
 
 def last_words(node: Node, result: Finished, *, retry_at: float | None, now: float) -> list[str]:
-    """Log lines about a failed step that its own output lacks: the error, and when it is tried again."""
+    """Return log lines that a failed step's output lacks: the error, or when it is tried again. May be empty."""
     if result.status is not Status.FAILURE:
         return []
     name = node.path[1:]

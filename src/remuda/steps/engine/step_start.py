@@ -1,7 +1,6 @@
 """Begins a step: loads its package, asks the policy, evaluates its expressions, and stores that it has begun.
 
-A step that cannot begin is finished here, with the reason as its result.
-"""
+A step that cannot begin is finished here, with the reason as its result."""
 
 import asyncio
 
@@ -35,15 +34,15 @@ class StepStart:
         state.on_stop.append(self.interrupt_loading)
 
     def interrupt_loading(self) -> None:
-        """Cancel the loading of packages for steps that were stopped meanwhile."""
+        """Cancel the download of packages for steps that must end, such as after a cancellation of the job."""
         for node, timeout in self._loading.items():
             # A timeout that has expired already cannot be rescheduled.
             if sequence.find_stop(node) is not None and not timeout.expired():
                 timeout.reschedule(asyncio.get_running_loop().time())
 
     async def begin(self, node: Node) -> bool:
-        """Begin a step. Returns False if it is finished already (failed, stopped or denied), or if policy-inserted
-        steps have to run before it."""
+        """Load the step, ask the policy, evaluate expressions, store that it has begun. Returns False if it is finished
+        already (failed, stopped or denied), or if steps that a policy inserts have to run before it."""
         state = self._state
         if node.state is State.DELAYED:
             state.record(replay.again_event(node))
@@ -71,7 +70,7 @@ class StepStart:
         return True
 
     async def _load(self, node: Node) -> Loaded | None:
-        """Load the step's package; None if the step was stopped or timed out meanwhile."""
+        """Load the step's package; None if the step had to end before (stopped or timed out)."""
         state = self._state
         assert node.call.reference is not None
         assert state.context.resolver is not None
@@ -96,7 +95,7 @@ class StepStart:
         return None
 
     def _evaluate(self, node: Node, loaded: Loaded) -> Entered | None:
-        """Evaluate the step's expressions; None if the policy denies its inputs: then the step is finished."""
+        """Evaluate the step's expressions. None if the policy denies its inputs: the step is recorded as failed."""
         state = self._state
         entered = evaluate(state.tree, state.facts, node, loaded, state.tree.serials)
         if loaded.is_script:
@@ -137,8 +136,8 @@ class StepStart:
         self._state.finish(node, failure(decision.reason, Kind.POLICY), StepProduct(details=details))
 
     def _surround(self, node: Node, loaded: Loaded) -> bool:
-        """Insert the steps that a policy requires around this one. Returns True if there are any: they run first. Among
-        parallel steps this is impossible, so the step then fails."""
+        """Insert the steps that a policy requires before and after this one. Returns True if there are any: then it
+        does not begin now. Among parallel steps that is impossible: the step fails, and True is returned."""
         state = self._state
         around = NOTHING_INSERTED if node.is_surrounded else state.enforcement.around(node, loaded)
         if not around:

@@ -2,18 +2,17 @@
 
     agent.lock   held by the living agent; the kernel releases it when the agent dies
     format       version of the folder
-    agent.sock   the socket, unless its path would be too long for one
+    agent.sock   the socket, unless this path would be too long for a socket
     socket       the path of the socket; clients read it here
     endpoint     instead of both, if the agent listens on TCP: JSON with host, port and token
     agent.log    warnings and errors of the agent after its start; stderr may be a pipe that nobody reads
-    jobs/        see `journal`
+    jobs/        a folder for each job; see `journal`
     packages/    fetched packages of steps; see `resolving.cache`
     damaged/     folders of jobs whose files were damaged; see `journal`
     reserve/     disk space that is released when the disk is full; see `disk`
 
-A folder that belongs to another user, is shared by all users like /tmp, or has files of another program in it is
-refused and not changed.
-"""
+The agent refuses a folder, and does not change it, if it belongs to another user, is shared by all users like /tmp, or
+has files of another program in it."""
 
 import json
 import logging
@@ -59,13 +58,13 @@ def socket_in(data: Path) -> Path | None:
 
 
 def temporary_folder(data: Path) -> Path | None:
-    """Return the temporary folder with the agent's socket; None if the socket is in the data folder or elsewhere."""
+    """Return the temporary folder made for the agent's socket if other paths were too long; None if there is none."""
     socket = socket_in(data)
     return socket.parent if socket is not None and socket.parent.name.startswith(_TEMPORARY) else None
 
 
 def endpoint_in(data: Path) -> dict[str, Any] | None:
-    """Read host, port and token of an agent that listens on TCP, from its data folder; None if there is none."""
+    """Read host, port and token of an agent that listens on TCP from its data folder; None if the agent does not."""
     try:
         endpoint: dict[str, Any] = json.loads((data / "endpoint").read_bytes())
     except FileNotFoundError:
@@ -75,10 +74,9 @@ def endpoint_in(data: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def occupy(data: Path) -> Iterator[Callable[[], bool]]:
-    """Create and lock the data folder during the block. Yields a function that returns True while the folder exists.
-
-    Raises DataInUseError if another agent has locked it, AgentError if the folder cannot be used.
-    """
+    """Create the data folder if necessary, and lock it during the block. Yields a function that returns False when the
+    folder was removed or replaced. Raises DataInUseError if another agent has locked it, AgentError if the folder
+    cannot be used."""
     _make_private(data)
     with ExitStack() as stack:
         folder = os.open(data, os.O_RDONLY | os.O_DIRECTORY)
@@ -96,8 +94,8 @@ def occupy(data: Path) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
-    """Yield the path for the socket: `requested` or in `data`; if too long, in a temporary folder. Removes the socket
-    after the block."""
+    """Yield the path at which the agent must create its socket: `requested`, by default in `data`; if that path is too
+    long for a socket, one in a new temporary folder. Removes the socket after the block."""
     _remove_temporary(data / "socket")
     path = Path(os.path.abspath(requested or data / "agent.sock"))
     temporary: str | None = None
@@ -122,7 +120,7 @@ def socket_path(data: Path, requested: Path | None) -> Iterator[Path]:
 
 
 def _is_still(folder: int, data: Path) -> bool:
-    """True if the path `data` still leads to `folder`, an open descriptor, and not to a newer folder of that name."""
+    """True if the path `data` still leads to `folder` (an open descriptor), which was not removed or replaced."""
     try:
         return os.path.samestat(os.fstat(folder), os.stat(data))
     except OSError:

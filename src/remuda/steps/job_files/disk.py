@@ -1,9 +1,8 @@
 """Disk space under the agent's data folder: checks it, lets jobs wait for it, and explains disk errors.
 
 If one job has filled the disk, its running steps are ended (`disk_usage`), and the agent releases its reserve, so that
-other jobs and the remaining steps, which may free space, continue. Else writes of jobs wait for space for a while; then
-the write fails, and with it the step or the job.
-"""
+other jobs and the remaining steps, which may free space, continue. If no such job is found, writes of jobs wait for
+space for a while; then the write fails, and with it the step or the job."""
 
 import errno
 import os
@@ -42,17 +41,15 @@ def has_room(folder: Path) -> bool:
 
 
 def count_free(filesystem: os.statvfs_result, *, is_root: bool) -> int:
-    """Return the number of writable blocks: for root also those reserved for root, but not ext4's own reserve."""
+    """Return the number of free blocks that this process can write: for root also root's reserve, not ext4's own."""
     if not is_root:
         return filesystem.f_bavail
     return filesystem.f_bfree - min(filesystem.f_bfree - filesystem.f_bavail, filesystem.f_blocks // 50, 4096)
 
 
 class Reserve:
-    """Disk space and inodes that the agent occupies with files, and releases when the disk is full.
-
-    The file `bytes` is made last and removed first, so the reserve is complete if that file has its full size.
-    """
+    """Disk space and inodes that the agent occupies with files, so that it can release them when the disk is full. The
+    file `bytes` is made last and removed first, so the reserve is complete if that file has its full size."""
 
     def __init__(self, data: Path) -> None:
         self._folder = data / RESERVE
@@ -102,8 +99,7 @@ class DiskSpace:
         """Frees space; called once when the disk becomes full (by its free space, or by a write that failed)."""
 
     async def look(self, folder: Path, clock: Clock) -> None:
-        """Have space freed, by the callback `relieve`, if the disk of `folder` became full. Called regularly: a job may
-        fill it without printing."""
+        """If the disk of `folder` became full, call `relieve`. Called regularly: a job can fill it unnoticed."""
         if self._is_relieving:
             return
         if self.has_room(folder):
@@ -131,8 +127,8 @@ class DiskSpace:
         has_failed: bool = False,
     ) -> float:
         """Wait until the disk has space, or has been full for `ROOM_SECONDS`. Returns the seconds waited in both cases.
-        Space that appears while the callback `relieve` stops the job that filled the disk does not count yet.
-        `meanwhile`: called about once a second. `has_failed`: a write has just failed because the disk was full, so
+        While the callback `relieve` stops the job that filled the disk, the wait goes on even if there is space.
+        `meanwhile` is called about once a second. `has_failed`: a write has just failed because the disk was full, so
         call `relieve` or wait for a second, even if there is space now."""
         began = now = clock.monotonic()
         while has_failed or self._is_relieving or not self.has_room(folder):
@@ -170,8 +166,8 @@ def describe_error(error: OSError, folder: Path) -> str:
 
 
 def judge_start_error(error: OSError, folder: Path) -> Finished:
-    """Return the result of a step that the agent cannot start or continue to run: the user's fault if the command is
-    too long or the job has replaced one of the step's files, else the runner's."""
+    """Return the failed result of a step that cannot start or go on because of `error`: the user's fault if the command
+    is too long or the job has replaced one of the step's files (in `folder`, the job's), else the runner's."""
     if error.errno in _COMMANDS_FAULT:
         return failure(f"the step's command cannot be started: {error.strerror}", Kind.LOAD)
     if is_jobs_doing(error, folder):

@@ -2,8 +2,7 @@
 
 Three things certainly belong to a job: files in its own folders, files of its own user in shared folders such as /tmp,
 and deleted files that its processes still hold open or mapped. If these identify no job, the bytes that the jobs'
-processes have written are compared, although some may have been removed since, or be on another disk.
-"""
+processes have written are compared, although some may have been removed since, or be on another disk."""
 
 import os
 import stat
@@ -49,8 +48,9 @@ class DiskSearch:
 
 
 def choose_filler(uses: Mapping[str, DiskUse], *, disk_bytes: int, disk_files: int, needs_files: bool) -> str | None:
-    """Return the id of the job with the most bytes on the disk (if `needs_files`, the most files), at least a tenth of
-    the disk. If no job has that many bytes, the one that has written the most counts, if that is a tenth. Else None."""
+    """Return the id of the job that has filled the disk: the one with the most bytes there (if `needs_files`, the most
+    files), if that is at least a tenth of the disk. If no job has that many bytes, take the job whose processes have
+    written the most, if that is at least a tenth. Otherwise None."""
     if needs_files:
         return _largest({job: use.files for job, use in uses.items()}, disk_files)
     filler = _largest({job: use.bytes for job, use in uses.items()}, disk_bytes)
@@ -72,14 +72,14 @@ def explain_stop(use: DiskUse) -> str:
 
 
 def lacks_files(folder: Path) -> bool:
-    """True if a full disk lacks inodes rather than bytes."""
+    """True if the disk of `folder` is full because it has no free inodes, although it may have free bytes."""
     filesystem = os.statvfs(folder)
     return filesystem.f_files > 0 and filesystem.f_ffree < LEAST_FILES
 
 
 def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE_SECONDS) -> dict[str, DiskUse]:
-    """Count what each job (by id: where to search) has put on the disk that holds the path `disk`. Stops after
-    `seconds` with the count until then."""
+    """Return how much each job has put on the disk that holds the path `disk`. `jobs`: by job id, where to search for
+    its files. After `seconds` the search stops, and what was found until then is returned."""
     until = time.monotonic() + seconds
     device = os.stat(disk).st_dev
     tallies = {name: _Tally(device, job.since) for name, job in jobs.items()}
@@ -102,7 +102,7 @@ def measure(jobs: Mapping[str, DiskSearch], disk: Path, seconds: float = MEASURE
 
 
 def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
-    """Add the files of a job to the tally. Yields after each file, so that the caller can interrupt the count."""
+    """Add the files of a job to `tally`. Yields at least after each file, so that the caller can interrupt it."""
     for pid in job.processes:
         tally.written += count_written_bytes([pid])
         for status in _open_files(pid):
@@ -127,7 +127,8 @@ def _count(job: DiskSearch, tally: "_Tally") -> Generator[None]:
 
 
 class _Tally:
-    """Sums of the files of one job; each file is counted once, however many hard links it has."""
+    """Counts files and bytes of one job on the disk `device` and elsewhere. Files that were last changed before `since`
+    are ignored. A file with several hard links is counted once."""
 
     def __init__(self, device: int, since: float) -> None:
         self.bytes = self.files = self.elsewhere = self.written = 0
@@ -136,7 +137,7 @@ class _Tally:
         self._seen: set[tuple[int, int]] = set()
 
     def add(self, status: os.stat_result) -> bool:
-        """Count a file. Returns True for a folder that was not counted before: its content has to be counted too."""
+        """Count a file or folder. Returns True for a folder not seen before: the caller must add its content."""
         is_folder = stat.S_ISDIR(status.st_mode)
         if is_folder or status.st_nlink != 1:
             if (status.st_dev, status.st_ino) in self._seen:
@@ -151,7 +152,7 @@ class _Tally:
 
 
 def _open_files(pid: int) -> Iterator[os.stat_result | None]:
-    """Yield the status of each deleted file that a process holds open or mapped, None for other open files."""
+    """Yield the status of each deleted file that a process holds open or mapped, None for each of its other files."""
     for name in ("fd", "map_files"):
         with suppress(OSError), os.scandir(f"/proc/{pid}/{name}") as entries:
             for entry in entries:

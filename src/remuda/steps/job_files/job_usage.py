@@ -2,8 +2,7 @@
 
 Processor time and disk traffic are added; for memory the highest peak of one step counts. A control group of the
 whole job also counts processes outside of steps; its values are used where they are larger. Network traffic is not
-measured, because processes share the machine's network.
-"""
+measured, because processes share the machine's network."""
 
 import os
 import time
@@ -39,7 +38,7 @@ class Account:
         self._by_groups = self._by_groups or "memory_peak_bytes" in used
 
     def count_whole(self, used: Mapping[str, Any]) -> None:
-        """Replace sums by the values that a control group counted for the whole job, where these are larger."""
+        """Use what a control group counted for the whole job, instead of the sums over its steps, where it is more."""
         for name, total in _ADDED.items():
             if isinstance(value := used.get(name), int | float):
                 self._sums[total] = max(self._sums.get(total, 0), value)
@@ -58,7 +57,7 @@ class Account:
 
 
 def folder_size(folder: Path, *, within_seconds: float = MOST_SECONDS) -> int | None:
-    """Return the disk space that a folder uses; None if it does not exist or measuring takes too long."""
+    """Return the bytes that a folder uses on disk; None if it is missing or measuring exceeds `within_seconds`."""
     if not folder.is_dir():
         return None
     deadline, total, waiting = time.monotonic() + within_seconds, 0, [os.fspath(folder)]

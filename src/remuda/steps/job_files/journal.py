@@ -1,16 +1,15 @@
 """The folder of one job without its log: stores the request, the events so far, and how the job ended.
 
     request     the StartRequest, written once
-    owner       what the client stores with the job; only needed after the client was restarted
+    owner       data of the client about the job, which it reads again after its own restart
     events      JSON lines, private because not masked. `public` in a line is the event for clients, numbered from 1
     step-N.*    files of a running step (see `StepFiles`); removed when its end is stored
     exchange/   files that steps read and write: scripts, inputs, outputs, exports, values of file variables
     inserted/   the same for steps that a policy inserted
 
-A folder appears and disappears as a whole, by a rename. A last line that was cut by a crash is dropped: no client has
-seen it. A file whose content differs from what was written is *damage*: everything before the damaged place is still
-used, the job is ended, and its folder is moved to `damaged/`, where the last few are kept.
-"""
+A job's folder appears and disappears as a whole, by a rename. An incomplete last line of `events`, which a crash left,
+is dropped: no client has seen it. A file whose content differs from what was written is *damage*: everything before the
+damaged place is still used, the job is ended, and its folder is moved to `damaged/`, where the last few are kept."""
 
 import errno
 import hashlib
@@ -53,7 +52,7 @@ _DAMAGED_FILE = (errno.EISDIR, errno.EIO)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended, with sizes and checksum by which a client checks that it has the whole log and all results."""
+    """How a job ended. Sizes and checksum let a client check that it has received the whole log and all results."""
 
     outcome: Outcome
     ended_at: float
@@ -101,7 +100,7 @@ class Journal:
 
     @classmethod
     def create(cls, jobs: Path, request: StartRequest, now: float) -> "Journal":
-        """Create the folder of a new job with its request. From then on the job exists, also after a crash."""
+        """Create the folder of a new job with its request. From then on the agent resumes the job after a crash."""
         folder = jobs / folder_name(request.id)
         aside = folder.with_name(_NEW + folder.name)
         remove_tree(aside, ignore_errors=True)
@@ -119,7 +118,7 @@ class Journal:
         return cls(folder)
 
     def read_request(self) -> StartRequest:
-        """Read the stored request. Raises DamagedError if it is not the one that was stored."""
+        """Read the stored request. Raises DamagedError if it cannot be read, or was changed since it was stored."""
         try:
             data = (self.folder / "request").read_bytes()
             request = StartRequest.FromString(data)
@@ -135,7 +134,7 @@ class Journal:
         return request
 
     def read_storage_time(self) -> float:
-        """Return when the request was written, by file time; `accepted_at` differs if the clock was set."""
+        """Return when the request was written, by file time; `accepted_at` differs if the clock was changed."""
         with suppress(OSError):
             return (self.folder / "request").stat().st_ctime
         return self.accepted_at
@@ -146,7 +145,7 @@ class Journal:
         return b""
 
     def record_damage(self, damage: str) -> None:
-        """Store that the files are damaged. The job will be ended, even if they are repaired later."""
+        """Store that files of the job are damaged (`damage`). The job will be ended, even if they are repaired."""
         if not self.damage:
             self._add({"event": "damaged", "text": damage})
             self.damage = damage
@@ -160,7 +159,8 @@ class Journal:
         self.leftovers.append(leftover)
 
     def record(self, event: Mapping[str, Any], public: Mapping[str, Any] | None = None) -> None:
-        """Store an event of a step. `public`: the event for clients, which gets the next number."""
+        """Store an event of a step, from which the tree of steps is rebuilt after a crash. `public`: the event that
+        clients get for it, which gets the next number; None: clients get none."""
         line = _line(event)
         result = b""
         if public is not None:
@@ -195,7 +195,8 @@ class Journal:
             remove_tree(self.folder / folder, ignore_errors=True)
 
     def remove(self) -> None:
-        """Rename the folder, so that it disappears at once, and remove it; a damaged one is moved to `damaged/`."""
+        """Remove the job's folder. It is renamed first, so that a crash cannot leave half of it as a job. If its files
+        are damaged, it is moved to `damaged/` instead, for inspection."""
         self.shut()
         if self.damage:
             keep_damaged(self.folder)
@@ -207,7 +208,7 @@ class Journal:
         remove_tree(gone, ignore_errors=True)
 
     def leave_disk(self) -> None:
-        """Stop writing to the disk: later events are kept in memory only."""
+        """Stop writing to the disk after a failed write: later events are only in memory, until the agent ends."""
         self._is_on_disk = False
 
     def shut(self) -> None:
@@ -238,7 +239,7 @@ class Journal:
             os.truncate(self._path, whole)
 
     def _begin_anew(self, whole: bytes) -> None:
-        """Keep a copy of the damaged events file for inspection, and continue with `whole`, the readable part."""
+        """Keep a copy of the damaged events file, and write a new one: `whole`, the readable part, and a note."""
         aside = self._path.with_name("events.damaged")
         if self._path.is_dir():
             self._path.rename(aside)
@@ -276,7 +277,8 @@ class Journal:
                 self.past.append(event)
 
     def _read_first_format(self) -> None:
-        """Read a folder in the first format. Its job cannot continue, but its results and end can be fetched."""
+        """Read a job folder that the first version of the agent wrote. This agent cannot continue the job, but clients
+        can fetch its results and how it ended."""
         self.is_foreign = True
         self.results = read_whole_lines(self.folder / "results")
         if (self.folder / "end").exists():

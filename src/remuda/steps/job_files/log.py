@@ -1,15 +1,16 @@
-"""The job's log: masked lines with timestamps in one file. Bytes and offsets are the same in agent, manager and cell.
+"""The job's log: masked lines with timestamps in one file. Agent, manager and server use the same bytes and offsets.
 
     2026-11-15T09:40:00.123456Z 01O text        (01: stream, 00: the agent; `+` for the blank: continues a line)
 
-Steps that run at the same time have different stream numbers. Log bytes are written first, then the *mark*, in one
-write: how long the log is and, for every open step, how far its raw output file is read and the masker's state. Only
-bytes before the mark are sent to clients. After a crash a new agent cuts the log at the mark and reads the raw files
-from the recorded offsets. So bytes that a client has seen never change, and a step's first and last lines appear once.
+Steps that run at the same time have different stream numbers. Log bytes are written first. Then the *mark* is written
+to a second file, in one write: how long the log is and, for every open step, how far its raw output file is read and
+the masker's state. Only bytes before the mark are sent to clients. After a crash a new agent cuts the log at the mark
+and reads the raw files from the recorded offsets. So bytes that a client has seen never change, and a step's first and
+last lines appear once.
 
-Bytes that a client has confirmed are freed on the disk, by punching holes into the file. When unconfirmed bytes reach a
-limit, steps are paused until more is confirmed. An unfinished line is written after a short delay.
-"""
+When a client has confirmed that it has stored bytes, their disk space is freed by punching holes into the file. When
+unconfirmed bytes reach a limit, steps are paused until more is confirmed. An unfinished line is written after a short
+delay."""
 
 import os
 import shutil
@@ -50,7 +51,7 @@ _VERSION, _FORMER_VERSION = 2, 1
 
 @dataclass(slots=True, kw_only=True)
 class Part:
-    """How much of one step's output is safely in the log, and the state of its masker at that point."""
+    """How much of one step's raw output is in the log, safe from a crash, and the state of its masker there."""
 
     serial: int
     stream: int
@@ -68,7 +69,7 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Mark:
-    """How many bytes are safely in the log, with their checksum."""
+    """How many bytes of the log survive a crash, with their checksum: a new agent cuts the log file at this length."""
 
     length: int = 0
     checksum: int = 0
@@ -81,7 +82,8 @@ class Mark:
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple["Mark", dict[int, Part]]:
-        """Parse the mark file, which may end with old bytes of a longer mark. Raises struct.error or ValueError."""
+        """Parse the mark file, which may end with bytes of an older, longer mark. Returns the mark and the state of
+        each step by its serial number. Raises struct.error or ValueError if the file is damaged."""
         if data[0] not in (_VERSION, _FORMER_VERSION):
             raise ValueError("no version of a mark")
         if data[0] == _FORMER_VERSION:
@@ -111,11 +113,9 @@ class LogFile:
     def __init__(
         self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock, waiting_limit_bytes: int = -1
     ) -> None:
-        """Open or restore the log of a job. `limit_bytes`: size after which output is dropped (0: no limit).
-
-        `waiting_limit_bytes`: number of unconfirmed bytes at which steps are paused; 0: the default, negative: no
-        limit.
-        """
+        """Create the log of a job, or restore it after a restart. `limit_bytes`: size after which output is dropped (0:
+        no limit). `waiting_limit_bytes`: steps are paused when this many bytes are not confirmed by a client; 0: a
+        default, negative: no limit."""
         self.secrets = secrets
         """The texts to mask. May be replaced by a larger set."""
         self.clock = clock
@@ -134,7 +134,7 @@ class LogFile:
         """Bytes after those in the file, kept in memory since `leave_disk`; None: all bytes are written to the file."""
 
     def _read_files(self, folder: Path) -> int:
-        """Restore the log up to its mark. Returns the offset of the first byte that was not freed."""
+        """Cut the log at its mark (its complete length). Returns the offset of the first byte that was not freed."""
         for name in ("mark", "log"):
             if (folder / name).is_dir():
                 (folder / name).rename(folder / f"{name}.damaged")
@@ -180,7 +180,7 @@ class LogFile:
             self.freed = end
 
     def holds_back(self) -> bool:
-        """True if steps must be paused because of unconfirmed bytes. Logs a warning for users when the pause ends."""
+        """True if steps must pause for unconfirmed log bytes. Writes a warning into the log when the pause ends."""
         waiting = self.mark.length - self.confirmed
         if self._held_since is None:
             if 0 < self._most_waiting <= waiting and not self.mark.full:
@@ -200,7 +200,7 @@ class LogFile:
         self._mark_file.close()
 
     def open(self, serial: int, *lines: str, stream: int = 1) -> None:
-        """Write the first lines of the attempt `serial` at a step, unless they are in the log already."""
+        """Write the first lines of the attempt `serial`, unless they are in the log. `stream`: number on its lines."""
         if serial not in self._parts:
             self._parts[serial] = Part(serial=serial, stream=stream)
             try:
@@ -211,7 +211,7 @@ class LogFile:
                 raise
 
     def say(self, *lines: str) -> None:
-        """Write the agent's own lines. If the agent is killed meanwhile they may appear twice."""
+        """Write lines of the agent itself. If the agent is killed meanwhile, the next one may write them again."""
         self._write(self._agent_lines(lines))
 
     def part(self, serial: int) -> Part:
@@ -221,7 +221,7 @@ class LogFile:
         return serial in self._parts and self._parts[serial].closed
 
     def close(self, serial: int, *lines: str) -> None:
-        """Write the last lines of the attempt `serial`, unless they are in the log. Call it after `Output.finish`."""
+        """Write the last lines of a step's attempt `serial`, unless the log has them. Call it after `Output.finish`."""
         part = self._parts.setdefault(serial, Part(serial=serial, stream=1))
         if not part.closed:
             part.closed = True
@@ -232,16 +232,16 @@ class LogFile:
                 raise
 
     def forget(self, serial: int) -> None:
-        """Drop the recorded state of a step whose end is stored in the journal."""
+        """Drop what is recorded about the output of a step's attempt whose end is stored in the journal."""
         self._parts.pop(serial, None)
 
     def keep(self, serials: Collection[int]) -> None:
-        """Drop the recorded state of all steps except these, and except that of the job itself."""
+        """Drop what is recorded about the output of all attempts except `serials`, and except the job itself."""
         self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
 
     def write_output(self, part: Part, data: bytes, after: Part) -> None:
-        """Write lines of a step's output up to the size limit, and record `after` as its state instead of `part`. After
-        an OSError nothing has changed, and the call can be repeated."""
+        """Write lines of a step's output; beyond the log's size limit they are dropped. `part`, `after`: how far its
+        output is in the log before and after. After an OSError nothing has changed: the call can be repeated."""
         if self.mark.full:
             return
         room = self._limit_bytes - self.mark.length
@@ -288,8 +288,8 @@ class LogFile:
 
 
 class Output:
-    """Moves the raw output of one running step into the log. If a method raises OSError because the log cannot be
-    written, it can be called again: lines that were not written are kept."""
+    """Moves the raw output of one running step (its file before masking) into the log. If a method raises OSError
+    because the log cannot be written, it can be called again: lines that were not written are kept."""
 
     def __init__(self, log: LogFile, serial: int, raw: Path | str) -> None:
         self._log = log
@@ -308,7 +308,7 @@ class Output:
         return self._log.mark.full
 
     def read(self) -> bytes:
-        """Read the next raw bytes for `take`. Empty if there is nothing new, or the log is full."""
+        """Read the next bytes of the raw output, for `take`. Empty if there is nothing new, or the log is full."""
         try:
             fd = os.open(self._raw, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except FileNotFoundError:  # it has not printed anything
@@ -331,7 +331,7 @@ class Output:
             os.close(fd)
 
     def take(self, data: bytes) -> None:
-        """Mask these bytes and write the complete lines to the log. The rest waits for the end of its line."""
+        """Mask these bytes and write the complete lines to the log. An unfinished last line waits for its end."""
         self.write_rest()
         self._masker.use(self._log.secrets)
         masked = self._masker.feed(data)
@@ -358,7 +358,7 @@ class Output:
         return self._pending_since + PARTIAL_SECONDS if self._pending else None
 
     def show_partial(self) -> None:
-        """Write the unfinished line now. The next line of the step is marked as its continuation."""
+        """Write the unfinished last line now. Its rest is written later, marked as a continuation."""
         self.write_rest()
         if self._pending:
             data, self._pending = self._pending + b"\n", b""
@@ -375,7 +375,7 @@ class Output:
         self.show_partial()
 
     def write_rest(self) -> bool:
-        """Write the lines that an earlier call could not write. Returns False if there are none."""
+        """Write the lines that an earlier call could not write (OSError). Returns False if there are none."""
         if self._unwritten is None:
             return False
         self._log.write_output(self._log.part(self._serial), *self._unwritten)

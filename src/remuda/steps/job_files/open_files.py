@@ -1,7 +1,6 @@
 """Keeps files of the agent open that are written often, because opening a file takes as long as writing to it.
 
-Only the most recently used files are open, so that thousands of waiting jobs need no descriptors.
-"""
+Only the most recently used files are open, so that thousands of waiting jobs need no descriptors."""
 
 import os
 from collections import OrderedDict
@@ -19,7 +18,7 @@ class OpenFile:
         self._flags = flags | os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
     def descriptor(self) -> int:
-        """Return the descriptor. Use it at once: it may be closed as soon as another file is used."""
+        """Open the file if necessary, and return its descriptor. Use it at once: using another file may close it."""
         descriptor = _open.get(self)
         if descriptor is None:
             if len(_open) >= MOST:

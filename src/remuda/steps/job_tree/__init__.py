@@ -1,1 +1,1 @@
-"""The steps of a job as a tree: the state of each step, and which action follows. Pure: no I/O."""
+"""The steps of a job as a tree: the state of each step, and what the agent has to do next. Pure: no I/O."""

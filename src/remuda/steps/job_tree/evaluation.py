@@ -1,15 +1,14 @@
 """Evaluates the expressions of a step when it begins: inputs, environment, command, condition, outputs. Pure: no I/O.
 
-Inputs and the `env` of an entry (of a list of steps) are evaluated in the context of the step in whose file the entry
-is written (its *frame*), the `env` and the command of a definition in the context of the step itself. Environment, from
-the lowest precedence to the highest: the agent's base, the request, job variables, CI_JOB_STATUS, exports of earlier
-steps, `env` of the enclosing steps (inner ones override outer ones), of the entry, of the definition. A variable's
-expression sees the layers of lower precedence.
+A step is called by an *entry* in a list of steps, and described by a *definition* in its own file. Inputs and the `env`
+of an entry are evaluated in the context of the step in whose file the entry is written (its *frame*), the `env` and the
+command of a definition in the context of the step itself. Environment, from the lowest precedence to the highest: the
+agent's base, the request, job variables, CI_JOB_STATUS, exports of earlier steps, `env` of the enclosing steps (inner
+ones override outer ones), of the entry, of the definition. A variable's expression sees the layers of lower precedence.
 
 The environment of a step that a policy inserted has nothing of the request, the job variables and the job's exports,
 because a deny list of names that could change what a program does is never complete. Its expressions can read job
-variables (`vars`).
-"""
+variables (`vars`)."""
 
 import os
 from collections.abc import Mapping
@@ -69,7 +68,7 @@ class Facts:
 
 
 def condition_holds(tree: Tree, facts: Facts, node: Node, level: Level) -> bool:
-    """Evaluate the `if` condition of a step. `level`: whether the step's list has failed or was stopped."""
+    """Evaluate a step's `if` condition. `level`: whether its list failed or was stopped, for `failure()` and such."""
     is_cancelled = level.stopped is Cause.CANCEL
     context = _entry_context(
         tree, facts, node, failed=level.failed or (level.stopped is not None), cancelled=is_cancelled
@@ -110,7 +109,7 @@ def reference_text(tree: Tree, facts: Facts, node: Node, text: str) -> str:
 
 
 def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
-    """Evaluate the outputs of a list of steps that has succeeded. Raises DefinitionError if one is invalid."""
+    """Return the outputs of a list of steps that has succeeded. Raises DefinitionError if one is invalid."""
     assert node.loaded is not None
     definition, spec = node.definition, node.loaded.step.spec
     if definition.delegate is not None:
@@ -125,14 +124,14 @@ def run_outputs(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
 
 def step_environment(tree: Tree, facts: Facts, node: Node, entered: Entered | None = None) -> dict[str, str]:
-    """Return the variables of a step's command. `entered`: the evaluated values, if the step has not begun yet."""
+    """Return a step's environment variables. `entered`: evaluated values if it has not begun; None: those in `node`."""
     layers = _environment_below(tree, facts, node, entered or node.entered)
     return {name: reveal(value) for name, value in layers.items()}
 
 
 def environment_above(tree: Tree, host: Node) -> dict[str, str]:
-    """Return the variables that override job variables in the environment that the step `host` opens: exports of
-    earlier steps, and `env` of `host` and the steps that enclose it."""
+    """Return the variables that steps inside the environment of the step `host` get and that override job variables:
+    exports of earlier steps, and `env` of `host` and the steps that enclose it."""
     layers: dict[str, Any] = dict(tree.exports)
     for outer in reversed(list(host.up())):
         layers.update(outer.entered.invocation_env)
@@ -155,7 +154,7 @@ def secrets_in(*values: Any) -> list[str]:
 
 
 def secrets_of(loaded: Loaded, entered: Entered) -> list[str]:
-    """Return the texts to mask in a step's log, without a script's inputs: secrets in its text are masked already."""
+    """Return sensitive inputs and variables of a step, to mask; not a script's inputs, which are masked already."""
     inputs = {} if loaded.is_script else entered.inputs
     return secrets_in(inputs, entered.invocation_env, entered.definition_env)
 
@@ -185,8 +184,8 @@ def _command(command: Exec | None, context: Context, facts: Facts) -> tuple[tupl
 
 
 def _entry_context(tree: Tree, facts: Facts, node: Node, *, failed: bool = False, cancelled: bool = False) -> Context:
-    """Return the context for expressions in a step's entry: that of the step whose file contains the entry. `failed`,
-    `cancelled`: what status functions such as `failure()` see."""
+    """Return what expressions in a step's entry (its item in a list of steps) can refer to: the values of the step
+    whose file contains the entry. `failed`, `cancelled`: what status functions such as `failure()` return."""
     frame = node.frame
     assert frame.loaded is not None
     output_file, export_file, input_file = find_exchange_files(facts.folder, frame).exchange_paths()
@@ -214,8 +213,8 @@ def _definition_context(
     serial: int,
     steps: Mapping[str, Any] | None = None,
 ) -> Context:
-    """Return the context for expressions in a step's definition file, in contrast to the entry that calls it. `inputs`,
-    `env`, `steps`: what expressions can refer to. `serial`: number of the attempt."""
+    """Return what expressions in a step's own definition file (not in the entry that calls it) can refer to, such as
+    `inputs`, `env` and `steps`. `serial`: number of the attempt."""
     output_file, export_file, input_file = StepFiles(facts.folder, serial, exchange_of(node)).exchange_paths()
     return Context(
         env=env,
@@ -231,8 +230,8 @@ def _definition_context(
 
 
 def _variables(facts: Facts, node: Node) -> Mapping[str, str]:
-    """Return the job variables that a step's expressions see. For an inserted step, file variables are copies, and
-    predefined variables have values, that the job cannot change."""
+    """Return the job variables that a step's expressions see. A step that a policy inserted gets copies of file
+    variables, and its own values of predefined variables, both of which the job cannot change."""
     if not node.is_inserted:
         return facts.variables
     files = facts.inserted_files if exchange_of(node) == INSERTED_EXCHANGE else {}
@@ -260,8 +259,8 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
 
 
 def _isolate_inserted_step(tree: Tree, facts: Facts, insertion: Node) -> dict[str, str]:
-    """Return variables that give an inserted step its own home, and make git refuse repositories that are not marked as
-    safe in that home, because the job controls their configuration."""
+    """Return variables that give a step inserted by a policy its own home, and make git refuse repositories that are
+    not marked as safe in that home, because the job controls their configuration."""
     serial = insertion.serial if insertion.serial >= 0 else tree.serials
     home = str(StepFiles(facts.folder, serial, exchange_of(insertion)).home)
     return {"HOME": home, "GIT_CONFIG_COUNT": "0", "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}

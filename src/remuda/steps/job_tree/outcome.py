@@ -15,7 +15,7 @@ class Cause(StrEnum):
 
 
 class Status(StrEnum):
-    """How a step ended. A job ends in one of these too, but never in SKIPPED."""
+    """How a step ended. The end of a job has one of these values too, but never SKIPPED."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -24,7 +24,7 @@ class Status(StrEnum):
 
 
 class Fault(StrEnum):
-    """Who has to fix the cause of a failure."""
+    """Who has to fix what caused a failure."""
 
     USER = "user"
     RUNNER = "runner"  # this machine or agent
@@ -69,8 +69,8 @@ class Outcome:
 
 
 def failure(error: str, kind: Kind, *, fault: Fault = Fault.USER, exit_code: int | None = None) -> Finished:
-    """Return a failed result. Clients parse `exit status` in errors, so it is changed to `exit-status` unless the error
-    is of the kind EXIT or STEP."""
+    """Return the result of a failed step. Clients look for the words `exit status` in errors to find an exit code, so
+    they are changed to `exit-status` unless the error is of the kind EXIT or STEP."""
     if kind not in (Kind.EXIT, Kind.STEP):
         error = error.replace("exit status", "exit-status")
     return Finished(status=Status.FAILURE, exit_code=exit_code, error=error, fault=fault, kind=kind)
@@ -85,7 +85,7 @@ SUCCESS = Finished(status=Status.SUCCESS)
 
 
 def system_failure(error: str) -> Outcome:
-    """Return the outcome of a job that the agent cannot continue (runner_system_failure)."""
+    """Return the outcome of a job that the agent cannot continue: runner_system_failure with the message `error`."""
     return Outcome(
         status=Status.FAILURE,
         reason="runner_system_failure",

@@ -1,6 +1,6 @@
 """Creates the events of a job's journal and applies them to the tree of its steps. Pure: no I/O.
 
-The engine stores each event and applies it; after a crash the stored events give the same tree again.
+The engine stores each event and applies it. After a crash, applying the stored events in order rebuilds the same tree.
 """
 
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ def enter_event(
     log_start: int,
     timeout_seconds: float | None,
 ) -> Event:
-    """Return the event that an attempt at a step begins at the time `at` (`text`: the same, formatted). `serial`:
-    number of the attempt. `stream`, `log_start`: stream number and first byte offset of its log lines.
-    `timeout_seconds`: limit of a policy, which replaces the step's own if it is shorter."""
+    """Return the event that an attempt at a step begins at the time `at` (`text`: the same time, formatted). `serial`:
+    number of the attempt. `stream`: the number that marks its log lines; `log_start`: byte offset of the first one.
+    `timeout_seconds`: the policy's limit, which replaces the step's own timeout if it is shorter."""
     event: Event = {"event": "enter", "node": node.key, "serial": serial, "stream": stream, "at": at, "text": text}
     event["log_start"] = log_start
     own = node.call.timeout_seconds
@@ -68,9 +68,9 @@ def stop_event(node: Node, cause: Cause, text: str = "") -> Event:
 
 
 def delegated_result_event(node: Node, result: Mapping[str, Any]) -> Event:
-    """Return the event that another agent has reported `result` of a step. `node`: the step of this job that has
-    delegated a list of steps to that agent. Outputs and exports are included if the step has ended without a
-    retry and is itself in that list."""
+    """Return the event that another agent has reported `result` of a step. `node`: the step of this job whose inner
+    steps that agent runs. Outputs and exports are included only if the step is one of these inner steps (not nested
+    deeper), and has ended without another attempt to follow."""
     event: Event = {"event": "folded", "node": node.key}
     if result["event"] == "finished" and result["path"].count("/") == 1 and not result.get("retried"):
         event |= {"name": result["name"], "outputs": result.get("outputs", {}), "exports": result.get("exports", {})}
@@ -83,8 +83,7 @@ def surround_event(node: Node, around: Inserted) -> Event:
 
 
 def apply(tree: Tree, facts: Facts, event: Event, *, entering: tuple[Loaded, Entered] | None = None) -> None:
-    """Apply an event to the tree. `entering`: the loaded step of an `enter` event and its evaluated values; None:
-    restore them from the event."""
+    """Apply an event to the tree. `entering`: loaded step and evaluated values for `enter`; None: take the event's."""
     match event["event"]:
         case "cancel":
             tree.stop(tree.root, Cause.CANCEL)

@@ -2,8 +2,7 @@
 
 The rights depend on who called the step: some built-in steps have the agent's rights if the manager or a policy calls
 them, and never if a user's step does. A command in an environment has the rights with which that environment was
-opened, whatever the opening step has written as outputs. So no file that a job can reach decides about rights.
-"""
+opened, whatever the opening step has written as outputs. So no file that a job can reach decides about rights."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -29,13 +28,13 @@ def has_agents_rights(node: Node) -> bool:
 
 
 def opens_with_agents_rights(host: Node) -> bool:
-    """True if a built-in program with the agent's rights starts the commands in the environment of `host`."""
+    """True if a built-in program with the agent's rights starts the commands in the environment of the step `host`."""
     return _is_trusted(host) and exec_words(host)[:1] == (OWN,)
 
 
 def opener_of(node: Node) -> Node | None:
-    """Return the enclosing step whose environment starts the node's commands on the machine: the innermost one that
-    does it by a built-in program, else the outermost. None if the node runs in no environment."""
+    """Return the enclosing step whose environment decides how the node's command is started on the machine: the
+    innermost that uses a built-in program, else the outermost. None if the node runs in no environment."""
     host = node.host
     while host is not None and host.host is not None and exec_words(host)[:1] != (OWN,):
         host = host.host
@@ -52,7 +51,7 @@ def exec_words(host: Node) -> tuple[str, ...]:
 
 
 def is_own_program(node: Node) -> bool:
-    """True if the step's command is a built-in program, which always runs on the machine and not in an environment."""
+    """True if the step's command is a built-in program, which always runs on the machine, never in an environment."""
     return node.loaded is not None and node.loaded.is_program and node.entered.command[:1] == (OWN,)
 
 
@@ -62,12 +61,12 @@ def is_own(node: Node, names: Collection[str]) -> bool:
 
 
 def is_own_name(loaded: Loaded, names: Collection[str]) -> bool:
-    """Like `is_own`, for a resolved step that has not begun yet."""
+    """True if `loaded` is a built-in step with one of these names."""
     return loaded.kind is ReferenceKind.BUILTIN and loaded.reference.partition("://")[2].partition("@")[0] in names
 
 
 def runs_in_container(node: Node) -> bool:
-    """True if the step's command runs in a container, no matter which step opened it. Built-in programs never do."""
+    """True if the command runs in a container of a built-in step, also nested. False for built-in programs."""
     if node.loaded is None or _runs_outside(node):
         return False
     host = node.host
@@ -78,16 +77,14 @@ def runs_in_container(node: Node) -> bool:
 
 def has_private_files(node: Node, *, is_job_apart: bool) -> bool:
     """True if the job cannot reach the step's input and output files: for built-in programs that no user called, unless
-    they run as the job's user or in its sandbox. `is_job_apart`: the job has a user of its own or a sandbox."""
+    they run as the job's user or in its sandbox. `is_job_apart`: the job's steps have their own user or a sandbox."""
     return is_own_program(node) and node.call.origin != "user" and (not is_job_apart or _is_trusted(node))
 
 
 def exchange_of(node: Node) -> str:
-    """Return the name of the folder with a step's input, output and export files, unless `has_private_files`.
-
-    An inserted step on the machine has another folder, which the job's steps cannot reach, because it may have more
-    rights than they do. In a container it uses theirs, because the container has no other.
-    """
+    """Return the name of the folder with a step's input, output and export files, unless `has_private_files`. On the
+    machine, a step that a policy inserted has another folder, which the job's steps cannot reach, because it may have
+    more rights. In a container it uses theirs, because the container has no other."""
     insertion = node.insertion
     return INSERTED_EXCHANGE if insertion is not None and insertion.host is None else EXCHANGE
 

@@ -1,9 +1,9 @@
 """Decides what a job does next, when a running step has to end, and with which result. Pure: values in, decisions out.
 
-Steps of a list run one after the other, members of a group at the same time. The first failure ends a list and so the
-step it belongs to; the `if` conditions decide which steps of each enclosing list still run. They also do in a stopped
-job: steps that run after a failure (`always()`, `failure()`, `cancelled()`) still run, each with its own time limit.
-"""
+Steps of a list run one after the other, members of a group at the same time. The first failure makes a list fail, and
+so the step it belongs to; then `if` conditions decide which steps of each enclosing list still run. Likewise in a
+stopped job: steps that run after a failure (`always()`, `failure()`, `cancelled()`) still run, with their own time
+limits."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -41,7 +41,7 @@ MOST_AT_ONCE = 100
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Action: resolve the step's package and begin the step, or begin its next attempt."""
+    """Action: find the step's package and begin the step, or begin its next attempt."""
 
     node: Node
 
@@ -58,8 +58,8 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Action: finish the step with this result: its inner steps have ended, its condition is invalid, or its retry is
-    not needed because the job was stopped."""
+    """Action: record this result for the step without running a command. Its inner steps have ended, its condition is
+    invalid, or it will not be retried because the job was stopped."""
 
     node: Node
     result: Finished
@@ -67,7 +67,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Action: end the step because its timeout or the job's has passed."""
+    """Action: end this step, because its timeout or that of the job has passed (`cause`)."""
 
     node: Node
     cause: Cause
@@ -75,7 +75,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Action: do nothing until this time (as `Clock.now`), when a failed step is retried."""
+    """Action: do nothing until this time (as `Clock.now`): then a failed step is tried again."""
 
     until: float
 
@@ -90,7 +90,7 @@ Action = Enter | Run | Skip | Settle | Stop | Wait | End
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """The state of a list of steps, on which the `if` conditions of its steps depend."""
+    """Whether a list of steps has failed or was stopped (and why). The `if` conditions of its steps depend on this."""
 
     failed: bool
     stopped: Cause | None
@@ -105,7 +105,7 @@ Condition = Callable[[Node, Level], bool]
 
 
 def next_actions(tree: Tree, holds: Condition, *, now: float, job_deadline: float | None = None) -> list[Action]:
-    """Return all actions to do now; those already in progress are returned again. `holds` evaluates `if` conditions."""
+    """Return all actions to do now, including those in progress. `holds` evaluates `if` conditions."""
     if tree.root.cursor == len(tree.root.children):
         return [End(outcome(tree))]
     return list(_next_in_list(tree, tree.root, holds, now, job_deadline))
@@ -154,7 +154,7 @@ def _next_for_waiting(tree: Tree, node: Node, holds: Condition, now: float, job_
 
 
 def _has_no_environment(node: Node) -> bool:
-    """True if the step's environment could not be opened, so that it is skipped whatever its condition says."""
+    """True if the environment for the step could not be opened: it is skipped, whatever its condition says."""
     assert node.parent is not None
     if node.phase or not node.parent.makes_environment:
         return False
@@ -174,14 +174,14 @@ def _next_for_delayed(node: Node, now: float) -> Action:
 
 
 def level_of(parent: Node) -> Level:
-    """Return the state of the list inside `parent`. A group never counts as failed: its members are independent."""
+    """Return whether the list in `parent` failed or was stopped. A parallel group never counts as failed."""
     stop = find_stop(parent)
     return Level(failed=parent.decisive is not None and not parent.is_group, stopped=stop[1] if stop else None)
 
 
 def find_stop(node: Node) -> tuple[Node, Cause] | None:
-    """Return the cause to end this step, with the step at which it is recorded: this one or an enclosing one; None if
-    there is none. For a step that runs after a failure, causes recorded at its enclosing steps do not count."""
+    """Return why this step must end, and the step for which that was recorded, this or an enclosing one; None if there
+    is no reason. A step that runs after a failure (`always()`) ignores reasons recorded for enclosing steps."""
     for outer in node.up():
         if outer.cause is not None:
             return outer, outer.cause
@@ -191,7 +191,8 @@ def find_stop(node: Node) -> tuple[Node, Cause] | None:
 
 
 def deadlines(node: Node, *, job_deadline: float | None) -> list[tuple[float, Node, Cause]]:
-    """Return the deadlines of a step, the enclosing steps and the job, each with the step to end and the cause."""
+    """Return time, step to end and cause for the deadlines of a step, its enclosing steps and the job. A step that runs
+    after a failure (such as with `always()`) gets at least `AFTER_SECONDS`, or its own timeout."""
     limits: list[tuple[float, Node, Cause]] = []
     shelter: Node | None = None
     for outer in node.up():
@@ -223,15 +224,14 @@ def _first_due(node: Node, *, now: float, job_deadline: float | None) -> tuple[N
 
 
 def reason_to_end(node: Node, *, now: float, job_deadline: float | None) -> tuple[Node, Cause] | None:
-    """Return the step to end now and the cause, if any. Steps that run after a failure survive a cancelled job."""
+    """Return the step to end now and the cause, if any. Cancelling does not end steps that run after a failure."""
     return find_stop(node) or _first_due(node, now=now, job_deadline=job_deadline)
 
 
 def judge(node: Node, *, exit_code: int | None, is_jobs_doing: bool = False) -> Finished:
-    """Return the result of a step whose processes have ended. `is_jobs_doing`: the job caused a missing exit code.
-
-    Only built-in steps that no user calls can report a failure of the platform: a user could provoke it by inputs.
-    """
+    """Return the result of a step whose processes have ended. `is_jobs_doing`: the job itself caused a missing exit
+    code: the user's fault. Only built-in steps that no user calls can report, by their exit code, a failure of the
+    platform: a user could cause such an exit code by inputs."""
     stopped = find_stop(node)
     if stopped is not None:
         return _stop_result(node, *stopped, exit_code=exit_code)
@@ -264,7 +264,7 @@ def _stop_result(node: Node, owner: Node, cause: Cause, *, exit_code: int | None
 
 
 def conclude(node: Node) -> Finished:
-    """Return the result of a step whose inner steps have all ended. Its outputs are evaluated later."""
+    """Return the result of a step whose inner steps have all ended, before its outputs are evaluated."""
     stopped = find_stop(node)
     if stopped is not None:
         return _stop_result(node, *stopped, exit_code=None)
@@ -276,7 +276,7 @@ def conclude(node: Node) -> Finished:
 
 
 def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
-    """Return when a step with this result is retried; None if it is not. Each attempt has the full timeout."""
+    """Return when a step that ended with this result is tried again; None if it is not."""
     retry = node.call.retry
     if retry is None or result.status is not Status.FAILURE or node.attempt > retry.times or result.kind is Kind.POLICY:
         return None
@@ -287,8 +287,8 @@ def retry_at(node: Node, result: Finished, *, now: float) -> float | None:
 
 
 def job_status(tree: Tree, node: Node) -> str:
-    """Return the value of CI_JOB_STATUS for a step that begins: "running", or in steps that run after a failure
-    "success", "failed" or "canceled"."""
+    """Return the value of CI_JOB_STATUS for a step that begins: "running", or for steps that run after a failure (such
+    as with `always()`) "success", "failed" or "canceled"."""
     sheltered = [outer for outer in node.up() if outer.is_after]
     if not sheltered:
         return "running"
@@ -299,7 +299,7 @@ def job_status(tree: Tree, node: Node) -> str:
 
 
 def outcome(tree: Tree) -> Outcome:
-    """Return how the job ended. A cancelled or timed-out job ends so, whatever its steps did."""
+    """Return how the job ended. If it was cancelled or timed out, that is the outcome, whatever its steps did."""
     if tree.cancelled:
         return Outcome(
             status=Status.CANCELLED,
@@ -336,7 +336,7 @@ def outcome(tree: Tree) -> Outcome:
 
 
 def _has_several(tree: Tree) -> bool:
-    """True if the job has several user steps, so that "exit status 1" does not say which one failed."""
+    """True if the job has several user steps, so that an error message such as "exit status 1" must name the step."""
     own = (child for child in tree.root.children if child.is_users)
     return sum(not child.is_after for child in own) > 1
 

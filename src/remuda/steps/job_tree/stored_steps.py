@@ -1,4 +1,4 @@
-"""Steps that need no lookup of a package, and the conversion of loaded steps to and from the journal. Pure: no I/O."""
+"""Provides steps that need no lookup of a package, and converts loaded steps for the journal and back. Pure: no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,8 +21,8 @@ _SCRIPT = Loaded(
 
 
 def load_known(node: Node) -> Loaded | None:
-    """Return a step that needs no lookup: a group, a script, or the opening, closing or delegating part of an
-    environment; None for others. Raises DefinitionError for an unknown script version."""
+    """Return the step of a node that needs no package: a group, a script, or what opens, closes or delegates an
+    environment. None for other nodes. Raises DefinitionError for an unknown script version."""
     if node.phase:
         assert node.parent is not None
         assert node.parent.loaded is not None
@@ -38,7 +38,7 @@ def load_known(node: Node) -> Loaded | None:
 
 
 def to_stored(loaded: Loaded) -> dict[str, Any]:
-    """Convert a loaded step for the journal. Empty if the step can be restored by `load_known`."""
+    """Convert a loaded step to JSON values for the journal. Empty if `load_known` can restore the step."""
     if loaded.kind is None or loaded.is_script:
         return {}
     return {

@@ -1,9 +1,8 @@
 """The job as a tree of steps with their states. Pure: no I/O. Only journal events (`replay`) and a cancel change it.
 
-A node is one entry of a list. When it begins it turns out to be a command, a list of steps, an environment with inner
-steps (between the steps that open and close it), or a group whose members run at the same time. The position of a step
-is its *key*, the child indexes on the path from the root, because names need not be unique.
-"""
+A node is one entry of a list of steps. When it begins, the agent learns what it is: a command, a list of steps, an
+environment with inner steps (between the steps that open and close it), or a group whose members run at the same time.
+The position of a node is its *key*, the child indexes on the path from the root, because names need not be unique."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -41,7 +40,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """The result of resolving a step reference."""
+    """A step as it was found and read: its definition, and which reference, digest and version it comes from."""
 
     step: Step
     reference: str
@@ -66,13 +65,13 @@ class Loaded:
 
     @property
     def is_program(self) -> bool:
-        """True for built-in steps and nodes without a package, whose command can be a built-in program."""
+        """True if the command may be a built-in program: the step is built-in or belongs to no package."""
         return self.kind in (ReferenceKind.BUILTIN, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """The evaluated values of a step that has begun, for its command and its inner steps."""
+    """The evaluated values of a step that has begun: inputs, variables and command."""
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     invocation_env: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +82,7 @@ class Entered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inherited:
-    """The context of steps that another agent delegated to this one: what they see of their original list."""
+    """What steps delegated by another agent see of their original job: inputs, earlier outputs, and exports."""
 
     inputs: Mapping[str, Any] = field(default_factory=dict)
     steps: Mapping[str, Any] = field(default_factory=dict)
@@ -216,10 +215,8 @@ class Node:
 
     @property
     def host(self) -> "Node | None":
-        """The step that made the environment in which this one runs; None if it runs on the machine itself.
-
-        An inserted step never runs in an environment that a user's step made, which could change what its commands do.
-        """
+        """The step that opened the environment (such as a container) in which this one runs; None: on the machine. A
+        step that a policy inserted never runs in one of a user's step, which could change what its commands do."""
         node = self
         while node.parent is not None:
             is_out_of_bounds = self.is_inserted and node.parent.is_users
@@ -235,7 +232,7 @@ class Node:
 
     @property
     def insertion(self) -> "Node | None":
-        """The outermost inserted step that contains this one, or this one itself; None if no policy inserted it."""
+        """If a policy inserted this step or a step around it: the outermost of them; else None."""
         node, insertion = self, self if self.is_inserted else None
         while node.parent is not None and node.parent.is_inserted:
             node = insertion = node.parent
@@ -243,7 +240,7 @@ class Node:
 
     @property
     def follows_job(self) -> bool:
-        """True if a policy inserted this step after the last of the job's own steps."""
+        """True if a policy inserted this step after all of the job's own steps: no later step is the job's."""
         if self.parent is None or self.parent.parent is not None:
             return False
         return all(node.is_inserted for node in self.parent.children[self.index :])
@@ -271,8 +268,9 @@ class Tree:
         insertable: Mapping[str, Call] | None = None,
         context: Inherited | None = None,
     ) -> None:
-        """`around`: steps that a policy inserts before and after the job. `insertable`: by name, those that it inserts
-        around single steps. `context`: of the original job, if another agent delegated these steps."""
+        """`around`: steps that a policy inserts before and after the job. `insertable`: by name, steps that it inserts
+        around single steps. `context`: if another agent delegated these steps, what they can refer to from their
+        original job."""
         place = Place(file="job", line=1)
         self.root = Node(Call(name="", place=place), None, 0)
         self.root.loaded = Loaded(step=step, reference="", folder=work_dir)
@@ -308,13 +306,12 @@ class Tree:
         return node
 
     def free_stream(self) -> int:
-        """Return a stream number for the log lines of another command, different from those of all running commands."""
+        """Return a number to mark a command's log lines, different from those of all running commands."""
         used = {node.stream for node in self.open.values() if node.has_command}
         return next(number for number in range(1, 256) if number not in used)
 
     def enter(self, node: Node, loaded: Loaded, entered: Entered, *, serial: int, stream: int, at: float) -> None:
-        """Begin a step at the time `at`, and create the nodes of its inner steps. `serial`: number of the attempt in
-        the job. `stream`: number of its log lines (`free_stream`)."""
+        """Begin a step at `at` and create its inner nodes. `serial`: attempt number. `stream`: number on log lines."""
         node.loaded, node.entered = loaded, entered
         node.serial, node.stream, node.started_at = serial, stream, at
         node.state = State.ENTERED
@@ -332,8 +329,8 @@ class Tree:
         node.children = [Node(call, node, index, phase) for index, (call, phase) in enumerate(calls)]
 
     def surround(self, node: Node, before: Sequence[str], after: Sequence[str]) -> None:
-        """Insert steps before and after one that is about to begin, by their names in `insertable`. Only for a list
-        whose steps run one after the other."""
+        """Insert steps that a policy requires before and after `node`, which is about to begin. `before`, `after`:
+        their names in `insertable`. Not possible among parallel steps."""
         assert node.parent is not None
         siblings = node.parent.children
         first, last = ([Node(self._insertable[name], node.parent, 0) for name in names] for names in (before, after))
@@ -365,7 +362,7 @@ class Tree:
         node.children = []
 
     def _delegate(self, host: Node) -> None:
-        """Replace the inner steps of an environment by one step that has another agent run them."""
+        """Replace the inner steps of the environment of `host` by one step that has another agent run them."""
         first, *inner = host.children
         close = [child for child in inner if child.phase == CLOSE]
         instead = [Node(_phase_call(host, DELEGATE), host, 1, DELEGATE)] if len(inner) > len(close) else []
@@ -374,7 +371,8 @@ class Tree:
             child.index = index
 
     def apply_delegated_result(self, node: Node, event: Mapping[str, Any]) -> None:
-        """Give later steps the outputs and exports of a step that `node` has delegated to another agent."""
+        """Record a result of a step that another agent has run for `node` (delegation), so that later steps see its
+        outputs and exports."""
         node.folded += 1
         assert node.parent is not None
         if "name" in event:
@@ -437,10 +435,10 @@ def phase_step(node: Node) -> Step:
 
 
 def is_confined(step: Step) -> bool:
-    """True if steps of the job run in an environment that the manager put around them."""
+    """True if the manager has put an environment, such as a container, around steps of the job."""
     return any(call.inner and call.origin != "user" for call in step.definition.run)
 
 
 def confines_own_steps(call: Call) -> bool:
-    """True if the call makes an environment that the manager put around steps of a user."""
+    """True if the manager added this call, and it opens an environment (such as a container) around a user's steps."""
     return call.origin == "compiled" and any(inner.origin == "user" for inner in call.inner)

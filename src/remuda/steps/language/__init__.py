@@ -1,1 +1,1 @@
-"""The step definition language: definition files, expressions, references and their values. No I/O."""
+"""The step definition language: parses `func.yml` and references to steps, evaluates `${{ ... }}`. No I/O."""

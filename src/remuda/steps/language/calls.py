@@ -1,8 +1,7 @@
 """Parses the entries of a list of steps (`run:`, `parallel:`) into `Call` values; used by `reading`.
 
-Both sets of key names that GitLab has used are accepted. Some keys are Remuda's extensions: without `spec: {remuda: 1}`
-they are refused with a message, because another step runner would ignore them silently.
-"""
+Both sets of key names that GitLab has used (such as `step` and `func`) are accepted. Some keys are Remuda's extensions:
+without `spec: {remuda: 1}` they are refused with a message, because another step runner would ignore them silently."""
 
 import re
 from collections.abc import Mapping
@@ -36,8 +35,8 @@ _LONGEST_SECONDS = 366 * 86_400
 
 
 def read_calls(fields: Fields, node: Node, place: str, *, depth: int = 0) -> tuple[Call, ...]:
-    """Parse a non-empty list of steps and report mistakes to `fields`. `depth`: the number of lists of steps around
-    this one. Several steps may have the same name; expressions then refer to the latest one."""
+    """Parse a non-empty list of steps, without invalid entries, which are reported to `fields`. `place`: for messages.
+    `depth`: how many lists of steps are around it. If steps have the same name, expressions refer to the latest."""
     if not isinstance(node.value, list) or not node.value:
         fields.refuse(node.line, f"{place}: a list of at least one step is needed")
         return ()
@@ -91,8 +90,7 @@ def _read_name(fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 def _read_work(
     fields: Fields, node: Node, entry: Mapping[str, Node], place: str
 ) -> tuple[Reference | None, Mapping[str, Any]]:
-    """Return the step that an entry runs (by its key `step`, `func` or `script`; None if invalid), and the inputs of
-    that step."""
+    """Return the step (from `step`, `func` or `script`; None if invalid) that an entry runs, and the inputs for it."""
     keys = [key for key in ("step", "func", "script") if key in entry]
     if len(keys) != 1:
         problem = f", not {' and '.join(keys)}" if keys else ""
@@ -114,7 +112,7 @@ def _read_work(
 
 
 def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
-    """Parse a reference to a step: a string, or a mapping with `git` or `oci`. Reports mistakes to `fields`."""
+    """Parse a reference: a string, or a mapping with `git` or `oci`. If invalid, reports a mistake and returns None."""
     written: Any = node.value
     if isinstance(written, dict):
         written = fields.filter_keys(written, tuple(LONG_FORMS), (), place)
@@ -139,8 +137,8 @@ def read_reference(fields: Fields, node: Node, place: str) -> Reference | None:
 
 
 def read_condition(fields: Fields, node: Node | None, place: str) -> str | None:
-    """Return the expression of `if` without its braces; None if it is missing or neither a text nor a boolean. Reports
-    mistakes to `fields`."""
+    """Return the expression of the key `if` without `${{` and `}}`; None if it is missing or neither a text nor a
+    boolean. Reports mistakes to `fields`. `place`: where the key is in the file, for messages."""
     if node is None:
         return None
     if not isinstance(node.value, str | bool) or node.value == "":
@@ -160,7 +158,7 @@ def read_condition(fields: Fields, node: Node | None, place: str) -> str | None:
 
 
 def read_seconds(fields: Fields, node: Node, place: str) -> float | None:
-    """Parse a number of seconds, or a duration like 90s, 5m or 1h30m. Reports mistakes to `fields`."""
+    """Parse seconds, or a duration like 90s, 5m or 1h30m. If invalid, reports a mistake and returns None."""
     seconds = 0.0
     if isinstance(node.value, str) and node.value and (match := _DURATION.fullmatch(node.value.replace(" ", ""))):
         hours, minutes, rest = (float(part or 0) for part in match.groups())

@@ -1,8 +1,8 @@
-"""Checks the inputs and outputs of a step against its spec. No I/O; the engine calls it before and after a step runs.
+"""Checks the inputs and outputs of a step against its spec. No I/O; `steps.engine` calls it before and after a step
+runs.
 
 A sensitive value is only accepted for an input that is declared sensitive, because only then the step's author knows to
-keep it secret. All mistakes are in one error. Messages contain no values, which may be secrets.
-"""
+keep it secret. All mistakes are reported in one error. Messages contain no values, which may be secrets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +18,8 @@ _WORDS = {"object": "struct"}
 
 
 def check_inputs(spec: Spec, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all declared inputs with values or defaults, marked if declared sensitive. Raises CheckError if an
-    input is unknown, missing, of the wrong type, or sensitive without being declared so."""
+    """Return the declared inputs with values or defaults, those declared sensitive wrapped in `Sensitive`. Raises
+    CheckError if an input is unknown, missing, of the wrong type, or sensitive without being declared so."""
     unknown, missing = 'step does not accept input with name "{}"', 'input "{}" required, but not defined'
     return _check("input", spec.inputs, values, unknown=unknown, missing=missing, takes_secrets=False)
 
@@ -40,8 +40,8 @@ def _check(
     missing: str,
     takes_secrets: bool,
 ) -> dict[str, Any]:
-    """Return values with defaults filled in. `what`, `unknown` and `missing` are for messages. `takes_secrets`: accept
-    a sensitive value for a parameter that is not declared sensitive. Raises CheckError for mistakes in `values`."""
+    """Return the `declared` inputs or outputs with values or defaults. `what`, `unknown` and `missing` are for
+    messages. `takes_secrets`: accept sensitive values for parameters not declared so. Raises CheckError if invalid."""
     mistakes = [unknown.format(name) + did_you_mean(name, declared) for name in values if name not in declared]
     checked: dict[str, Any] = {}
     for name, parameter in declared.items():
@@ -62,7 +62,7 @@ def _check(
 
 
 def mismatch(expected: ValueType, value: Any) -> str:
-    """Message that the value is not of this type; empty if it is."""
+    """Return a message that the value does not have the expected type; empty if it has."""
     plain = value.value if isinstance(value, Sensitive) else value
     actual = kind(plain)
     if actual == _KINDS.get(expected, expected):

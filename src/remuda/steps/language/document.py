@@ -1,9 +1,8 @@
 """Parses the YAML or JSON text of a definition file into trees of nodes, each with its line number.
 
 In plain YAML scalars `yes`, dates and times are strings, 0x10 is 16, 1_000 is 1000; aliases and `<<` are expanded. JSON
-is parsed without PyYAML, whose composer is not used, because it recurses and does not limit aliases. Invariant: with
-all aliases expanded a tree has at most `MAX_DEPTH` levels and `MAX_NODES` nodes.
-"""
+is parsed without PyYAML. For YAML only PyYAML's event parser is used, because its composer recurses and does not limit
+aliases. Invariant: with all aliases expanded a tree has at most `MAX_DEPTH` levels and `MAX_NODES` nodes."""
 
 import itertools
 import json
@@ -38,7 +37,7 @@ _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value with its line number in the file. A value of a mapping has the line of its key."""
+    """A value of a YAML or JSON document with its line number. A value in a mapping has the line of its key."""
 
     line: int
     value: "Scalar | list[Node] | dict[str, Node]"
@@ -65,8 +64,7 @@ class DocumentError(DefinitionError):
 
 
 def read_documents(text: str) -> list[Node]:
-    """Parse the first two documents of a text (spec and definition) and ignore the others; an empty document has the
-    value None. Raises DocumentError if the text is invalid."""
+    """Parse the first two documents of a text; an empty one has the value None. Raises DocumentError if invalid."""
     text = text.removeprefix("\ufeff")
     if len(text) > MAX_CHARACTERS:
         raise DocumentError(1, f"the text has more than {MAX_CHARACTERS} characters")
@@ -76,8 +74,8 @@ def read_documents(text: str) -> list[Node]:
 
 
 def _read_json(text: str) -> list[Node]:
-    """Parse JSON documents, with comments before the first one. Returns an empty list if the text is not valid JSON:
-    then the caller uses the YAML parser, which has better error messages."""
+    """Parse the first two JSON documents, separated by `---`, with comments before the first. Returns an empty list if
+    the text is not valid JSON: then the caller uses the YAML parser, which has better error messages."""
     if remarks := _REMARKS.match(text):
         text = "\n" * remarks[0].count("\n") + text[remarks.end() :]
     first = text.lstrip()[:1]
@@ -224,7 +222,7 @@ class _Open:
 
 
 class _Builder:
-    """Builds trees from YAML parser events, which `take` receives one by one, into `documents`."""
+    """Builds trees from the YAML parser's events, which `take` gets one by one. Complete trees are in `documents`."""
 
     def __init__(self) -> None:
         self.documents: list[Node] = []
@@ -264,8 +262,8 @@ class _Builder:
                 pass
 
     def _add(self, node: Node, anchor: str | None, nodes: int, height: int) -> None:
-        """Add a complete node to its parent or to `documents`. `nodes` and `height`: the size and depth of the node's
-        tree, with aliases expanded. Raises DocumentError if a limit is exceeded."""
+        """Add a complete node to its parent or, for a root, to `documents`. `anchor`: its name for aliases. `nodes` and
+        `height`: size and depth of its tree, aliases expanded. Raises DocumentError if a limit is exceeded."""
         if anchor is not None:
             self._anchors[anchor] = (node, nodes, height)
         if not self._stack:

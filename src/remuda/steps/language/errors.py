@@ -1,4 +1,4 @@
-"""Exceptions for mistakes in a definition's expressions and values, shared by most modules of the language."""
+"""Exceptions for mistakes in the expressions and values of a definition."""
 
 from remuda.steps.errors import DefinitionError
 
@@ -8,4 +8,4 @@ class ExpressionError(DefinitionError):
 
 
 class CheckError(DefinitionError):
-    """Raised if inputs, outputs or exports do not match their declaration."""
+    """Raised if the inputs, outputs or exports of a step are invalid, for example do not match their declaration."""

@@ -1,4 +1,4 @@
-"""The delimiters of expressions and their escaping; a separate module, so that the manager imports no parser."""
+"""Delimiters of `${{ }}` expressions and their escaping; a separate module, so that the manager imports no parser."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ OPENER, CLOSER = "${{", "}}"
 
 
 def escape(value: Any) -> Any:
-    """Return the value with `${{` escaped in all its strings, so that a definition with it does not evaluate it."""
+    """Return the value with each `${{` in its strings and keys escaped, so that it is not taken as an expression."""
     match value:
         case str():
             return value.replace(OPENER, "\\" + OPENER)

@@ -1,8 +1,7 @@
-"""Evaluates expressions in the context of a step. No I/O: the engine fills a `Context` and gets values back.
+"""Evaluates expressions in the context of a step. No I/O: `steps.engine` fills a `Context` and gets values back.
 
 The work of one call is limited, so that a hostile definition cannot block the agent. A value that is sensitive, or
-computed from a sensitive one, is returned as `Sensitive`. `operations` defines values, `syntax` the grammar.
-"""
+computed from a sensitive one, is returned as `Sensitive`. `operations` defines the values, `syntax` the grammar."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -78,19 +77,19 @@ class Context:
 
 
 def expand(value: Any, context: Context) -> Any:
-    """Evaluate all expressions in a value, also in the keys of mappings. A string that consists of one expression is
-    replaced by the expression's value, of any type. Raises ExpressionError if an expression is invalid or fails."""
+    """Return the value with all expressions in its strings and keys evaluated. A string that consists of one expression
+    is replaced by the expression's value, of any type. Raises ExpressionError if an expression is invalid or fails."""
     return operations.check_bounds(_expand(value, _Evaluation(context)))
 
 
 def expand_text(text: str, context: Context) -> str | Sensitive:
-    """Evaluate all expressions in a text; sensitive if a value in it is. Raises ExpressionError if one fails."""
+    """Evaluate all expressions in a text; `Sensitive` if a value in it is. Raises ExpressionError if one fails."""
     value: str | Sensitive = _Evaluation(context).text(text)
     return value
 
 
 def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sensitive]:
-    """Evaluate names and values of environment variables. Raises ExpressionError if one fails or is invalid."""
+    """Evaluate expressions in names and values of environment variables. Raises ExpressionError if one is invalid."""
     evaluation = _Evaluation(context)
     expanded: dict[str, str | Sensitive] = {}
     for written, text in env.items():
@@ -106,8 +105,8 @@ def expand_env(env: Mapping[str, str], context: Context) -> dict[str, str | Sens
 
 
 def holds(condition: str | None, context: Context) -> bool:
-    """True if a step with this `if` condition runs. Unless the condition calls a status function such as `always()`, it
-    is also required that no step has failed and the job was not cancelled."""
+    """True if a step with this `if` condition is to run now. Unless the condition calls a status function such as
+    `always()`, it is also required that no earlier step has failed and the job was not cancelled."""
     succeeds = not context.failed and not context.cancelled
     if condition is None:
         return succeeds
@@ -119,12 +118,12 @@ def holds(condition: str | None, context: Context) -> bool:
 
 
 def runs_after_failure(condition: str | None) -> bool:
-    """True if a step with this `if` condition may run after an earlier step has failed."""
+    """True if a step's `if` calls `failure()`, `cancelled()` or `always()`: it may run after an earlier failure."""
     return condition is not None and _calls(syntax.parse_expression(condition), ("failure", "cancelled", "always"))
 
 
 def unknown_functions(tree: Node, *, statuses: bool = False) -> list[str]:
-    """Names of called functions that do not exist. `statuses`: allow status functions such as `always()`."""
+    """Return the called functions that do not exist. `statuses`: accept functions of `if`, such as `always()`."""
     functions = FUNCTIONS + STATUS_FUNCTIONS if statuses else FUNCTIONS
     calls = (node for node, _ in syntax.walk(tree) if isinstance(node, syntax.Call))
     return [call.function for call in calls if call.function not in functions]
@@ -152,11 +151,11 @@ def _expand(value: Any, evaluation: "_Evaluation") -> Any:
 
 
 class _MissingError(ExpressionError):
-    """Raised if a property or index does not exist. To the left of `||` this counts as null instead."""
+    """Raised if a property or index does not exist. A left operand of `||` that raises this counts as null."""
 
 
 class _Evaluation:
-    """One evaluation of a value or text, with a limit on its work."""
+    """Evaluates the expressions of one value or text. Raises ExpressionError after visiting `_MAX_WORK` nodes."""
 
     def __init__(self, context: Context, *, statuses: bool = False) -> None:
         self._context = context
@@ -192,7 +191,7 @@ class _Evaluation:
         return str(key)
 
     def plain(self, value: Any) -> tuple[Any, bool]:
-        """Return the value without sensitive marks, and True if it had one. Its size counts towards the work limit."""
+        """Return the value without sensitive marks, and True if it or a part had one. Its size counts as work."""
         if isinstance(value, str):
             self._spend(1 + len(value) // 64)
             return value, False
@@ -269,7 +268,7 @@ class _Evaluation:
         return self._names[name]
 
     def _subject(self, node: Node) -> tuple[Any, bool]:
-        """Evaluate what is left of `.` or `[`. Returns its plain value, and True if it was sensitive as a whole."""
+        """Evaluate what is before `.` or `[`. If it is sensitive as a whole, return it without the mark, and True."""
         self._spend(1)
         value = self._root(node.name) if isinstance(node, syntax.Name) else self._value(node)
         return (value.value, True) if isinstance(value, Sensitive) else (value, False)
@@ -378,7 +377,7 @@ class _Evaluation:
         return self._mark(self._or_missing(node.right) if or_missing else self._value(node.right), marked)
 
     def _or_missing(self, node: Node) -> Any:
-        """Evaluate an operand of `||`: a missing property or index counts as null."""
+        """Evaluate an operand of `||`. Returns None if the operand is a property or index that does not exist."""
         if isinstance(node, syntax.Binary) and node.operator == "||":
             return self._logical(node, or_missing=True)
         try:

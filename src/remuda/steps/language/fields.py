@@ -1,8 +1,7 @@
 """Parses the common parts of a definition: mappings, names, environment variables, expressions.
 
-Every method adds mistakes to the report and then returns a valid default, so that one pass finds all mistakes. With
-`lenient`, unknown keys are ignored, as GitLab's step runner does; otherwise they are mistakes.
-"""
+A method that finds a mistake adds it to the report and returns a valid default, so that one pass finds all mistakes.
+With `lenient`, unknown keys are ignored, as GitLab's step runner does; otherwise they are mistakes."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -38,7 +37,7 @@ class Fields:
         self._report.add(line, message)
 
     def read_mapping(self, node: Node, place: str) -> dict[str, Node] | None:
-        """Return the entries of a mapping. If the node is not a mapping, report a mistake and return None."""
+        """Return a mapping's entries. If the node is not one, reports a mistake at `place` and returns None."""
         if isinstance(node.value, dict):
             return node.value
         self.refuse(node.line, f"{place}: a mapping of names to values is needed")
@@ -71,8 +70,8 @@ class Fields:
         return ""
 
     def read_named(self, node: Node | None, place: str, *, expressions: bool = False) -> dict[str, Node]:
-        """Return the entries of a mapping, and report keys that are not names; empty if the node is missing.
-        `expressions`: a key may also be a text with expressions."""
+        """Return a mapping's entries; empty if the node is missing. Reports each key that is not a name of letters,
+        digits and _. `expressions`: a key may also contain expressions. `place`: of the node, for messages."""
         if node is None or node.value is None:
             return {}
         entries = self.read_mapping(node, place) or {}
@@ -84,14 +83,14 @@ class Fields:
         return entries
 
     def env(self, node: Node | None, place: str) -> dict[str, str]:
-        """Parse environment variables. Scalars are taken as they are written, null as empty."""
+        """Parse environment variables. Values are taken as written in the file, null as an empty string."""
         env: dict[str, str] = {}
         for key, value in self.read_named(node, place, expressions=True).items():
             env[key] = self.scalar(value, f"{place}.{key}")
         return env
 
     def scalar(self, node: Node, place: str) -> str:
-        """Return a scalar as it is written in the file, null as empty. Reports lists and invalid expressions."""
+        """Return a scalar as written in the file, null as empty. Reports a list, mapping or invalid expression."""
         if isinstance(node.value, dict | list):
             self.refuse(node.line, f"{place}: a string is needed; put the value in quotes")
             return ""
@@ -115,14 +114,14 @@ class Fields:
         return False
 
     def whole(self, node: Node, place: str, *, largest: int) -> int:
-        """Parse an integer from 0 to `largest`; 0 if invalid."""
+        """Parse an integer from 0 to `largest`. If it is invalid, reports a mistake at `place` and returns 0."""
         if isinstance(node.value, int) and not isinstance(node.value, bool) and 0 <= node.value <= largest:
             return node.value
         self.refuse(node.line, f"{place}: a whole number from 0 to {largest} is needed")
         return 0
 
     def choice(self, node: Node | None, choices: Sequence[T], place: str) -> T:
-        """Parse one of the words `choices`; the first is the default."""
+        """Return the one of `choices` in the node; if it is missing or (a reported mistake) invalid, the first."""
         if node is None:
             return choices[0]
         for choice in choices:
@@ -132,7 +131,7 @@ class Fields:
         return choices[0]
 
     def check_expressions(self, node: Node, place: str) -> None:
-        """Report expressions that cannot be parsed, also in the keys of mappings."""
+        """Report each invalid expression in a value, also in the keys of its mappings. `place`: for messages."""
         if isinstance(node.value, str):
             self._check_text(node.value, node.line, place)
         elif isinstance(node.value, list):

@@ -1,8 +1,8 @@
 """Parses a step's output and export files: lines of `{"name": ..., "value": ...}`. No I/O.
 
-If lines have the same name, the last one counts; other keys are ignored; "name" and "value" may be in any case.
-Anything else is a mistake of the step, reported with its line number. Messages contain no values, which may be secrets.
-"""
+If lines have the same name, the last one counts; other keys are ignored; "name" and "value" may be in upper or lower
+case. Anything else is an error of the step, reported with its line number. Messages contain no values, which may be
+secrets."""
 
 import json
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ _RESULT_KEYS = frozenset(
 
 
 def read_lines(data: bytes, *, what: str = "output file", limit_bytes: int = MAX_BYTES) -> dict[str, Any]:
-    """Return the values by name, in the order of their first lines. `what` names the file in messages. Raises
-    CheckError if a line is invalid or the file is too large."""
+    """Return the values in an output or export file by name, in the order of their first lines. `what` names the file
+    in messages. Raises CheckError if a line is invalid or the file is larger than `limit_bytes`."""
     if len(data) > limit_bytes:
         raise CheckError(f"{what}: has {len(data)} bytes, and {limit_bytes} are allowed; keep large data in files")
     values: dict[str, Any] = {}
@@ -48,7 +48,7 @@ def _read_line(line: bytes, place: str) -> tuple[str, Any]:
 
 
 def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Convert exported values to strings. Raises CheckError for an invalid name, a list or a mapping."""
+    """Convert exported variables to strings. Raises CheckError for an invalid name, a list or a mapping."""
     texts: dict[str, str] = {}
     for name, value in values.items():
         if not NAME.fullmatch(name):
@@ -69,8 +69,8 @@ def export_texts(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_delegated(data: bytes, *, what: str = "output file") -> dict[str, Any]:
-    """Return the outputs of a step with `outputs: delegate`, whose output file is a JSON step result of another step
-    runner. Raises CheckError if the file is invalid."""
+    """Return the outputs of a step with `outputs: delegate`: its output file `data` is the JSON result of another step
+    runner, not lines of names and values. `what` names the file in messages. Raises CheckError if it is invalid."""
     if len(data) > MAX_BYTES:
         raise CheckError(f"{what}: has {len(data)} bytes, and {MAX_BYTES} are allowed")
     result = _load(data, what, _RESULT)

@@ -2,8 +2,7 @@
 
 A value is None, bool, int, float, str, list, or dict with str keys. Numbers are IEEE doubles; exact integers are stored
 as int, so that they look the same in JSON. Invariant: values that passed `check_bounds` are at most `MAX_DEPTH` deep
-and `MAX_SIZE` large (shared parts count each time), so functions here may recurse.
-"""
+and `MAX_SIZE` large (shared parts count each time), so functions here may recurse."""
 
 import json
 import math
@@ -27,7 +26,7 @@ _NUMBER = re.compile(r"[ \t\r\n]*[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-
 
 
 def kind(value: Any) -> str:
-    """Name of the value's type in the expression language, such as "string" or "array"."""
+    """Return the name of the value's type in the expression language, such as "string" or "array"."""
     match value:
         case None:
             return "null"
@@ -43,7 +42,7 @@ def kind(value: Any) -> str:
 
 
 def number(value: float) -> int | float:
-    """Normalize a number: int if it is an exact integer. Raises ExpressionError if out of range for a double."""
+    """Return a number as int if it is an exact integer. Raises ExpressionError if it is out of range for a double."""
     try:
         value = float(value)
     except OverflowError:
@@ -54,14 +53,14 @@ def number(value: float) -> int | float:
 
 
 def number_from(text: str) -> int | float:
-    """The function `num(text)` of the language. Raises ExpressionError if the text is not a number."""
+    """Convert a text to a number: the function `num(text)` of expressions. Raises ExpressionError if it is none."""
     if not _NUMBER.fullmatch(text):
         raise ExpressionError("the text is not a number")
     return number(float(text))
 
 
 def size(value: Any, limit: int) -> int:
-    """Number of elements, nested ones included, repeated ones each time. Stops counting at `limit`."""
+    """Return the number of parts of a value, nested and repeated ones included. Stops counting at `limit`."""
     pending, count = [value], 0
     while pending and count < limit:
         item = pending.pop()
@@ -76,7 +75,7 @@ def size(value: Any, limit: int) -> int:
 
 
 def check_bounds(value: Any) -> Any:
-    """Return the value, or raise ExpressionError if it is too large or nested too deeply."""
+    """Return the value. Raises ExpressionError if it has MAX_SIZE parts or is nested deeper than MAX_DEPTH levels."""
     if not isinstance(value, dict | list | tuple | Sensitive):
         return value
     if size(value, MAX_SIZE) >= MAX_SIZE:
@@ -96,12 +95,12 @@ def check_bounds(value: Any) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """Text for insertion into a string: strings unchanged, others as compact JSON with sorted keys."""
+    """Return a value as text for a string: strings unchanged, others as compact JSON with sorted keys."""
     return value if isinstance(value, str) else _json(value)
 
 
 def number_text(value: float) -> str:
-    """Format a number with the fewest digits, with an exponent only outside of 1e-6 to 1e21."""
+    """Format a number with the fewest digits that identify it; with an exponent only below 1e-6 and from 1e21 on."""
     if isinstance(value, int) and abs(value) <= _EXACT:
         return str(value)
     value = float(number(value))
@@ -134,7 +133,7 @@ def add(left: Any, right: Any) -> Any:
 
 
 def arithmetic(operator: str, left: Any, right: Any) -> int | float:
-    """Apply an operator to two numbers. Raises ExpressionError for other types, and a division by zero."""
+    """Apply an operator, such as `+`, to two numbers. Raises ExpressionError for other types and division by zero."""
     if kind(left) != "number" or kind(right) != "number":
         expected = "two numbers or two strings" if operator == "+" else "two numbers"
         raise ExpressionError(f"{expected} are needed, not {kind(left)} and {kind(right)}")
@@ -167,7 +166,7 @@ def compare(operator: str, left: Any, right: Any) -> bool:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """Return a number below, equal to or above 0. Values of different types are ordered by type, never equal."""
+    """Return < 0 if `left` is smaller, 0 if equal, else > 0. Different types are ordered by type, never equal."""
     left_kind = kind(left)
     if left_kind != kind(right):
         return _ORDER.index(left_kind) - _ORDER.index(kind(right))

@@ -1,8 +1,7 @@
 """Parses a definition file (YAML or JSON) with its two documents, spec and definition, into a `Step`. No I/O.
 
 Checks all that can be checked without running the step; all mistakes are reported together, each with file and line.
-Both sets of key names that GitLab's step runner has used are accepted.
-"""
+Both sets of key names that GitLab's step runner has used (such as `step` and `func`) are accepted."""
 
 import re
 from dataclasses import replace
@@ -39,10 +38,9 @@ _DEFINITION_EXTENSIONS = ("finally", "environment")
 def read_step(
     text: str, *, file: str = "func.yml", lenient: bool = False, bare: bool = False, job: bool = False
 ) -> Step:
-    """Parse the text of a definition file. Raises DefinitionError with all mistakes; `file` is its name for messages.
-    `lenient` ignores unknown keys. `bare` also accepts only the definition, or only its list of steps, as in a job's
-    payload. `job`: the text is a job's request, whose entries may have the key `origin`, which says who added the step.
-    Results are cached, because a step is often called many times."""
+    """Parse the text of a definition file. Raises DefinitionError with all mistakes. `file`: its name for messages.
+    `lenient`: ignore unknown keys. `bare`: accept also only the definition or its list of steps, as in a job's payload.
+    `job`: accept the key `origin`, which says who added a step. Results are cached, because steps repeat."""
     read = _read_cached if len(text) <= _LARGEST_CACHED else _read
     return read(text, file, lenient, bare, job)
 
@@ -186,8 +184,7 @@ def _read_definition(fields: Fields, document: Node, spec: Spec) -> Definition:
 
 
 def _read_old_type(fields: Fields, node: Node | None, kind: str) -> None:
-    """Report the key `type`, which definitions before version 0.2 had, if it contradicts `kind`: the key (such as
-    `exec` or `run`) that the definition has."""
+    """Report the old key `type` (before version 0.2) if it contradicts the definition's `kind`, such as `exec`."""
     if node is not None and (kind, node.value) not in (("exec", "exec"), ("run", "steps"), ("run", "run")):
         fields.refuse(node.line, f'definition.type: "{node.written[:40]}" does not fit "{kind}"; leave it out')
 
@@ -222,8 +219,8 @@ def _read_environment(fields: Fields, node: Node) -> EnvironmentDefinition:
 
 
 def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, ...], spec: Spec) -> str | None:
-    """Parse `delegate`: the name of the step in `run` whose outputs become those of this step. Without `outputs:
-    delegate` in the spec the name has no effect, as in GitLab's step runner."""
+    """Return the key `delegate`: the name of the step in `run` whose outputs become those of this step. Reports a
+    mistake if `calls` has no such step. It has no effect without `outputs: delegate`, as in GitLab's step runner."""
     node = entries.get("delegate")
     if node is None or node.value is None:
         if spec.delegates_outputs:
@@ -237,6 +234,7 @@ def _read_delegate(fields: Fields, entries: dict[str, Node], calls: tuple[Call, 
 
 
 def _add_always(call: Call) -> Call:
-    """Return a step of `finally` with `always()` added to its condition, so that it also runs after a failure."""
+    """Return a step of the list `finally` with `always()` added to its condition, so that it also runs after a
+    failure."""
     condition = f"always() && ({call.condition})" if call.condition else "always()"
     return replace(call, condition=condition)

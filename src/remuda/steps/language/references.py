@@ -2,8 +2,7 @@
 
 The kinds are tried in GitLab's order: dynamic (with an expression, parsed again after evaluation), local, builtin, then
 git or OCI, whose distinction GitLab does not document. Here, a blank with a path after it means OCI; else an `@` after
-the host means git, unless a digest follows; else a `:` in the last part of the path means OCI.
-"""
+the host means git, unless a digest follows; else a `:` in the last part of the path means OCI."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +31,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Reference:
-    """Parse a reference. Raises DefinitionError if it is invalid; `place`, where it is written, is in the message."""
+    """Parse a reference to a step. Raises DefinitionError, which names the `place`, if it is invalid."""
     try:
         return _short(written) if isinstance(written, str) else _long(written)
     except _BadReferenceError as error:
@@ -40,7 +39,7 @@ def parse_reference(written: str | Mapping[str, Any], place: Place | str) -> Ref
 
 
 class _BadReferenceError(ValueError):
-    """Raised for an invalid reference; `parse_reference` adds the place."""
+    """Raised for an invalid reference; `parse_reference` converts it to a DefinitionError with the place."""
 
 
 def _short(text: str) -> Reference:
@@ -116,7 +115,7 @@ def _oci(text: str, image: str, inside: str) -> Reference:
 
 
 def _split_tag(name: str) -> tuple[str, str]:
-    """Split an OCI name into name and tag (may be empty). A colon before the last slash belongs to a port."""
+    """Split an OCI image name into name and tag (may be empty). A colon before the last slash belongs to a port."""
     head, slash, last = name.rpartition("/")
     last, _, tag = last.partition(":")
     return f"{head}{slash}{last}", tag
@@ -139,7 +138,7 @@ def _oci_reference(text: str, registry: str, repository: str, tag: str, folder: 
 
 
 def _fits(pattern: re.Pattern[str], text: str) -> bool:
-    """True if the text matches, or contains an expression, so that it can be checked only later."""
+    """True if the text matches the pattern, or contains an expression: then it is checked after the evaluation."""
     return OPENER in text or pattern.fullmatch(text) is not None
 
 
@@ -175,7 +174,7 @@ def without_credentials(url: str) -> str:
 
 
 def _split_file(path: str) -> tuple[str, str]:
-    """Split a path into folder and file name, which is empty unless it ends in .yml."""
+    """Split a path into its folder and the name of a definition file, which is empty unless the path ends in .yml."""
     path = re.sub("/{2,}", "/", path)
     folder, slash, last = path.rpartition("/")
     if not last.endswith(".yml"):

@@ -15,7 +15,7 @@ class Report:
         self._mistakes: list[tuple[int, str]] = []
 
     def add(self, line: int, message: str) -> None:
-        """Add a mistake. Raises DefinitionError with all mistakes if there are too many."""
+        """Add a mistake at this line. Raises DefinitionError with all mistakes when there are MAX_MISTAKES."""
         self._mistakes.append((line, message))
         if len(self._mistakes) >= MAX_MISTAKES:
             self.finish()
@@ -28,14 +28,14 @@ class Report:
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """Return a hint for an unknown word: the most similar allowed word, or a list of all of them."""
+    """Return a hint about an unknown word: the most similar allowed word or, if none is similar, all of them."""
     names = sorted(allowed)
     return did_you_mean(word, names) or (f"; known: {', '.join(names)}" if names else "")
 
 
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:
-    """Return a hint with the most similar allowed word; empty if none is similar. Unlike `nearest` it never lists all
-    words, which may be many or secret."""
+    """Return a hint for a message about an unknown word: the most similar allowed word, or an empty text if none is
+    similar. Unlike `nearest` it never lists all words, which may be many or secret."""
     import difflib  # imported only for a mistake
 
     close = difflib.get_close_matches(word[:100], list(islice(allowed, MOST_COMPARED)), n=1)

@@ -1,8 +1,8 @@
 """Marks values as sensitive. A mark stays with the value through expressions and is removed only explicitly.
 
-A marked value is wrapped, so that code that expects a plain value cannot use it by accident. A struct with one
-sensitive member is not wrapped itself. Values are not deeper than `operations.MAX_DEPTH`, so functions may recurse.
-"""
+A marked value is wrapped, so that code that expects a plain value cannot use it by accident. If only one member of a
+struct is sensitive, only that member is wrapped. Values are not nested deeper than `operations.MAX_DEPTH`, so functions
+may recurse."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class Sensitive:
 
 
 def sensitive(value: Any) -> Sensitive:
-    """Mark the value as sensitive as a whole; marks inside are removed."""
+    """Return the whole value wrapped as sensitive. Parts of it that were wrapped before are unwrapped."""
     return Sensitive(reveal(value))
 
 
@@ -36,7 +36,7 @@ def is_sensitive(value: Any) -> bool:
 
 
 def reveal(value: Any) -> Any:
-    """Return the value without sensitive marks, also in its parts."""
+    """Return the value with all sensitive marks removed, those of the value itself and of its parts."""
     match value:
         case Sensitive():
             return value.value

@@ -2,8 +2,7 @@
 
 The language is GitLab's Moa, extended so that paths of older step runners stay valid: after a dot any word is allowed,
 also a reserved one or with `-`. So `a.b-c` is one path, and `a.b - c` a subtraction. Invariant: no tree is deeper than
-`MAX_DEPTH`, whatever the text, so code that walks trees may recurse.
-"""
+`MAX_DEPTH`, whatever the text, so code that walks trees may recurse."""
 
 import re
 from collections.abc import Iterator
@@ -106,7 +105,7 @@ class Binary(Node):
 
 @lru_cache(maxsize=256)
 def parse_expression(text: str) -> Node:
-    """Parse one expression without braces. Raises ExpressionError if invalid. Cached, because conditions repeat."""
+    """Parse one expression without `${{` and `}}`. Raises ExpressionError if invalid. Cached: conditions repeat."""
     parser = _Parser(text, 0, closes=False)
     tree = parser.expression()
     if parser.position < len(text):
@@ -115,7 +114,7 @@ def parse_expression(text: str) -> Node:
 
 
 def parse_embedded(text: str, start: int) -> tuple[Node, int]:
-    """Parse the expression whose `${{` is at `start`; also returns the position after it. Raises ExpressionError."""
+    """Parse the expression whose `${{` is at `start`; return it and the position after it, or raise ExpressionError."""
     parser = _Parser(text, start, closes=True)
     return _check_depth(parser.parse_embedded(), text), parser.position
 
@@ -166,7 +165,7 @@ def _children(node: Node) -> tuple[Node, ...]:
 
 
 class _Parser:
-    """Recursive descent parser that starts at `position`. `closes`: the expression ends at `}}`, not with the text."""
+    """Parser of one expression from `position` on. `closes`: the expression ends at `}}`, otherwise with the text."""
 
     def __init__(self, text: str, start: int, *, closes: bool) -> None:
         self.position = start
@@ -241,7 +240,7 @@ class _Parser:
         return tree
 
     def _parse_access(self, tree: Node) -> Node:
-        """Parse all `.name`, `[key]` and `(arguments)` that follow `tree`, and return the tree around them."""
+        """Parse all `.name`, `[key]` and `(arguments)` after `tree`; return the tree of the whole expression."""
         while True:
             self._blanks()
             at = self.position

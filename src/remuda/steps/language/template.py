@@ -11,7 +11,7 @@ _LARGEST_CACHED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A parsed expression within a text, with its source and line."""
+    """An expression `${{ ... }}` in a text: its syntax tree, its source text, and its line."""
 
     tree: Node
     source: str
@@ -23,7 +23,7 @@ Parts = tuple[str | Hole, ...]
 
 
 def parse_template(text: str) -> Parts:
-    """Literal strings (not empty, never adjacent) and expressions, in order. Raises ExpressionError if invalid."""
+    """Split a text into strings (not empty, never adjacent) and expressions. Raises ExpressionError if invalid."""
     if OPENER not in text:
         return (text,) if text else ()
     return _parse_cached(text) if len(text) <= _LARGEST_CACHED else _parse(text)

@@ -25,7 +25,7 @@ class ValueType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where something is written, for messages: file and line, such as `func.yml:12`."""
+    """A position in a definition file, for messages: file and line, such as `func.yml:12`."""
 
     file: str
     line: int
@@ -57,7 +57,7 @@ class Spec:
 
 
 class ReferenceKind(StrEnum):
-    """Where a step is found, such as a local folder, a git repository or an OCI registry."""
+    """The kind of a reference: local folder, git, OCI registry, built-in, or dynamic (known only after evaluation)."""
 
     LOCAL = "local"
     GIT = "git"
@@ -89,7 +89,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """How often a failed step is tried again, and the delay before that (an extension of Remuda)."""
+    """The key `retry` of a step (an extension): how often it is tried again after a failure, and with which delay."""
 
     times: int
     delay_seconds: float = 0.0
@@ -97,7 +97,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One entry of a list of steps. A `script` entry is a call of builtin://script with the input `script`."""
+    """One entry of a list of steps: a call, or with `parallel` a group. An entry `script` calls builtin://script."""
 
     name: str
     place: Place
@@ -129,9 +129,8 @@ class Exec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentDefinition:
-    """The commands of a step that creates an environment such as a container (an extension of Remuda): `open` runs
-    before the inner steps and outputs `environment`, which says how to run commands there; `close` always runs at the
-    end."""
+    """The commands of a step that creates an environment such as a container (an extension): `open` runs before the
+    inner steps and outputs `environment`, which says how to run commands there; `close` always runs at the end."""
 
     open: Exec
     close: Exec | None = None

@@ -1,7 +1,6 @@
 """Tells in which of three forms this program runs, and how to start another part of it.
 
-It is installed beside the rest of Remuda, packed into one zip for an existing Python, or frozen into one executable.
-"""
+It is installed beside the rest of Remuda, packed into one zip for an existing Python, or frozen into one executable."""
 
 import hashlib
 import os
@@ -39,11 +38,9 @@ _OF_LOADER = ("STATICX_", "_PYI_", "_MEIPASS")
 
 
 def leave_loader() -> None:
-    """Remove the environment variables that lead to the libraries of a frozen program.
-
-    Programs of a job and other processes of the agent must not use these libraries, which are removed when this process
-    ends.
-    """
+    """Remove the variables by which a frozen program (one executable) finds its own libraries, and restore the original
+    LD_LIBRARY_PATH. Programs of a job and other processes of the agent inherit the environment and must not use these
+    libraries, which are deleted when this process ends."""
     if form() is not Form.FROZEN:
         return
     _Loader.file = os.environ.get("STATICX_PROG_PATH", "")
@@ -56,8 +53,8 @@ def leave_loader() -> None:
 
 
 def certificates(root: Path = Path("/")) -> dict[str, str]:
-    """Return {"SSL_CERT_FILE": path} for a frozen program, which otherwise looks for certificates where its build had
-    them. Empty if it is set already, no certificates are found, or the program is not frozen."""
+    """Return {"SSL_CERT_FILE": path} for a frozen program (one executable), which else looks for CA certificates where
+    its build had them. Empty if the variable is set, no certificates are found, or the program is not frozen."""
     if form() is not Form.FROZEN or "SSL_CERT_FILE" in os.environ:
         return {}
     bundle = next((name for name in _AUTHORITIES if (root / name).is_file()), None)
@@ -71,7 +68,7 @@ def form() -> Form:
 
 
 def own_file() -> Path | None:
-    """Return the path of this program if it is one file (zip or frozen), else None."""
+    """Return the path of this program if it is one file (zip or frozen executable), else None."""
     match form():
         case Form.FROZEN:
             return Path(_Loader.file or sys.executable)
@@ -82,7 +79,7 @@ def own_file() -> Path | None:
 
 
 def own_command(*words: str) -> list[str]:
-    """Return the command line for this program, whatever its form, with arguments; `step NAME` runs a standard step."""
+    """Return the command line that starts this program with arguments; `step NAME` runs a standard step."""
     match form():
         case Form.FROZEN:
             return [str(own_file()), *words]

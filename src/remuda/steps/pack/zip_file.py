@@ -1,8 +1,7 @@
 """Packs the agent into one file for any Python 3.11 or newer: a zip of pure Python that needs nothing installed.
 
 Beside each source is its compiled form, which a Python of the same version uses, because it starts much faster. The
-same sources and the same version of Python give the same bytes.
-"""
+same sources and the same version of Python give the same bytes."""
 
 import importlib.util
 import marshal
@@ -75,7 +74,7 @@ def _sources(package: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _compile(sources: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
-    """Yield the compiled form of all modules except `__main__`, which runs from its source."""
+    """Yield names and compiled modules, except `__main__`, which runs from its source. `sources`: by file name."""
     for name, source in sources.items():
         if name.endswith(".py") and name != "__main__.py":
             code = compile(source, name, "exec", dont_inherit=True, optimize=0)

@@ -1,5 +1,4 @@
-"""Step policy: which steps may run, which are added to every job, and which limits apply.
+"""Step policy: which steps may run, which steps are added to every job, and which limits apply.
 
 `document` parses a policy, `rules` evaluates it, `host_abilities` finds out once what this machine can enforce,
-`step_limits` sets up the limits of a step. `enforcement` combines these for the engine.
-"""
+`step_limits` sets up the limits of a step. `enforcement` combines these for `steps.engine`, which runs jobs."""

@@ -1,8 +1,7 @@
-"""Parses the text of a policy. Each mistake is reported with the author of the document and the key. No I/O.
+"""Parses the text of a policy. A message about a mistake names the author of the document and the key. No I/O.
 
 Agent, manager and cell call it as soon as they get a document, so that the author learns of a mistake early. Unknown
-keys are refused, because a misspelt key could leave a step allowed.
-"""
+keys are refused: if a misspelt key were ignored, a step that the author wants to deny would be allowed."""
 
 import json
 import re
@@ -32,12 +31,10 @@ _CONDITIONS = {"success()", "failure()", "always()"}
 
 
 def parse_policy(text: str) -> Policy:
-    """Parse `{"version": 1, "layers": [{"author": ..., "document": {...}}]}`. An empty text gives an empty policy.
-    Raises PolicyError if it is invalid.
-
-    `"delegated": true`: this agent runs a part of a job for another agent, which runs the policy-inserted steps itself.
-    `"variables"` and `"server_ca"` are what the manager passes to policy-inserted steps.
-    """
+    """Parse `{"version": 1, "layers": [{"author": ..., "document": {...}}]}`; an empty text gives an empty policy. A
+    layer is the policy document of one author: runner, organization, group or project. `"delegated": true`: this agent
+    runs a part of a job for another agent, which itself runs the steps that the policy adds. `"variables"` and
+    `"server_ca"` are what the manager passes to these steps. Raises PolicyError if the text is invalid."""
     if not text.strip():
         return Policy()
     try:
@@ -190,7 +187,7 @@ def _sources(fields: "_Mapping", key: str) -> tuple[Source, ...]:
 
 
 def _limits(outer: "_Mapping") -> tuple[Limits, frozenset[str]]:
-    """Parse the `limits` of a document or rule, and the names of those that a rule lifts (sets to no limit)."""
+    """Parse the `limits` of a policy document or rule, and the names of those with the value `any` (no limit)."""
     if "limits" not in outer:
         return NO_LIMITS, frozenset()
     fields = _Mapping(outer.take("limits"), outer.path("limits"), set(NAMES.values()))
@@ -257,7 +254,7 @@ def _check_names(layers: Collection[Layer]) -> None:
 
 
 def nearest(key: str, keys: Collection[str]) -> str:
-    """Return a hint with the most similar one of `keys`; empty if none is similar."""
+    """Return a hint about an unknown key: the most similar one of `keys`; empty if none is similar."""
     import difflib  # imported only for a mistake
 
     close = difflib.get_close_matches(key, sorted(keys), n=1)
@@ -265,7 +262,7 @@ def nearest(key: str, keys: Collection[str]) -> str:
 
 
 class _Mapping:
-    """A JSON object with its position, for messages. `allowed` are the keys it may have; None allows any."""
+    """A JSON object in a policy, with its position for messages. `allowed`: the keys it may have; None allows any."""
 
     def __init__(self, value: Any, where: str, allowed: Collection[str] | None, *, separator: str = ".") -> None:
         if not isinstance(value, dict):
@@ -320,7 +317,7 @@ class _Mapping:
         return value
 
     def choice(self, key: str, words: tuple[str, ...]) -> str:
-        """Value of a key (default: the first of `words`). Raises PolicyError if it is none of `words`."""
+        """Return the value of a key, by default the first of `words`. Raises PolicyError if it is none of `words`."""
         value = self._value.get(key, words[0])
         if value not in words:
             options = ", ".join(dict.fromkeys(words))

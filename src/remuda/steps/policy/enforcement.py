@@ -1,9 +1,8 @@
-"""Applies a job's policy to its steps; the engine calls it for every step that begins, runs and ends.
+"""Applies a job's policy to its steps; `steps.engine` calls it for every step that begins, runs and ends.
 
 A step's limits are combined with those of the steps that contain it. Built-in steps that only talk to a container
-engine are exempt: the limits apply to their containers. Everything follows from the request, so after a restart an
-agent gives the same answers.
-"""
+engine are exempt: the limits apply to their containers. All decisions depend only on the job's request, so they are the
+same after a restart of the agent."""
 
 import asyncio
 import os
@@ -63,8 +62,8 @@ class PolicyEnforcement:
         has_own_user: bool = False,
         sandbox: Sandbox | None = None,
     ) -> None:
-        """`person`: the user of steps, if not the agent's own. `job`: the job's folder. `key` identifies the job among
-        all agents' jobs. `slot`: the control group of the whole job. `has_own_user`: no other job uses `person`."""
+        """`person`: the user of the steps, if not the agent's own. `job`: the job's folder. `key` identifies the job
+        among those of all agents. `slot`: the control group of the job. `has_own_user`: no other job uses `person`."""
         self.policy = policy
         self.person = person
         self.slot = slot
@@ -86,8 +85,8 @@ class PolicyEnforcement:
 
     @property
     def env(self) -> dict[str, str]:
-        """Variables such as HOME for another user or a sandbox. They override the agent's base environment; all other
-        sources of variables override them."""
+        """Environment variables such as HOME for steps that run as another user or in a sandbox; empty for other steps.
+        They override the agent's base environment; all other sources of variables override them."""
         if self.person is None and (self.sandbox is None or self.sandbox.hidden):
             return {}
         temporary = f"{self._work_dir}.tmp"
@@ -97,9 +96,8 @@ class PolicyEnforcement:
         return {"HOME": home, "USER": str(self.person.uid), "LOGNAME": str(self.person.uid)} | self.person.env
 
     def prepare(self, *, has_begun: bool = False) -> None:
-        """Create the job's control group, check that its sandbox can be created, and give the working directory to the
-        user of the steps. Raises AgentError if a restriction cannot be applied. `has_begun`: steps of the job have run
-        already, before a restart of the agent, so owners of files are not changed."""
+        """Create the job's control group, check its sandbox, and give the working directory to the user of the steps,
+        but not after a restart of the agent (`has_begun`). Raises AgentError if a restriction cannot be applied."""
         if self.slot is not None:
             self.slot.begin()
         if self.sandbox is not None and (why := self._lacks_sandbox()) is not None:
@@ -115,14 +113,14 @@ class PolicyEnforcement:
         hand_over(self._work_dir, self.person)
 
     def remark(self) -> str | None:
-        """Warning for the job's log if its control group cannot be used."""
+        """Return a warning for the job's log if the job's control group cannot be used; else None."""
         if not self.cgroup or self._host.groups.folders():
             return None
         why = "; ".join(sorted(set(self._host.groups.lacking.values())))
         return f"the job's processes are not in the control group {self.cgroup}: {why}"
 
     def insertable(self) -> dict[str, Call]:
-        """Return all steps that the policy inserts anywhere in a job, by name."""
+        """Return all steps that the policy may add to a job, by their names."""
         return {insertion.call.name: insertion.call for layer in self.policy.layers for insertion in layer.insertions}
 
     def decide(self, node: Node, loaded: Loaded) -> Decision:
@@ -134,9 +132,9 @@ class PolicyEnforcement:
         return decide(self.policy, _subject(node, loaded), within=within)
 
     def decide_inputs(self, node: Node, loaded: Loaded, entered: Entered, env: Mapping[str, str]) -> Decision:
-        """Decide whether a step of the job's author may use the container engine that its input `engine` names, or
-        DOCKER_HOST in `env`; all other steps are allowed. `env`: the step's variables; empty if built-in programs do
-        not get them."""
+        """Decide whether a step that the job's author wrote may use the container engine that its input `engine`, or
+        else DOCKER_HOST in `env`, names. Steps that name none, and all other steps, are allowed. `env`: the step's
+        environment variables; empty if the step's program does not get them."""
         if not node.is_users or not is_own_name(loaded, ENGINE_CLIENTS):
             return FREE
         address = str(reveal(entered.inputs.get("engine") or "") or env.get("DOCKER_HOST", ""))
@@ -170,8 +168,7 @@ class PolicyEnforcement:
         )
 
     def around_launch(self, launch: Launch, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
-        """Return `launch`, the description of the step's process, changed so that the step's limits (`enclosure`), user
-        and sandbox apply to the process."""
+        """Return `launch` changed so that the step's limits (`enclosure`), user and sandbox apply to its process."""
         env = dict(launch.env)
         if enclosure is not self._free and is_own(node, ENGINE_CLIENTS) and enclosure.limits is not NO_LIMITS:
             env["REMUDA_LIMITS"] = enclosure.limits.to_json()
@@ -197,7 +194,7 @@ class PolicyEnforcement:
         )
 
     def wrap_in_sandbox(self, launch: Launch, node: Node, env_file: Path) -> Launch:
-        """Wrap a launch in the job's sandbox, if any (see `wrap_command`), unless the step has the agent's rights."""
+        """Return the launch, changed to run in the job's sandbox, if any, unless the step has the agent's rights."""
         if self.sandbox is None or has_agents_rights(node):
             return launch
         argv, env = self.wrap_command(
@@ -218,9 +215,9 @@ class PolicyEnforcement:
         is_own: bool,
         is_inserted: bool = False,
     ) -> tuple[tuple[str, ...], dict[str, str]]:
-        """Return command line and environment that run a command in the job's sandbox. The program that creates the
-        sandbox runs outside, so the command's variables are written to `env_file`. `is_own`: it is a built-in program.
-        `is_inserted`: files of policy-inserted steps are visible. Raises AgentError if a built-in program cannot be
+        """Return command line and environment that run a command in the job's sandbox. The program that creates it runs
+        outside, so the command's variables are written to `env_file`. `is_own`: the command is a program of Remuda.
+        `is_inserted`: files of steps that the policy added are visible. Raises AgentError if Remuda's program cannot be
         loaded in the sandbox, DefinitionError if the variables cannot be set."""
         assert self.sandbox is not None
         if is_own and self.person is not None:
@@ -237,8 +234,7 @@ class PolicyEnforcement:
         return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
-        """Return why a step that the policy allows must not start: its limits are only advisory (not enforced), and the
-        policy refuses that. None if it may start."""
+        """Return why an allowed step must not start (the policy refuses limits that a step could evade), or None."""
         author = self.policy.refuses_advisory
         if author is None or not enclosure.advisory:
             return None
@@ -246,7 +242,7 @@ class PolicyEnforcement:
         return f"the policy of {author} refuses steps whose limits are advisory ({weak})"
 
     def report(self, decision: Decision, enclosure: Enclosure | None) -> dict[str, Any]:
-        """Return `{"policy": ...}` for a step's result: decision and limits. Empty if the job is not restricted."""
+        """Return `{"policy": ...}` for a step's result: decision and enforced limits; empty if not restricted."""
         if not self.is_restricted or not (decision.rule or enclosure):
             return {}
         details: dict[str, Any] = {"decision": "allowed" if decision.allowed else "denied", "rule": decision.rule}
@@ -254,20 +250,20 @@ class PolicyEnforcement:
         return {"policy": details | (enclosure.report() if enclosure else {})}
 
     def usage(self) -> dict[str, float]:
-        """Resource usage of the whole job; empty if it has no control group."""
+        """Return the resource usage of the whole job; empty if it has no control group."""
         return self.slot.usage() if self.slot is not None else {}
 
     def files_in_shared_places(self) -> Iterator[str | None]:
-        """Yield paths of files that the job's own user has in shared folders such as /tmp, and None for each file of
-        another user, so that a search can be interrupted. Nothing if other jobs have the same user."""
+        """Yield the paths of files that the job's own user has in shared folders such as /tmp, and None for each file
+        of another user, so that the caller can stop a long search. Yields nothing if other jobs have the same user."""
         if self._own_uid is not None and not user_cleanup.is_listed(self._own_uid):
             for entry in user_cleanup.search_files(self._own_uid):
                 yield entry and entry.path
 
     async def sweep(self, clock: Clock) -> tuple[str, ...]:
-        """Kill all processes of a finished job, and remove its user's files in shared folders and its control group.
-        Returns descriptions of processes that do not end. If cancelled, still waits until the files are removed: a
-        removal that goes on later could delete files of the next job, which may have the same user."""
+        """Clean up after a finished job: kill its processes, remove its control group and, if it has its own user, that
+        user's files in shared folders. Returns descriptions of processes that do not end. If cancelled, still waits for
+        the removal, which could otherwise delete files of the next job with the same user."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             clearing = asyncio.to_thread(_clear_user, self._own_uid)
@@ -276,8 +272,8 @@ class PolicyEnforcement:
         return survivors
 
     async def end_processes(self, clock: Clock) -> tuple[str, ...]:
-        """Kill processes that steps left in the job's control groups, and those of the job's own user, while the job
-        goes on. Returns descriptions of processes in the control groups that do not end."""
+        """Kill the processes that earlier steps left in the job's control groups, and those of the job's own user. The
+        job goes on after that. Returns descriptions of processes in the control groups that do not end."""
         survivors = await sweep(self._host, self._key, clock) if self.is_restricted else ()
         if self._own_uid is not None:
             ending = asyncio.to_thread(_end_processes, self._own_uid)
@@ -303,9 +299,9 @@ class PolicyEnforcement:
         return self._job / EXCHANGE
 
     def give(self, files: StepFiles, node: Node, *, has_raw: bool) -> None:
-        """Create the files that a step writes (`has_raw`: also the one for its raw output), and give the job's user
-        access to them, to the files of the list of steps that contains the step, and to the files of file variables.
-        Raises DefinitionError, or an OSError for which `is_jobs_doing` is true, if the job has replaced a file."""
+        """Create the files that a step writes, and make the job's user the owner of these, of the step's other files,
+        of the files of the step that contains it, and of the files of file variables. `has_raw`: also create the file
+        for the step's raw output. Raises DefinitionError or OSError if the job has replaced a file."""
         assert self.person is not None
         raw = [files.own_path(".raw")] if has_raw else []
         for path in (*raw, *map(str, (files.outputs, files.exports, files.masks))):
@@ -340,7 +336,7 @@ class PolicyEnforcement:
                 os.fchown(opened, self.person.uid, self.person.gid)
 
     def _let_read(self, path: str) -> None:
-        """Let the job's user read but not write a file of a policy-inserted step, which runs as that user."""
+        """Let the job's user read but not write a file of a step that the policy added, which runs as that user."""
         assert self.person is not None
         with close_after(open_plain(path)) as file:
             os.fchown(file, os.geteuid(), self.person.gid)
@@ -385,12 +381,12 @@ def _subject(node: Node, loaded: Loaded) -> Subject:
 
 
 def _is_read(file: str) -> bool:
-    """True for files that a step only reads: script, inputs, command, and file variables."""
+    """True for the name of a file that a step only reads: its script, inputs or command, or a file variable."""
     suffix = file.partition(".")[2]
     return not suffix or suffix.startswith(("script", "inputs", "command"))
 
 
 def _is_for(file: str, steps: Collection[str]) -> bool:
-    """True if a file of an exchange folder belongs to one of these steps, or to none, such as a file variable."""
+    """True if the file with this name belongs to one of these steps, or to no step, such as a file variable."""
     name, _, suffix = file.partition(".")
     return name in steps or not (suffix and is_step_name(name))

@@ -5,8 +5,7 @@ and the database. So bubblewrap mounts an empty folder over each hidden one. A p
 through whose /proc entry it could reach the folders, and has no privileges to unmount them. Background processes end
 with the command. The platform's own code is read-only, so that jobs cannot change modules that are imported later.
 
-`remuda run` runs its whole agent this way. Its user waits for the start, so this module imports no slow modules.
-"""
+`remuda run` runs its whole agent this way. Its user waits for the start, so this module imports no slow modules."""
 
 import os
 import sys
@@ -32,7 +31,7 @@ _SHARED_PREFIXES = ("/", "/usr", "/usr/local")
 
 
 def find_program(name: str) -> str | None:
-    """Find a program in the system's own folders, without looking at PATH."""
+    """Return the path of a program in the system's own folders; PATH is not used. None if the program is not there."""
     paths = (f"{folder}/{name}" for folder in SEARCH)
     return next((path for path in paths if os.access(path, os.X_OK)), None)
 
@@ -47,8 +46,8 @@ def hide(
     env_file: str = "",
 ) -> tuple[str, ...]:
     """Return the command line that runs a command while `hidden` folders appear empty, except for `writable` and
-    `readable` paths in them. `fixed` paths outside can be neither changed nor replaced. All are absolute.
-    `env_file`: bubblewrap options that set the command's variables; without it the environment is inherited."""
+    `readable` paths in them. `fixed` paths outside can be neither changed nor replaced. All are absolute. `env_file`: a
+    file with bubblewrap options that set the variables; without it the environment is inherited."""
     covered = _outermost(os.path.realpath(path) for path in hidden if os.path.isdir(path))
     start = ["-c", WITH_VARIABLES, "remuda-sandbox", env_file] if env_file else ["-c", STAY, "remuda-sandbox"]
     words = ["/bin/sh", *start, find_program("bwrap") or "bwrap", *(FROM_FILE if env_file else ())]
@@ -71,8 +70,7 @@ def hide(
 
 
 def own_code() -> tuple[str, ...]:
-    """Return the folders that this program is loaded from, except shared ones such as /usr, where jobs of root may
-    install packages."""
+    """Return the folders of Remuda's program, except shared ones such as /usr, where jobs of root may install."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
     home = os.path.realpath(os.path.expanduser("~"))
     shared = (*_SHARED_PREFIXES, home, f"{home}/.local")
@@ -82,7 +80,7 @@ def own_code() -> tuple[str, ...]:
 
 @cache
 def own_places() -> tuple[str, ...]:
-    """All paths that a process needs in order to load this program."""
+    """Return all paths that a process has to read in order to load Remuda's program."""
     from remuda.steps.pack.program import own_file  # imported here, because most starts of a run do not need it
 
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -94,7 +92,7 @@ def own_places() -> tuple[str, ...]:
 
 @cache
 def problem() -> str | None:
-    """Why folders cannot be hidden on this machine; None if they can. Tries it once."""
+    """Return why folders cannot be hidden on this machine; None if they can. Tries it once and caches the result."""
     if find_program("bwrap") is None:
         return "bubblewrap (bwrap) is not installed"
     command = hide(["/bin/sh", "-c", ":"], hidden=["/var/tmp"])
@@ -122,7 +120,7 @@ def problem() -> str | None:
 
 
 def _service_manager_sockets() -> tuple[str, ...]:
-    """Sockets of systemd and D-Bus, through which a process could start programs that see hidden folders."""
+    """Return the sockets of systemd and D-Bus, by which a process could start programs that see hidden folders."""
     if (uid := os.geteuid()) == 0:
         return ("/run/systemd/private", "/run/dbus/system_bus_socket")
     return (f"/run/user/{uid}/bus", f"/run/user/{uid}/systemd/private")
@@ -137,13 +135,13 @@ def _outermost(paths: Iterable[str]) -> list[str]:
 
 
 def _below(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """The real paths of those `paths` that are in one of the hidden folders `covered`."""
+    """Return the real paths of those `paths` that are in one of the hidden folders `covered`."""
     real = (os.path.realpath(path) for path in paths)
     return [path for path in real if any(path == outer or path.startswith(f"{outer}/") for outer in covered)]
 
 
 def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
-    """The real paths of those `paths` that are in none of the hidden folders `covered`; only outermost ones."""
+    """Return the real paths of `paths` that are neither in the hidden folders `covered` nor in another of them."""
     real = [os.path.realpath(path) for path in paths]
     below = _below(covered, real)
     return _outermost(path for path in real if path not in below)
@@ -152,9 +150,9 @@ def _outside(covered: Sequence[str], paths: Iterable[str]) -> list[str]:
 def _arrange(
     covered: Sequence[str], *, writable: Iterable[str], readable: Iterable[str], fixed: Sequence[str]
 ) -> list[str]:
-    """Bubblewrap options that hide the `covered` folders, except for `readable` and `writable` paths in them; outer
-    folders first. Every folder above a `fixed` path, which the job must not replace, is a mount, too, because a mount
-    point cannot be renamed."""
+    """Return the bubblewrap options that hide the `covered` folders, except for `readable` and `writable` paths in
+    them; outer folders first. `fixed`: paths that the job must not change or replace. Every folder above a fixed path
+    is mounted, too, because a mount point cannot be renamed."""
     above = {parent for path in fixed for parent in _parents(path)}
     mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
     mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]
@@ -174,5 +172,5 @@ def _each(option: str, values: Iterable[str]) -> list[str]:
 
 
 def bind(option: str, paths: Iterable[str]) -> list[str]:
-    """Return the bubblewrap options that mount each path at the same path inside."""
+    """Return bubblewrap options that mount each path at the same path inside. `option`: such as `--ro-bind`."""
     return [word for path in paths for word in (option, path, path)]

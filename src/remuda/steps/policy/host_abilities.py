@@ -1,4 +1,4 @@
-"""Finds out which limits the agent can enforce on this machine, by trying each ability once, at its first use."""
+"""Finds out, once, which limits of steps (memory, CPU, processes, network) the agent can enforce on this machine."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """Whether one kind of limit can be enforced, and a sentence about how, or why not."""
+    """Whether the agent can enforce one kind of limit, and a sentence that says how, or why not."""
 
     name: str
     enforced: bool
@@ -33,20 +33,20 @@ class Ability:
 
 
 def find_host(data: Path, cgroup: str = "") -> Host:
-    """Test what the agent can enforce on this machine. Its control groups are named after the data folder `data`, so
-    that agents do not share them. `cgroup`: the group in which they are created, if not the agent's own."""
+    """Test what the agent can enforce on this machine. `data`: its data folder, after which its control groups are
+    named, so that agents do not share them. `cgroup`: the parent of these groups, if not the agent's own group."""
     groups = find_groups(groups_name(data), parent=cgroup or None)
     return Host(is_root=os.geteuid() == 0, groups=groups, has_networks=can_leave_network())
 
 
 def groups_name(data: Path) -> str:
-    """Name of the control group of all steps of the agent with this data folder."""
+    """Return the name of the control group that contains all steps of the agent with this data folder."""
     return "remuda-" + hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
 
 
 @cache
 def host_of(data: Path, cgroup: str = "") -> Host:
-    """The result of `find_host`, cached for the life of the agent."""
+    """Return what the agent can enforce on this machine: the result of `find_host`, cached."""
     return find_host(data, cgroup)
 
 

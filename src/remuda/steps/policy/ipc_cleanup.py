@@ -1,8 +1,7 @@
 """Removes the System V IPC objects (shared memory, message queues, semaphores) of a job's own user after the job.
 
-They outlive their processes, so the next job in the slot, which has the same user, would find them; those of a sandbox
-or container end with it. It is its own module because it calls the C library.
-"""
+They outlive their processes, and the next job in the same slot has the same user, so it would find them. Objects of a
+sandbox or container end with it. It is its own module because it calls the C library."""
 
 import ctypes
 from pathlib import Path
@@ -24,7 +23,7 @@ def remove_memory(uid: int) -> None:
 
 
 def _list_owned(uid: int, kind: str, column: str) -> list[int]:
-    """Ids of a user's IPC objects of one kind; `column` is the name of the id in the kernel's list."""
+    """Return the ids of a user's IPC objects of one `kind` (shm, msg or sem). `column`: the id in the kernel's list."""
     try:
         head, *lines = (_LISTS / kind).read_text().splitlines()
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""The user that the steps of a job run as, if the agent is root: one who cannot access the agent's files and processes.
+"""The user that the steps of a job run as if the agent is root: one who cannot access the agent's files and processes.
 
-The manager decides which user a job gets; a numeric one need not exist, so that each job slot can have its own.
-"""
+The manager decides which user a job gets. It may be a number without an entry in the machine's user list, so that each
+slot for a job can have its own user."""
 
 import os
 import pwd
@@ -29,7 +29,7 @@ class JobUser:
 
 def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
     """Parse a user name, UID or UID:GID; None for an empty text. Raises BadRequestError if there is no such user, it is
-    root, or this agent is not root and so cannot switch users."""
+    root, or the agent (`agent_uid`, by default of this process) is not root and so cannot switch users."""
     if not text:
         return None
     own = os.geteuid() if agent_uid is None else agent_uid
@@ -42,9 +42,9 @@ def parse_run_as(text: str, *, agent_uid: int | None = None) -> JobUser | None:
 
 
 def hand_over(folder: Path, person: JobUser, opened: int | None = None, *, closed: bool = False) -> None:
-    """Change the owner of a folder and its content, without following links. Raises AgentError if the user cannot reach
-    the folder. `opened`: the folder's descriptor, if the caller has one. `closed`: set the folder's mode to 0700, so
-    that no other user can enter, whatever the modes of the content."""
+    """Make `person` the owner of a folder and its content, without following links. Raises AgentError if a parent
+    folder is closed to that user. `opened`: the folder's descriptor, if the caller has one. `closed`: set the folder's
+    mode to 0700, so that no other user can enter, whatever the modes of the content."""
     if opened is None:
         with close_after(_open(folder)) as descriptor:
             hand_over(folder, person, descriptor, closed=closed)

@@ -1,8 +1,7 @@
 """Measures usage that the kernel does not limit: the size of a folder, and without control groups memory and processes.
 
 A measurement is late by up to one interval and covers no other folders, so such a limit is called advisory, although a
-step that exceeds it is ended.
-"""
+step that exceeds it is ended."""
 
 import asyncio
 import math
@@ -20,7 +19,7 @@ SHARE = 20
 
 
 def folder_bytes(folder: Path) -> int:
-    """Disk usage of a folder; 0 if it does not exist. Slow, so run it in a thread."""
+    """Return the disk usage of a folder in bytes; 0 if it does not exist. Slow, so run it in a thread."""
     return folder_size(folder, within_seconds=math.inf) or 0
 
 
@@ -34,8 +33,8 @@ async def until_exceeded(
     pids: int | None,
     clock: Clock,
 ) -> str:
-    """Measure until a limit is exceeded, then return a message: the growth of `folder` since its size was
-    `disk_before`, and memory and processes of the process session `session`. Never returns if all limits are None."""
+    """Measure until a limit is exceeded, then return a message. `disk_bytes` limits the growth of `folder` since it had
+    `disk_before` bytes; `memory_bytes` and `pids` limit the processes of `session`. Never returns if all are None."""
     if disk_bytes is None and memory_bytes is None and pids is None:
         await asyncio.Event().wait()
     while True:

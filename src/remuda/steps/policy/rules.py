@@ -1,10 +1,10 @@
 """Evaluates a policy for one step: whether it may run, with which limits, and which steps run around it. No I/O.
 
-In every layer (runner, organization, group, project) the first rule that matches decides. A step runs if all layers
-allow it, with the strictest of all limits. Unknown facts count against it: a step without a version (or with a name
-such as latest) matches no `allow` rule with a version range, and every `deny` rule with one. An inserted step, with all
-it runs, is allowed by the layer that inserts it and by the inner ones; the outer layers still decide.
-"""
+A policy has layers: runner, organization, group, project, from the outermost to the innermost. In every layer the first
+rule that matches decides. A step runs if all layers allow it, with the strictest of all limits. If the version of a
+step is unknown (or a name such as latest), the step matches no `allow` rule with a version range, and every `deny` rule
+with one; likewise for commits and digests. A step that a layer adds to the job, and all that this step runs, is allowed
+by that layer and the inner ones; the outer layers still decide."""
 
 import re
 from collections.abc import Iterable
@@ -44,8 +44,7 @@ def decide(policy: Policy, subject: Subject, *, within: Limits = NO_LIMITS) -> D
 
 
 def decide_engine(policy: Policy, address: str) -> Decision:
-    """Decide whether a job may use the container engine at `address`: every layer must allow it, and a policy without
-    layers allows none."""
+    """Decide whether a job may use the engine at `address`: all layers must allow it; without layers it may not."""
     for layer in policy.layers:
         if not any(_glob(pattern).fullmatch(address) for pattern in layer.engines):
             reason = _engine_refusal(address, layer.author)
@@ -56,8 +55,8 @@ def decide_engine(policy: Policy, address: str) -> Decision:
 
 
 def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
-    """Steps to insert around a step (none around a policy-inserted one), or around the whole job if `subject` is None.
-    Steps of outer layers enclose those of inner ones."""
+    """Return the steps that the policy adds before and after a step, or before and after the whole job if `subject` is
+    None. Added steps get none themselves. Steps of outer layers enclose those of inner ones."""
     if policy.is_delegated if subject is None else subject.origin == "inserted":
         return NOTHING_INSERTED
     source = source_of(subject) if subject is not None else ""
@@ -78,8 +77,7 @@ def find_insertions(policy: Policy, subject: Subject | None = None) -> Inserted:
 
 
 def source_of(subject: Subject) -> str:
-    """Return the text that the globs of rules are matched against: a step's reference without scheme, version, and
-    folder within the package."""
+    """Return what rules are compared with: a step's reference without scheme, version and folder in the package."""
     text = subject.reference
     match subject.kind:
         case ReferenceKind.BUILTIN:
@@ -108,7 +106,7 @@ def _refusal(subject: Subject, layer: Layer, rule: Rule | None) -> str:
 
 
 def _limits(layer: Layer, rule: Rule | None) -> Limits:
-    """Limits of a layer for a step: those of the rule where it sets or lifts one, else those of the layer."""
+    """Return a layer's limits for a step: each from the rule if it sets or lifts it, else from the layer."""
     if rule is None:
         return layer.limits
     values = {
@@ -138,7 +136,7 @@ def _fits(rule: Rule, subject: Subject, source: str) -> bool:
 
 
 def _matches_either(pattern: Source, subject: Subject, source: str) -> bool:
-    """Match the written path of a step or its real path, so that a symbolic link cannot avoid a rule."""
+    """True if a step's written path (`source`) or its real path matches: a symbolic link cannot avoid a rule."""
     places = (source, subject.real) if subject.real else (source,)
     return any(_matches(pattern, subject.kind, place) for place in places)
 
@@ -151,14 +149,14 @@ def _matches(pattern: Source, kind: ReferenceKind, source: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _glob(text: str) -> re.Pattern[str]:
-    """Compile a glob: `*` matches within one part of a path, `**` across parts."""
+    """Compile a glob to a regular expression: `*` matches within one part of a path, `**` across parts."""
     pieces = re.split(r"(\*\*|\*|\?)", text)
     meanings = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(meanings.get(piece) or re.escape(piece) for piece in pieces), re.DOTALL)
 
 
 def _inserter(policy: Policy, names: Iterable[str]) -> int | None:
-    """Index of the layer that inserts a step with one of these names; None if none does."""
+    """Return the index of the layer that adds a step with one of these names to the job; None if no layer does."""
     searched = set(names)
     for index, layer in enumerate(policy.layers):
         if any(insertion.call.name in searched for insertion in layer.insertions):

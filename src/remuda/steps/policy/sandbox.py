@@ -3,8 +3,7 @@
 A step sees the system's programs and configuration, the job's working directory, its exchange folder (scripts, inputs
 and outputs of steps), the folders that the request names (caches), an empty /tmp and home, and its own processes.
 Background processes end with the step. With `hidden`, only the platform's folders are hidden (`hidden_folders`). If no
-sandbox can be made, the job is refused.
-"""
+sandbox can be made, the job is refused."""
 
 import os
 import subprocess
@@ -49,9 +48,8 @@ class Sandbox:
     def wrap(
         self, command: Sequence[str], *, env_file: str, is_own: bool, is_inserted: bool = False
     ) -> tuple[str, ...]:
-        """Return the command line that runs a command in the sandbox. `env_file`: a file with the result of
-        `variable_options`. `is_own`: a built-in program, whose code has to be visible. `is_inserted`: files of
-        policy-inserted steps have to be visible."""
+        """Return the command line that runs a command in the sandbox. `env_file` contains `variable_options`. `is_own`:
+        show the code of Remuda, whose program it is. `is_inserted`: show files of steps that the policy added."""
         shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
         writable = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
@@ -68,8 +66,8 @@ class Sandbox:
 
 
 def variable_options(env: Mapping[str, str]) -> bytes:
-    """Content of an `env_file`: bubblewrap options that set these variables. Raises DefinitionError if there are too
-    many, or one contains a NUL, after which a job could add other options."""
+    """Return the content of an `env_file`: bubblewrap options that set these variables. Raises DefinitionError if there
+    are too many, or one contains a NUL, which would end the option: what follows it would be read as another option."""
     if len(env) > MOST_VARIABLES:
         raise DefinitionError(f"the step has {len(env)} variables; in a sandbox there can be {MOST_VARIABLES} at most")
     for name, value in env.items():
@@ -79,8 +77,8 @@ def variable_options(env: Mapping[str, str]) -> bytes:
 
 
 def problem(uid: int | None = None, gid: int | None = None, *, shown: tuple[str, ...] = ()) -> str | None:
-    """Why no sandbox can be made in which the user `uid` can read the paths `shown`; None if one can. Only success is
-    cached, because a failure may be temporary, such as a lack of processes."""
+    """Return why no sandbox can be made in which the user `uid` can read the paths `shown`; None if one can. Only
+    success is cached, because a failure may be temporary, such as a lack of processes."""
     if (uid, gid, shown) in _usable:
         return None
     why = _try_sandbox(uid, gid, shown)
@@ -137,7 +135,7 @@ def _wrap(
 
 
 def _bind_system(place: str) -> list[str]:
-    """Bubblewrap options that show a system folder read-only. A link, such as `/bin`, becomes the same link."""
+    """Return bubblewrap options that show a system folder read-only. A link, such as `/bin`, stays a link."""
     if os.path.islink(place):
         return ["--symlink", os.readlink(place), place]
     return ["--ro-bind-try", place, place]

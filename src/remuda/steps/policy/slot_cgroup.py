@@ -1,9 +1,9 @@
-"""The control group of a job slot: it contains all processes that a job has on the machine, its containers included.
+"""The control group of a job slot (a place for one running job): it contains all processes that a job has on the
+machine, its containers included.
 
-It lives as long as the job, so that the next job in the slot starts with zero usage; a group that existed before is the
-operator's and is kept. A job whose limits cannot be enforced does not run; without limits the group is only for
-accounting. All calls can be repeated: a file in the job's folder says which groups existed before.
-"""
+It exists as long as the job, so that the next job in the slot starts with zero usage. A group that existed before the
+job belongs to the operator and is not removed. A job whose limits cannot be enforced does not run; without limits the
+group is only for accounting. All calls can be repeated: a file in the job's folder says which groups existed before."""
 
 import json
 from contextlib import suppress
@@ -25,15 +25,16 @@ _KEYS = {"memory": "slot_memory", "cpu": "slot_cpus", "pids": "slot_pids"}
 
 class SlotGroup:
     def __init__(self, path: str, *, limits: Limits, name: str, job: Path) -> None:
-        """`path`: the path of the job's group in each cgroup hierarchy. `name`: the name of the group inside it that
-        contains the groups of the steps. `job`: the job's folder."""
+        """`path`: the path of the job's group in each cgroup hierarchy. `limits`: those of the whole job. `name`: the
+        name of the group inside it that contains the groups of the steps. `job`: the job's folder."""
         self.limits = limits
         self.path = path
         self._name = name
         self._note = job / NOTE
 
     def begin(self) -> None:
-        """Create the slot's control group (cgroup) and set its limits. Raises AgentError if one cannot be enforced."""
+        """Create the job's control group (cgroup) and set its limits. Raises AgentError if a limit cannot be
+        enforced."""
         if not self._note.exists():
             existing = [str(place) for place in list_places(self.path) if place.is_dir()]
             used = self._group.usage() if existing else None
@@ -53,7 +54,8 @@ class SlotGroup:
             )
 
     def usage(self) -> dict[str, float]:
-        """Return the resource usage of the whole job so far, with the keys of a step's result; empty if unknown."""
+        """Return the resource usage of the whole job so far, with the names that are also used in a step's result;
+        empty if unknown."""
         used, note = self._group.usage(), self._note_content
         if used is None or note is None:
             return {}
@@ -97,5 +99,5 @@ class SlotGroup:
 
 
 def limits_of(memory_bytes: int, cpus: float, pids: int) -> Limits:
-    """Convert the limits of a request, where 0 means no limit."""
+    """Convert the limits of a job's request, where 0 means no limit."""
     return Limits(memory_bytes=memory_bytes or None, cpus=cpus or None, pids=pids or None)

@@ -1,10 +1,9 @@
-"""Sets up the limits of one step as far as this machine can: creates control groups, and the spec for
+"""Sets up the limits of one step as far as this machine can: creates control groups, and the JSON input of
 `process.enclosure_entry`, the program that applies the other limits and then executes the step's command.
 
-A limit is enforced if it holds against a hostile step: the kernel applies it, and the step runs as another user than
-the agent, or in a container. All others are advisory: a step that exceeds one is ended, but it could evade them.
-`enclose` may be called again for a running step (with the same key), as after a restart of the agent.
-"""
+A limit is enforced if even a hostile step cannot evade it: the kernel applies it, and the step runs as another user
+than the agent, or in a container. All others are advisory: a step that exceeds one is ended, but it could evade them.
+`enclose` may be called again for a running step (with the same key), as after a restart of the agent."""
 
 import asyncio
 import contextlib
@@ -57,13 +56,13 @@ class Enclosure:
 
     @property
     def replaces_proxies(self) -> bool:
-        """True if the step reaches the network only through Remuda's proxy, to which its proxy variables are set."""
+        """True if the step reaches the network only through Remuda's proxy: its own proxy variables are removed."""
         network = self.spec.get("network") or ()
         return bool(network) and all(network)
 
     def since(self, file: Path) -> "Enclosure":
-        """Return a copy that knows the size of the work folder before the step, which the disk limit does not count.
-        The size is stored in `file`, so that the agent uses the same one after a restart."""
+        """Return a copy with the size of the work folder before the step, so that the disk limit counts only growth.
+        The first call stores it in `file`; later ones, after a restart of the agent, read it there."""
         try:
             before = int(file.read_bytes())
         except (OSError, ValueError):
@@ -72,8 +71,8 @@ class Enclosure:
         return replace(self, disk_before=before)
 
     def wrap(self, command: Sequence[str], env: Mapping[str, str], env_file: Path) -> tuple[list[str], dict[str, str]]:
-        """Return command line and environment that apply the limits and then run `command`. If the step runs as another
-        user, its variables are passed in `env_file`, so that none (LD_PRELOAD) affects programs that run as root."""
+        """Return command line and environment that apply the limits and run `command`. For another user, `env_file`
+        passes the variables, so that none (such as LD_PRELOAD) affects programs that run as root before."""
         if not self.spec:
             return list(command), dict(env)
         spec = dict(self.spec)
@@ -84,17 +83,17 @@ class Enclosure:
         return [*own_command("enclose"), json.dumps(spec), *command], dict(env)
 
     def report(self) -> dict[str, Any]:
-        """Part of the step's result: names of the limits that were `enforced` and of the `advisory` ones, and why a
-        limit is only advisory (`why`)."""
+        """Return a part of the step's result: the names of the limits that were `enforced` and of the `advisory` ones
+        (which the step could evade), and why a limit is only advisory (`why`)."""
         return {"enforced": list(self.enforced), "advisory": list(self.advisory), "why": dict(self.advisory)}
 
     def usage(self) -> dict[str, float]:
-        """Return the usage from the step's control groups, with the keys of a step's result; empty if it has none."""
+        """Return the usage from the step's control groups, with the names of its result; empty if it has none."""
         used = self.group.usage() if self.group else None
         return {} if used is None else {name: value for name, value in asdict(used).items() if value is not None}
 
     async def find_broken_limit(self) -> str | None:
-        """Message about the limit that the ended step has exceeded; None if it has exceeded none."""
+        """Return a message about the memory or disk limit that the ended step has exceeded, else None."""
         limits, group = self.limits, self.group
         whole = self.slot.limits.memory_bytes if self.slot else None
         if group is not None and (limits.memory_bytes or whole) and group.count_memory_kills():
@@ -109,7 +108,7 @@ class Enclosure:
         return None
 
     def hint(self) -> str | None:
-        """Message if a limit may have caused a failure, for example because processes could not start; else None."""
+        """Return a message if a limit may have caused the failure, such as processes not started; else None."""
         if self.group is None:
             return None
         refused, whole = self.group.count_refused_forks(), self.slot.limits.pids if self.slot else None
@@ -123,8 +122,7 @@ class Enclosure:
         return None
 
     async def until_exceeded(self, session: int, clock: Clock) -> str:
-        """Measure the limits that the kernel does not enforce until the step exceeds one, then return a message.
-        `session`: the id of the step's process session."""
+        """Measure limits that the kernel does not enforce until the step's `session` exceeds one; return a message."""
         limits = NO_LIMITS if self.is_inside else self.limits
         return await measurement.until_exceeded(
             folder=self.work_dir,
@@ -236,8 +234,8 @@ def _spec(host: Host, limits: Limits, person: JobUser | None) -> dict[str, Any]:
 def _split_by_enforcement(
     host: Host, limits: Limits, *, is_apart: bool, inside: bool
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Names of the enforced limits, and the advisory ones with the reason. `is_apart`: the step is isolated from the
-    agent. `inside`: see `enclose`."""
+    """Return the names of the enforced limits, and the advisory ones with the reason. `is_apart`: the step is isolated
+    from the agent. `inside`: the step's work is done in a container with its own limits."""
     enforced: list[str] = []
     advisory: dict[str, str] = {}
     for name in ("steps", *limits.names()):
@@ -250,8 +248,7 @@ def _split_by_enforcement(
 
 
 def _weakness(host: Host, name: str, *, inside: bool) -> str:
-    """Return why this machine does not enforce a limit, not even for a step that is isolated from the agent; empty if
-    it does. `inside`: see `enclose`."""
+    """Return why this machine cannot enforce a limit even for an isolated step; else empty. `inside`: a container."""
     match name:
         case "steps" | "timeout":
             return ""

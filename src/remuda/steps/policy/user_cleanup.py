@@ -1,9 +1,9 @@
 """Kills the processes of a job's own user when the job is over, and removes its files in shared folders such as /tmp.
 
-The next job in the slot has the same user and would own these files. A user in the machine's user list may be a person,
-so nothing of theirs is touched. Processes in containers of another user's engine (such as root's) are spared:
-there the same user id can be another user. A set-user-id program counts as a process of the user who started it.
-"""
+The next job in the same slot (place for one running job) has the same user and would own these files. Callers skip a
+user in the machine's user list, who may be a person. Processes in containers of another user's engine (such as root's)
+are not killed: there the same user id can be another user. A set-user-id program counts as a process of the user who
+started it."""
 
 import os
 import pwd
@@ -30,7 +30,7 @@ def is_listed(uid: int) -> bool:
 
 
 def kill_processes(uid: int) -> bool:
-    """Kill all processes of the user. Returns True if there were any."""
+    """Kill the user's processes outside of containers of other users' engines. Returns True if there were any."""
     own, has_killed = os.readlink("/proc/self/ns/pid"), False
     for pid in all_processes():
         with suppress(OSError):
@@ -42,8 +42,7 @@ def kill_processes(uid: int) -> bool:
 
 
 def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirEntry[str] | None]:
-    """Yield the entries directly in these folders that the user owns, and None for each other entry, so that the caller
-    can stop a long search."""
+    """Yield the user's entries directly in `places`, and None for each other one, so that the caller can stop early."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in entries:
@@ -54,7 +53,7 @@ def search_files(uid: int, places: tuple[str, ...] = PLACES) -> Iterator[os.DirE
 
 
 def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
-    """Remove what the user has directly in these folders, with content. Failures are ignored."""
+    """Remove what the user owns directly in the folders `places`, with content. Failures are ignored."""
     for entry in filter(None, search_files(uid, places)):
         with suppress(OSError):
             if entry.is_dir(follow_symlinks=False):
@@ -64,13 +63,13 @@ def remove_files(uid: int, places: tuple[str, ...] = PLACES) -> None:
 
 
 def _lives_as(uid: int, pid: int) -> bool:
-    """True if a process lives and any of its user ids is `uid`: the owner of its /proc folder is only one of them."""
+    """True if the process is alive and one of its user ids (such as the real or the effective one) is `uid`."""
     return uid in read_uids(pid) and (stat := read_stat(pid)) is not None and not has_ended(pid, stat)
 
 
 def _namespace_creator(namespace: Path) -> int:
-    """Return the id of the user who created the user namespace to which `namespace` (a file /proc/PID/ns/...) belongs:
-    0 for a container of an engine that runs as root."""
+    """Return the id of the user who created the user namespace to which `namespace` (a file /proc/PID/ns/...) belongs.
+    It is 0 for a container of an engine that runs as root."""
     with (
         close_after(os.open(namespace, os.O_RDONLY)) as opened,
         close_after(ioctl(opened, _NS_GET_USERNS)) as users,

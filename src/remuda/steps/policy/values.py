@@ -10,7 +10,7 @@ from remuda.steps.process.limits import NO_LIMITS, Limits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A pattern for where a step comes from: its kind and a glob; an empty glob matches all."""
+    """A pattern for where a step comes from: a kind, such as git, and a glob; an empty glob matches all."""
 
     kind: ReferenceKind | None
     """None fits every kind."""
@@ -35,7 +35,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insertion:
-    """A step that a policy adds to every job, or around certain steps."""
+    """A step that a policy adds before or after every job, or before or after certain steps."""
 
     call: Call
     is_before: bool
@@ -62,7 +62,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """The complete policy of a job: all layers, the outermost first, which takes precedence over the others."""
+    """The complete policy of a job: its layers, the outermost first. A step must be allowed by every layer."""
 
     layers: tuple[Layer, ...] = ()
     is_delegated: bool = False
@@ -74,7 +74,7 @@ class Policy:
 
     @property
     def substitutes(self) -> dict[str, str]:
-        """References that are replaced, each with the reference used instead; outer layers take precedence."""
+        """The references that the policy replaces, each with the one to use instead. Outer layers take precedence."""
         merged: dict[str, str] = {}
         for layer in self.layers:
             merged = dict(layer.substitutes) | merged
@@ -82,7 +82,7 @@ class Policy:
 
     @property
     def refuses_advisory(self) -> str | None:
-        """The author of the first layer that refuses steps with advisory limits; None if all accept them."""
+        """The author of the first layer that refuses advisory limits, which a step could evade; None if all accept."""
         return next((layer.author for layer in self.layers if layer.refuses_advisory), None)
 
 

@@ -1,7 +1,7 @@
 """Versions and version ranges in policies: `>=1.2,<2`, `1.2` (every 1.2.x), `!=1.4.0`. No I/O.
 
-Ordered like semantic versions; a leading v is ignored, missing parts count as 0. Names like `latest` are in no range.
-"""
+Versions are ordered like semantic versions; a leading v is ignored, missing parts count as 0. Names like `latest` are
+in no range."""
 
 import re
 
@@ -12,7 +12,7 @@ Key = tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]
 
 
 def sort_key(text: str) -> Key | None:
-    """Key by which versions are ordered; None if the text is not a version."""
+    """Return the key by which versions are ordered; None if the text is not a version."""
     match = _VERSION.fullmatch(text.strip())
     if match is None:
         return None
@@ -23,7 +23,7 @@ def sort_key(text: str) -> Key | None:
 
 
 def check_range(text: str) -> str | None:
-    """Error message if a version range is invalid, else None."""
+    """Return an error message if a version range is invalid, else None."""
     for term in text.split(","):
         match = _TERM.fullmatch(term)
         if match is None or sort_key(match[2]) is None:
@@ -32,7 +32,7 @@ def check_range(text: str) -> str | None:
 
 
 def is_within(version: str, text: str) -> bool:
-    """True if a version is in a range, which must be valid (`check_range`)."""
+    """True if `version` is in the range `text`, which must be valid (`check_range`)."""
     key = sort_key(version)
     return key is not None and all(_fits(key, term) for term in text.split(","))
 

@@ -1,10 +1,9 @@
 """Linux control groups (cgroup v1 and v2): finds where this process may create them, and creates one for each step.
 
-Groups are created below the agent's own, so that its limits apply, or below a named one (REMUDA_CGROUP or a job slot).
-In v2 a group that passes on controllers must not contain processes: an agent that is alone in its group moves into a
-subgroup; otherwise limits cannot be set. A group is named after job and step, so that it is found after a restart. All
-operations are idempotent.
-"""
+Groups are created below the agent's own group, so that the limits of that group also apply to steps, or below a named
+one (REMUDA_CGROUP or a job slot). In v2 a group that passes on controllers must not contain processes: an agent that is
+alone in its group moves into a subgroup; otherwise limits cannot be set. A group is named after job and step, so that
+it is found after a restart. All operations are idempotent."""
 
 import contextlib
 import errno
@@ -25,7 +24,7 @@ PARENT_VARIABLE = "REMUDA_CGROUP"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """The parent folders of step groups in each cgroup hierarchy, and the controllers that are available there."""
+    """For each cgroup hierarchy: the folder for the groups of steps, and the controllers available there."""
 
     v1: Mapping[str, Path] = field(default_factory=dict)
     """Folders by controller."""
@@ -51,7 +50,7 @@ class StepGroup:
 
     @property
     def joins(self) -> tuple[str, ...]:
-        """Paths of the cgroup.procs files: a process writes 0 to each of them in order to join the groups."""
+        """Paths of the cgroup.procs files of the groups. A process that writes 0 to each of them joins the groups."""
         return tuple(str(folder / self.key / "cgroup.procs") for folder in self.groups.folders())
 
     def make(self, limits: Limits) -> None:
@@ -100,7 +99,7 @@ class StepGroup:
         )
 
     def kill(self) -> bool:
-        """Kill all processes in the groups and forbid new ones by a pids limit of 0. Returns True if there were any."""
+        """Kill all processes in the groups and forbid new ones. If there are none, change nothing and return False."""
         members = self.members()
         if members:
             with contextlib.suppress(OSError):
@@ -113,7 +112,7 @@ class StepGroup:
         return bool(members)
 
     def remove(self) -> bool:
-        """Remove the groups and the step's subgroups in them. Returns False if a process is still in one of them."""
+        """Remove the groups and their subgroups. Returns False if that fails, usually for a process still in one."""
         is_gone = True
         for folder in self._folders():
             try:
@@ -125,7 +124,7 @@ class StepGroup:
         return is_gone
 
     def members(self) -> set[int]:
-        """Process ids in the groups and subgroups, without those that are invisible in this PID namespace."""
+        """Return process ids in the groups and subgroups, without those invisible in this PID namespace."""
         members: set[int] = set()
         for folder in self._folders():
             members |= {int(pid) for pid in (_text(folder / "cgroup.procs") or "").split()}
@@ -155,7 +154,7 @@ class StepGroup:
         return folder / self.key / name if folder else None
 
     def _io_bytes(self) -> tuple[int | None, int | None]:
-        """Bytes read from and written to disks, as far as the kernel attributes them to the step."""
+        """Return the bytes read and written on disks, as attributed by the kernel; None if it does not count them."""
         name = "blkio.throttle.io_service_bytes"
         old = _text(self._path("blkio", f"{name}_recursive")) or _text(self._path("blkio", name))
         if old is not None:
@@ -201,13 +200,12 @@ def find_groups(name: str, *, proc: Path = Path("/proc/self"), parent: str | Non
 
 
 def list_places(parent: str, *, proc: Path = Path("/proc/self")) -> tuple[Path, ...]:
-    """Return the path of the group `parent` in each cgroup hierarchy, whether or not it exists."""
+    """Return the path that the group `parent` has in each cgroup hierarchy, whether or not the group exists."""
     return tuple(base for _, _, base in _places(proc, parent))
 
 
 def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
-    """Yield for each cgroup hierarchy its controllers (empty for v2), its mount point, and the path of the group
-    `parent` in it (None: the group of this process)."""
+    """Yield controllers (empty for v2), mount point and path of `parent` (None: own group) per cgroup hierarchy."""
     mounts = list(_mounts(proc / "mountinfo"))
     for line in (_text(proc / "cgroup") or "").splitlines():
         _, names, own = line.split(":", 2)
@@ -220,7 +218,9 @@ def _places(proc: Path, parent: str | None) -> Iterator[tuple[str, Path, Path]]:
 
 
 def _enable_controllers(base: Path, top: Path, lacking: dict[str, str]) -> frozenset[str]:
-    """Enable controllers from `top` down to `base`. Returns those of `base`; adds reasons of failures to `lacking`."""
+    """Enable controllers in each cgroup v2 folder from `top` down to `base`, so that groups in `base` can have limits.
+    Returns the controllers that are now enabled in `base`. Adds to `lacking`, by controller, why one could not be
+    enabled."""
     for level in (*reversed([parent for parent in base.parents if parent.is_relative_to(top)]), base):
         controllers = set((_text(level / "cgroup.controllers") or "").split()) & set(V2)
         try:
@@ -248,8 +248,8 @@ def _enable(level: Path, controllers: set[str]) -> None:
 
 
 def _make_room(level: Path) -> bool:
-    """Move the agent and its children into a subgroup, so that controllers can be enabled in `level`. Returns False,
-    without a change, if other processes are in `level`."""
+    """Move the agent and its children from the group `level` into a new subgroup: only then the kernel lets `level`
+    enable controllers. Returns False, without a change, if other processes are in `level`."""
     members = {int(pid) for pid in (_text(level / "cgroup.procs") or "").split()}
     own = {os.getpid(), *_children()}
     if not members or not members <= own:
@@ -277,7 +277,8 @@ def _mounts(path: Path) -> Iterator[tuple[str, Path, set[str], str]]:
 
 
 def _relative_to_mount(root: str, path: str) -> str:
-    """Convert a path within a cgroup hierarchy to a path below the mount point, for a mount whose root is `root`."""
+    """Convert the path of a group within its hierarchy to the path below the mount point. `root`: the path of the group
+    that is mounted there; `/` if the whole hierarchy is."""
     return path.removeprefix(root) if root != "/" and f"{path}/".startswith(f"{root}/") else path
 
 

@@ -1,9 +1,8 @@
 """The program that runs in front of a step's command: it sets up limits and user, then executes the command.
 
-`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object from `policy.step_limits`. If any part fails, the
-command does not run. The order matters: the proxy for allowed hosts is forked first, so that no limit applies to it,
-and the user changes last, because everything before needs more rights.
-"""
+`remuda-agent enclose SPEC COMMAND...`, where SPEC is a JSON object from `policy.step_limits`. If a limit or the user
+cannot be set, the command does not run. The order matters: the proxy to allowed hosts is forked first, so that no limit
+applies to it, and the user changes last, because everything before needs more rights."""
 
 import ctypes
 import fcntl
@@ -40,8 +39,8 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def enter(spec: Mapping[str, Any]) -> dict[str, str]:
-    """Apply the limits and the user of `spec` to this process. Returns environment variables for the command, such as
-    the address of the proxy. Raises OSError if a part fails."""
+    """Apply the limits and the user in `spec` to this process. Returns environment variables for the command, such as
+    the address of the network proxy. Raises OSError if a limit or the user cannot be set."""
     env = {}
     network = spec.get("network")
     if network is not None:
@@ -101,8 +100,7 @@ def can_leave_network() -> bool:
 
 
 def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The command's environment: read from the file that `spec` names as `env_file`, which is then deleted; without
-    one, that of this process."""
+    """Return the command's environment: that in `env_file`, which is then deleted, or this process's own."""
     if "env_file" not in spec:
         return dict(os.environ)
     with open(spec["env_file"]) as file:
@@ -112,8 +110,8 @@ def _own_env(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _fork_proxy(lists: list[list[str]]) -> socket.socket:
-    """Start the proxy, detached, in the present network namespace, for the hosts that are on all `lists`. It ends when
-    this process ends, also after exec. Returns the socket over which it expects its listening socket."""
+    """Start the network proxy, detached, in the present network namespace, for hosts that are on all `lists`. It ends
+    when this process ends, also after exec. Returns the socket over which to send it its listening socket."""
     here, proxy_end = socket.socketpair()
     watched = os.pidfd_open(os.getpid())
     child = os.fork()
@@ -139,7 +137,8 @@ def _fork_proxy(lists: list[list[str]]) -> socket.socket:
 
 
 def _send_listener(connection: socket.socket) -> int:
-    """Open a listening socket in the new network namespace and send it to the proxy. Returns its port."""
+    """Open a listening socket in the step's new network namespace, and send it over `connection` to the proxy, which
+    accepts connections on it. Returns its port."""
     with connection, socket.create_server(("127.0.0.1", 0)) as listener:
         socket.send_fds(connection, [b"!"], [listener.fileno()])
         port: int = listener.getsockname()[1]

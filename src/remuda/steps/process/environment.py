@@ -2,8 +2,7 @@
 those of a request, writes file variables, and separates variables that are too large for the kernel.
 
 The kernel refuses programs whose environment is too large, so variables that do not fit become shell variables: the
-script sees them, the programs it starts do not. `job_tree.evaluation` defines which source overrides which.
-"""
+script sees them, the programs it starts do not. `job_tree.evaluation` defines which source overrides which."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -31,14 +30,14 @@ LARGEST_ENVIRONMENT_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Variables of a step's program, and those too large to be exported, which only its script's shell gets."""
+    """Variables of a step's program. `too_large` ones, which the kernel refuses, are only set in a script's shell."""
 
     exported: Mapping[str, str]
     too_large: Mapping[str, str]
 
 
 def clean_base(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables of the agent's environment that steps may see, always with a PATH."""
+    """Return those variables of the agent's environment that steps may see, such as HOME, always with a PATH."""
     names = [name for name in environ if name in ALLOWED or name.startswith("LC_") or name.lower() in PROXIES]
     return {"PATH": DEFAULT_PATH} | {name: environ[name] for name in names}
 
@@ -70,7 +69,7 @@ def write_files(folder: Path, variables: Sequence[Variable], *, is_written: bool
 
 
 def fit(env: Mapping[str, str]) -> Environment:
-    """Export variables, smallest first, while they fit into a process's environment; the others are `too_large`."""
+    """Split variables into those that fit a process's environment, smallest first, and those that are `too_large`."""
     # Fast path, because this runs for every step: no character takes more than four bytes.
     if sum(len(key) + len(value) + 2 for key, value in env.items()) * 4 <= LARGEST_ENTRY_BYTES:
         return Environment(exported=env, too_large={})

@@ -1,17 +1,16 @@
-"""A fork server: a process that has imported the standard steps and forks worker processes that run them.
+"""A fork server: a process that has imported the built-in (standard) steps and forks worker processes that run them.
 
 Importing a step takes longer than most steps run; a fork takes a millisecond. A worker does what the `shim` does: it
 leads a session, claims the step by creating its pid file, and writes the exit code there (not if it is killed). So any
-agent can adopt the step, and it goes on if the fork server ends, which keeps no state of jobs.
+agent can take over the step, and the step goes on if the fork server ends, which keeps no state of jobs.
 
 Writing to forked memory is slow, too, so a worker that has run one of the usual steps successfully waits for another
-one of the same job. It gets that over its *line*, a socket to its agent, and exits when the line is closed. If the fork
-server does not answer, `spawn` returns None and the agent uses the shim; the claim prevents a second start.
+one of the same job. It receives that over its *line*, a socket to its agent, and exits when this socket is closed. If
+the fork server does not answer, `spawn` returns None and the agent uses the shim; the claim prevents a second start.
 
 The fork server is forked early: before the agent opens files that it must not inherit, and while there is little memory
-to copy. So it has the agent's command line; its process name is `NAME`. `ForkServer` is the agent's side,
-`_serve_forks` the process.
-"""
+to copy. So it has the agent's command line; its process name is `NAME`. `ForkServer` is used in the agent,
+`_serve_forks` is the code of the fork server process."""
 
 import contextlib
 import ctypes
@@ -54,7 +53,7 @@ _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A forked process that runs standard steps, as its agent sees it: process id, start time and socket."""
+    """A forked process that runs built-in steps, as the agent knows it: process id, start time and the socket to it."""
 
     pid: int
     start: int
@@ -81,7 +80,7 @@ class Worker:
         return shim.start_time(self.pid) == self.start
 
     def leave(self) -> None:
-        """Close the socket to the worker: if it waits, it exits at once, otherwise after its step."""
+        """Close the socket to the worker, so that it exits: at once if it waits, otherwise after its step."""
         os.close(self.line)
 
 
@@ -95,8 +94,8 @@ def build_request(
     enclosure: Mapping[str, Any] | None = None,
     key: str = "",
 ) -> dict[str, Any]:
-    """Build the request with which a worker runs a standard step. `program`: name and arguments of the step.
-    `enclosure`: limits and user to apply first (`enclosure_entry.enter`). `key`: of the job, to mark its processes."""
+    """Return the request with which a worker runs a built-in step. `program`: name and arguments of the step.
+    `enclosure`: limits and user to set first (`enclosure_entry.enter`). `key`: the job's key, to mark its processes."""
     return {
         "base": str(files.base),
         "program": list(program),
@@ -109,7 +108,7 @@ def build_request(
 
 
 class ForkServer:
-    """The agent's handle of the fork server, which the constructor forks. It answers when its imports are done."""
+    """The agent's connection to the fork server, which the constructor forks. It answers after importing the steps."""
 
     def __init__(self) -> None:
         self._connection, theirs = socket.socketpair()
@@ -124,7 +123,7 @@ class ForkServer:
         theirs.close()
 
     def spawn(self, request: Mapping[str, Any]) -> Worker | None:
-        """Fork a worker for this request of `build_request`; None (use the shim) if the fork server fails."""
+        """Fork a worker for this request of `build_request`. None if the fork server fails: then use the shim."""
         if self._pid is None:
             return None
         line, theirs = socket.socketpair()
@@ -144,12 +143,12 @@ class ForkServer:
         return Worker(pid=pid, start=start, line=line.detach())
 
     def part(self, worker: Worker) -> None:
-        """Dismiss a waiting worker: it exits, and `close` waits for that."""
+        """Make a worker exit that waits for a step. `close` waits for its exit."""
         worker.leave()
         self._parting = [other for other in self._parting if other.lives()] + [worker]
 
     def close(self) -> None:
-        """Wait up to `ANSWER_SECONDS` for dismissed workers to exit, then kill the fork server. Running steps go on."""
+        """Wait up to `ANSWER_SECONDS` for the workers of `part`, then kill the fork server. Running steps continue."""
         deadline = time.monotonic() + ANSWER_SECONDS
         while any(worker.lives() for worker in self._parting) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
@@ -164,7 +163,7 @@ class ForkServer:
 
 
 def _serve_forks(connection: socket.socket, agent: int) -> NoReturn:
-    """Run the fork server: fork a worker for each request, until the process with the id `agent` has ended."""
+    """Main function of the fork server: fork a worker per request, until the process `agent` has ended."""
     try:
         os.setsid()
         # If the agent is killed during its start, this process dies, too, even before its imports are done.
@@ -217,7 +216,7 @@ def _read(connection: socket.socket) -> dict[str, Any]:
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
-    """Read exactly `size` bytes; empty if the peer has closed the connection before."""
+    """Read exactly `size` bytes; empty if the peer closes the connection before all have arrived."""
     data = b""
     while len(data) < size:
         part = connection.recv(size - len(data))
@@ -228,9 +227,9 @@ def _receive(connection: socket.socket, size: int) -> bytes:
 
 
 def _serve_steps(request: dict[str, Any], line: socket.socket, standard_steps: Any) -> NoReturn:
-    """Run the worker process: run a step as the leader of a new session, then further ones that arrive over `line`.
-    Exits when `line` is closed, or after a step that failed, had limits or another user, or is not in `USUAL` of the
-    module `standard_steps`."""
+    """Main function of a worker process: run a step as the leader of a new session, then further ones whose requests
+    arrive over the socket `line`. Exits when `line` is closed, or after a step that failed, had limits or another user,
+    or is not in `USUAL` of the module `standard_steps`."""
     code = 1
     try:
         os.set_inheritable(line.fileno(), False)
@@ -273,9 +272,8 @@ def _measure_usage() -> tuple[float, float, int]:
 
 
 def _run(request: dict[str, Any], main: Any, before: tuple[float, float]) -> int:
-    """Claim a step by creating its pid file, run it by calling `main`, write exit code and usage to that file, and
-    return the exit code. `before`: CPU seconds (user, system) that the worker had used before. Exits if another process
-    has claimed the step."""
+    """Create the step's pid file, run the step by `main`, write exit code and usage to that file, and return the exit
+    code. If the file exists, another process runs the step: exit. `before`: CPU seconds (user, system) used before."""
     for number in _ENDING:
         signal.signal(number, _end)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -297,8 +295,7 @@ def _run(request: dict[str, Any], main: Any, before: tuple[float, float]) -> int
 
 
 def _run_enclosed(request: dict[str, Any], main: Any) -> int:
-    """Run the step, by `main`, in a child with its limits and user. The caller, with the agent's rights, writes the
-    exit code."""
+    """Run the step by `main` in a child with its limits and user; only this process can write the exit code."""
     # Signals reach the whole group: the child handles them, this process waits for its end.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     child = os.fork()
@@ -314,8 +311,7 @@ def _run_enclosed(request: dict[str, Any], main: Any) -> int:
 
 
 def _run_program(request: dict[str, Any], main: Any) -> int:
-    """Run the step in this process by calling `main`, with the step's own environment variables, working directory and
-    output. An exception is printed to that output."""
+    """Run the step by `main` in this process, with its variables, working directory and output. Prints exceptions."""
     code = 1
     try:
         for place, descriptor in (

@@ -1,17 +1,17 @@
 """Finds the processes of a job in /proc, and kills them until none is left. Keeps no state of jobs.
 
-A process belongs to the job if it has the job's mark (`marks`), is in a session that one of its steps led, or descends
-from such a process. Orphans become children of the agent (the *subreaper*), so its descendants are searched; the whole
-machine only with `everywhere` (such as for a job that an earlier agent began), or if the kernel does not list children.
-A hostile program can change its mark but not its user: if no other job of the agent has the job's user, all descendants
-of the agent with that user count, and marks on processes of other users (except the agent's) do not.
+A process belongs to the job if it has the job's mark (a resource limit or variable with the job's key, see `marks`), is
+in a session that one of its steps led, or descends from such a process. Orphans become children of the agent (the
+*subreaper*), so its descendants are searched; the whole machine only with `everywhere` (such as for a job that an
+earlier agent began), or if the kernel does not list children. A hostile program can change its mark but not its user.
+So if no other job of the agent has the job's user, all descendants of the agent with that user belong to the job, and
+marks on processes of other users (except the agent's) are ignored.
 
 A program may start processes as fast as they are killed. So all are first stopped (SIGSTOP), because a stopped process
 cannot fork, and killed when no new one appears. If zombies show that processes live for a shorter time than a search
-takes, the search is repeated. The whole machine is searched only when nothing new appears among the descendants:
-on a machine with many processes that takes longer than such a process lives. All of this runs in threads, so that it
-does not delay other jobs.
-"""
+takes, the search is repeated. The whole machine is searched only when nothing new appears among the descendants: on a
+machine with many processes that takes longer than such a process lives. All of this runs in threads, so that it does
+not delay other jobs."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ class Stat:
 
     @property
     def is_dead(self) -> bool:
-        """True if the process is a zombie. Other threads than the first may still run then (see `has_ended`)."""
+        """True if the process looks like a zombie. Threads other than the first may still run (see `has_ended`)."""
         return self.state in "ZX"
 
 
@@ -61,10 +61,10 @@ class JobProcesses:
         uid: int | None = None,
         is_only_user: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`key`: the job's key, for its mark (`marks`). `sessions`: ids of sessions that the job's steps left running,
-        each with process id and start time of the processes seen in it; when all have ended, the session id may be
-        reused. `everywhere`: search the whole machine, not only the agent's descendants. `uid`: the user of the steps,
-        if not the agent's. `is_only_user` returns True if no other job has this user; called in a thread."""
+        """`key`: the job's key, in the mark of its processes. `sessions`: ids of sessions that the job's steps left
+        running, each with process id and start time of the processes seen in it; when all have ended, it is ignored, as
+        its id may be reused. `everywhere`: search the whole machine, not only the agent's descendants. `uid`: the user
+        of the steps, if not the agent's. `is_only_user`, called in a thread: no other job has this user."""
         self._key = key
         self._sessions = sessions
         self._uid = uid
@@ -75,7 +75,8 @@ class JobProcesses:
         self._dead: set[int] = set()
 
     def is_quiet(self) -> bool:
-        """Return True if no descendant of the agent can be a process that the job left running. Cheap check."""
+        """Cheap check before a search. Returns True if no search is needed: the job has left no known session running,
+        and the agent has no children from which processes of the job may descend. Always False with `everywhere`."""
         return not self.everywhere and not self._sessions and not self._roots()
 
     async def look(self) -> dict[int, int]:
@@ -110,12 +111,12 @@ class JobProcesses:
                 time.sleep(_PAUSE_SECONDS)
 
     def _roots(self) -> list[int]:
-        """The agent's children from which processes of the job may descend: all but the leaders of running steps,
-        unless earlier steps of the job have left processes in the leader's session."""
+        """Return the agent's children from which processes of the job may descend. Children that lead the session of a
+        running step are left out, unless the job has left processes in that session before."""
         return [pid for pid in children_of(os.getpid()) if pid not in LED or pid in self._sessions]
 
     def _must_look_everywhere(self) -> bool:
-        """True if a search among the agent's descendants may miss processes of the job."""
+        """True if the whole machine must be searched: the agent's descendants may not include all processes."""
         return self.everywhere or not _can_list_children()
 
     def _look_below(self) -> dict[int, int]:
@@ -126,7 +127,7 @@ class JobProcesses:
         return self._select(_table(all_processes()))
 
     def _select(self, table: dict[int, Stat]) -> dict[int, int]:
-        """Return id and start time of each process of the job that lives, and reap those that have ended."""
+        """Return id and start time of living processes of the job in `table`; reap ended children of the agent."""
         own = os.getpid()
         table.pop(own, None)
         sessions = {
@@ -179,9 +180,9 @@ def find_owners(
     *,
     below: Collection[int],
 ) -> dict[int, str]:
-    """Return the job key of each process that has a job's mark and runs as a user allowed for that job, or that is in
-    `below` (the agent's descendants) and whose user belongs to only one job. `users`: user of each job; `marked`: job
-    key of each process with a mark; `uids`: users of each process."""
+    """Return by process id the key of the job it belongs to: a job whose mark it has, if it runs as a user allowed for
+    that job, or, if it is in `below` (the agent's descendants), the only job that has its user. `users`: user of each
+    job; `marked`: job key of each process with a mark; `uids`: users of each process."""
     agent = os.geteuid()
     counts = Counter(uid for uid in users.values() if uid is not None)
     by_user = {uid: key for key, uid in users.items() if uid is not None and counts[uid] == 1}
@@ -203,8 +204,8 @@ def find_owners(
 def assign_members(
     keys: Collection[str], parents: Mapping[int, int], owners: Mapping[int, str]
 ) -> dict[str, list[int]]:
-    """Return the process ids of each job. `owners` maps processes to jobs; any other process belongs to the job of its
-    nearest ancestor (by `parents`) in `owners`, if there is one."""
+    """Return the process ids of each job in `keys`. `owners` maps process ids to jobs. A process that is not in
+    `owners` belongs to the job of its nearest ancestor there, if it has one. `parents`: parent of each process."""
     members: dict[str, list[int]] = {key: [] for key in keys}
     for pid in parents:
         above, passed = pid, set()
@@ -240,12 +241,12 @@ def reap(pid: int) -> None:
 
 
 def children() -> list[int]:
-    """The child processes of this process that no other code waits for."""
+    """Return the child processes of this process for which no other code waits."""
     return [pid for pid in children_of(os.getpid()) if pid not in LED]
 
 
 def children_of(parent: int) -> list[int]:
-    """Child processes of a process; all processes of the machine if the kernel does not list children."""
+    """Return child processes of a process; all processes of the machine if the kernel does not list children."""
     pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{parent}/task"):
@@ -331,7 +332,7 @@ def _find_descendants(pid: int, table: Mapping[int, Stat]) -> set[int]:
 
 
 def has_ended(pid: int, stat: Stat) -> bool:
-    """True if all threads have ended: with the first thread ended, a process looks like a zombie while others run."""
+    """True if all threads have ended. A process looks like a zombie when its first thread ends, while others run."""
     if not stat.is_dead:
         return False
     try:
@@ -341,7 +342,7 @@ def has_ended(pid: int, stat: Stat) -> bool:
 
 
 def describe(pids: Collection[int]) -> tuple[str, ...]:
-    """Id, name and state of those processes that still exist, for logs; after `_MOST_NAMED` the number of others."""
+    """Return id, name and state of at most `_MOST_NAMED` processes that still exist, for logs, and how many more."""
     descriptions = [_description(pid) for pid in sorted(pids) if read_stat(pid) is not None]
     return tuple(descriptions[:_MOST_NAMED]) + (
         (f"{len(descriptions) - _MOST_NAMED} more",) if len(descriptions) > _MOST_NAMED else ()

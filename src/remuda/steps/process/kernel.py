@@ -1,8 +1,7 @@
 """Calls of the Linux kernel that the standard library lacks: inotify, subreaper, punching holes into files.
 
-`Changes` reports when a file has grown. A watch fires once and is armed again by the reader, so that much output costs
-few wake-ups. Without inotify files are polled every 50 ms. A wake-up is only a hint and may be spurious.
-"""
+`Changes` reports when a file has grown. A watch calls back once; the reader arms it again, so that much output costs
+few wake-ups. Without inotify, files are polled every 50 ms. A wake-up is only a hint: perhaps nothing has changed."""
 
 import asyncio
 import ctypes
@@ -21,7 +20,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Pulse:
-    """A 50 ms timer for polling where the kernel cannot notify. Runs only while there are callbacks."""
+    """Calls all its callbacks every 50 ms, for polling where the kernel cannot notify. Stops if there are none."""
 
     def __init__(self) -> None:
         self._callbacks: set[Callable[[], None]] = set()
@@ -60,7 +59,7 @@ class Changes:
             self._fd = -1
 
     def watch(self, path: Path | str, callback: Callable[[], None]) -> "Watch":
-        """Create a watch that calls `callback` when the file changes, once after each call of its `arm`."""
+        """Return a watch that calls `callback` when the file changes, once after each call of its method `arm`."""
         return Watch(self, path, callback)
 
     def add(self, path: Path | str, callback: Callable[[], None]) -> int:
@@ -102,8 +101,8 @@ class Watch:
         self._number = -1
 
     def arm(self) -> None:
-        """Call the callback once, after the next change of the file (without inotify: every 50 ms until `close`).
-        Calling `arm` again before that has no effect."""
+        """Have the callback called once, after the next change of the file (without inotify: every 50 ms until
+        `close`). Calling `arm` again before that has no effect."""
         self._number = self._changes.add(self._path, self._callback)
 
     def close(self) -> None:

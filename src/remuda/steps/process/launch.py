@@ -1,8 +1,7 @@
 """The value `Launch`: everything that is needed to start the process of a step.
 
 It has its own module because `engine.launching` builds it, `policy.enforcement` adds limits and sandbox, and
-`engine.process_execution` starts the process: these are in different layers.
-"""
+`engine.process_execution` starts the process: these are in different layers."""
 
 from collections.abc import Mapping
 from dataclasses import field

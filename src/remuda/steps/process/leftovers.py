@@ -1,9 +1,8 @@
 """Processes that a step leaves running in the background: found when the step ends, killed when the job ends.
 
-Later steps may use them (such as a server that after_script calls). The journal has them for an agent after a restart.
-The kernel may reuse a session id when all processes of the session have ended, so they are stored with start times, and
-a session is signalled only while one of them lives. `job_processes` finds those that started a session of their own.
-"""
+Later steps may use them (such as a server that after_script calls). They are in the journal, so that an agent finds
+them after a restart. The kernel may reuse a session id when all its processes have ended, so they are stored with start
+times, and a session is signalled only while one lives. `job_processes` finds those that started their own session."""
 
 import asyncio
 import contextlib
@@ -33,9 +32,9 @@ class Leftover:
 
 
 def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -> Leftover | None:
-    """Find the processes that a step left running. `claim`: process id and start time of its shim, which has ended; if
-    the start time is unknown (0), only processes with the mark of the job `key` count, because the id may have been
-    reused. `worker_waits`: the step ran in a worker, which now waits for another step."""
+    """Return the processes that a step left running, if any. `claim`: process id and start time of its ended shim (its
+    command's parent); if that time is unknown (0), the id may have been reused, so one of the processes must have the
+    mark of the job `key`. `worker_waits`: the step ran in a worker, which now waits for another step."""
     if worker_waits:
         return _find_beside_worker(claim[0])
     reap_all(-claim[0])
@@ -48,8 +47,9 @@ def find(claim: tuple[int, int], key: str = "", *, worker_waits: bool = False) -
 
 
 def _find_beside_worker(leader: int) -> Leftover | None:
-    """Return the processes in a worker's session except the worker itself, searched among its children and the agent's
-    (orphans become children of the agent)."""
+    """Return the processes that a step left running in the session of its worker (the process that ran the step and now
+    waits for another). They are searched among the children of the worker and of the agent, because orphans become
+    children of the agent."""
     others = _in_session(leader, [*children(), *children_of(leader)])
     processes = tuple(dict.fromkeys(process for process in others if process[0] != leader))
     return Leftover(session=leader, processes=processes) if processes else None
@@ -72,7 +72,7 @@ async def terminate(job: JobProcesses, clock: Clock) -> None:
 
 
 async def end(job: JobProcesses) -> tuple[str, ...]:
-    """Kill all processes of a job, for at most `END_SECONDS`. Returns descriptions of those that still run."""
+    """Kill all processes of a job, and wait up to `END_SECONDS`. Returns descriptions of those that still run."""
     if not job.everywhere and job.is_quiet():
         return ()
     return await asyncio.to_thread(job.kill, END_SECONDS)
@@ -86,8 +86,8 @@ def kill(leftovers: Sequence[Leftover]) -> None:
 
 
 def end_session(session: int, *, since: int) -> None:
-    """Send SIGKILL to a session, without waiting. `since`: start time of its leader; processes with an earlier one
-    are spared, because they belong to an older session with the same id."""
+    """Send SIGKILL to all processes of a session, without waiting. `since`: start time of the session's leader.
+    Processes that started earlier are spared, because they belong to an older session with the same id."""
     pids = [pid for pid, start in _in_session(session) if start >= since]
     _signal_each(pids, signal.SIGKILL)
     reap_soon(pids)
@@ -115,8 +115,8 @@ def reap_all(target: int) -> bool:
 
 
 class Reaper:
-    """Reaps children of the agent that nobody waits for: zombies older than `REAP_SECONDS`, and at once those with the
-    mark of a job, because a job that leaves thousands in a second must not use up all process ids."""
+    """Reaps ended children of the agent for which no other code waits: those with the mark of a job (`marks`) at once,
+    others after `REAP_SECONDS`. A job that leaves thousands of zombies in a second must not use up all process ids."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -142,14 +142,14 @@ def _signal_each(pids: Sequence[int], number: int) -> None:
 
 
 def _list_living(leftover: Leftover) -> list[int]:
-    """Process ids of the session; empty if no recorded process lives, because the session id may have been reused."""
+    """Return process ids of the session; empty if no recorded process lives, as the id may have been reused."""
     if not any(shim.start_time(pid) == start for pid, start in leftover.processes):
         return []
     return [pid for pid, _ in _in_session(leftover.session)]
 
 
 def group_exists(group: int) -> bool:
-    """Cheap check whether a process group has a process, to avoid a search."""
+    """Return True if the process group contains a process. Much cheaper than a search in /proc."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -26,7 +26,7 @@ class Limits:
         return tuple(NAMES[limit.name] for limit in fields(self) if getattr(self, limit.name) is not None)
 
     def to_json(self) -> str:
-        """Serialize the limits that are set, for a step that creates an environment and applies them inside."""
+        """Serialize the limits that are set, for a step that opens an environment and applies them inside."""
         values = {
             limit.name: getattr(self, limit.name) for limit in fields(self) if getattr(self, limit.name) is not None
         }

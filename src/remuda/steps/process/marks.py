@@ -1,9 +1,8 @@
 """Marks the processes of a job, so that they can be found: by an environment variable and a resource limit.
 
 The variable gets lost with `env -i`. The limit is RLIMIT_LOCKS, which Linux keeps but does not use: its soft value is a
-number of the job. Fork and exec inherit it, whatever happens to session, environment or namespaces, and every process
-may read it in /proc. Only a hostile program changes it; such a program is still in the job's control groups, if any.
-"""
+number computed from the job's key. Processes inherit it, whatever happens to session, environment or namespaces, and
+all may read it in /proc. A hostile program can change it, but stays in the job's control groups, if any."""
 
 import os
 import resource
@@ -35,8 +34,8 @@ def number_of(key: str) -> int:
 
 @contextmanager
 def mark_children(key: str) -> Iterator[None]:
-    """All processes started during the block carry the mark of the job `key`; `start_unmarked` in another thread waits
-    for its end. The block must not contain an await, because it marks this whole process."""
+    """All processes started in the block get the mark of the job `key`; `start_unmarked` in another thread waits for
+    its end. The block must not contain an await, because this whole process has the mark meanwhile."""
     with _STARTING:
         before = None
         with suppress(OSError, ValueError):
@@ -51,14 +50,14 @@ def mark_children(key: str) -> Iterator[None]:
 
 
 def start_unmarked(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[bytes]":
-    """Start a program without the mark of a job; `options` are those of Popen. Threads must use this, because the event
-    loop may be inside `mark_children` at the same time."""
+    """Start a program that does not inherit the mark (see the module) of a job; `options` are those of Popen. Threads
+    must use this: while the event loop is inside `mark_children`, programs started otherwise get that job's mark."""
     with _STARTING:
         return subprocess.Popen(arguments, **options)
 
 
 def mark_this_process(key: str) -> None:
-    """Mark this process, and all that it will start, as those of a job, by RLIMIT_LOCKS."""
+    """Mark this process, and all that it starts later, by a soft RLIMIT_LOCKS: the number of the job `key`."""
     with suppress(OSError, ValueError):
         _, most = resource.getrlimit(_FILE_LOCKS)
         resource.setrlimit(_FILE_LOCKS, (number_of(key), most))
@@ -89,8 +88,8 @@ def find_marked(pids: Iterable[int], keys: Collection[str]) -> dict[int, str]:
 
 
 def has_any_mark(pid: int) -> bool:
-    """True if a process, also a zombie, has the resource limit of any job. Ignores this process's own mark, which an
-    agent that runs inside a job passes on to everything it starts."""
+    """True if a process, also a zombie, has an RLIMIT_LOCKS value that marks the processes of a job. False for the
+    value of this process itself: an agent that runs inside a job passes it on to everything it starts."""
     limit = _limit(pid)
     return limit >> _BITS == _FIRST >> _BITS and limit != resource.getrlimit(_FILE_LOCKS)[0]
 

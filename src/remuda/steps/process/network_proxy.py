@@ -1,9 +1,8 @@
-"""The HTTP proxy of a step whose policy has a network allow list: it connects only to listed hosts.
+"""The HTTP proxy of a step whose policy has a network allow list: it connects only to hosts on that list.
 
 It runs outside of the step's network namespace and accepts connections on a socket inside. CONNECT is tunnelled, an
-http:// request is forwarded (one per connection), all else is refused. Refused hosts are noted in the step's log, which
-is stderr.
-"""
+http:// request is forwarded (one per connection), all else is refused. Each refused host is reported on stderr, which
+is the step's log."""
 
 import asyncio
 import importlib
@@ -33,7 +32,7 @@ def allows(lists: Sequence[Sequence[str]], host: str, port: int) -> bool:
 
 
 def run(listener: socket.socket, lists: Sequence[Sequence[str]], *, until: int) -> NoReturn:
-    """Serve proxy requests until the process of the pidfd `until` ends, then exit. `lists` are the allow lists."""
+    """Serve proxy requests to hosts on all allow lists until the process of the pidfd `until` has ended, then exit."""
     # All processes of a step that must end get SIGTERM; its cleanup may still need the network.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     event_loop.run(_serve(listener, lists, until))
@@ -89,7 +88,7 @@ async def _handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, li
 
 
 def _target(line: str) -> tuple[str, int, str | None] | None:
-    """Parse a request line into host, port and path (None for CONNECT); None if it is not a valid proxy request."""
+    """Parse the first line of a proxy request into host, port and path (None for CONNECT); None if it is invalid."""
     words = line.split(" ")
     if len(words) != 3:
         return None

@@ -1,10 +1,9 @@
-"""The pipe through which a step's output gets from its processes to the raw file, from which the log is written.
+"""The pipe through which a step's processes print. The agent moves the bytes to the *raw file* (output before masking).
 
 Writers have the pipe open for reading, too, so while no agent runs they block instead of being killed by SIGPIPE. The
 kernel moves the bytes into the raw file (splice), so that each is either in the pipe or in the file if an agent is
-killed. The next agent opens the pipe through /proc of the shim. A program that opens its output again (`>/dev/stderr`)
-gets the same pipe; a file would be truncated by that.
-"""
+killed. The next agent opens the pipe through /proc of the shim, which holds it open. A program that opens its output
+again (`>/dev/stderr`) gets the same pipe; a file would be truncated."""
 
 import array
 import asyncio
@@ -28,7 +27,7 @@ _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", 1031)
 
 
 class Pipe:
-    """The reading end of a step's output pipe, which the agent holds."""
+    """The reading end of a step's output pipe, in the agent."""
 
     def __init__(self, descriptor: int) -> None:
         self._fd = descriptor
@@ -37,8 +36,8 @@ class Pipe:
 
     @classmethod
     def make(cls, owner: tuple[int, int] | None = None) -> tuple["Pipe", int]:
-        """Create a pipe. Returns it and the descriptor for the writers. `owner`: user and group that may open it again
-        through /proc, if not the agent's."""
+        """Create a pipe. Returns its reading end, and a descriptor for the processes that print. `owner`: user and
+        group that may open the pipe again through /proc, if not the agent's."""
         reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if owner is not None:
@@ -53,7 +52,7 @@ class Pipe:
 
     @classmethod
     def open_of(cls, pid: int) -> "Pipe | None":
-        """Open the output pipe of a running process; None if its stdout is not a pipe made by `make`."""
+        """Open the pipe into which a running process prints; None if its stdout is not a pipe made by `make`."""
         path = f"/proc/{pid}/fd/1"
         try:
             if not stat.S_ISFIFO(os.stat(path).st_mode) or not _is_open_for_both(pid):
@@ -69,7 +68,7 @@ class Pipe:
 
     def take(self, raw: str, most: int = TAKE_BYTES) -> int:
         """Move up to `most` bytes from the pipe to the end of the file `raw`. Returns how many were moved. If the disk
-        becomes full, the rest stays in the pipe, and OSError is raised if nothing was moved."""
+        becomes full, the other bytes stay in the pipe; OSError is raised only if nothing was moved."""
         if not self.count_waiting():
             return 0
         file = os.open(raw, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
@@ -84,7 +83,7 @@ class Pipe:
         return moved
 
     def drop(self) -> bool:
-        """Read and discard the content. Returns False if the pipe is empty and all writers have closed it."""
+        """Read and discard what is in the pipe. Returns False if the pipe is empty and all writers have closed it."""
         try:
             return bool(os.read(self._fd, TAKE_BYTES))
         except BlockingIOError:
@@ -130,7 +129,7 @@ class Pipe:
 
 
 class Drains:
-    """Reads and discards the output of processes that steps left running, so that they do not block on a full pipe."""
+    """Reads and discards output of background processes that steps left, so that they do not block on a full pipe."""
 
     def __init__(self) -> None:
         self._pipes: set[Pipe] = set()

@@ -1,14 +1,13 @@
 """The shim: a small shell script that runs a step's command and writes its exit code to a file.
 
-It goes on if the agent ends, leads a session, so that one signal reaches everything the step started, and ignores the
-signals that end its command. Secrets are never arguments. Of several shims for one step, the one that creates the pid
-file (exclusively) claims the step and appends the exit code. So an agent that does not know whether its predecessor
-started a step just starts it again; `forbid` creates the file so that the step can never start.
+It continues if the agent ends, leads a session, so that one signal reaches everything the step started, and ignores the
+signals that end its command. Secrets are never arguments. The first shim that creates the step's pid file (exclusively)
+*claims* the step: it alone runs the command and appends the exit code. So an agent that does not know whether an
+earlier one started a step just starts another shim; `forbid` creates the file so that no shim can.
 
 A command prints into a pipe (`pipes`), which the shim holds open. After its end the shim writes the exit code, reports
 over the socket that is its stdin, and waits until the agent has read the pipe. If the agent has died, the shim stops
-itself (SIGSTOP), and the next agent ends it. Built-in programs print into the raw file instead, without a socket.
-"""
+itself (SIGSTOP), and the next agent ends it. Built-in programs print into the raw file instead, without a socket."""
 
 import os
 import re
@@ -74,8 +73,8 @@ def spawn(
     ends: tuple[int, int] | None = None,
 ) -> int:
     """Start a shim for a step whose files exist, and return its process id. `open_files`: limit of open files. `joins`:
-    the cgroup.procs files of the groups that the command joins. `key`: of the job, to mark all its processes. `ends`:
-    descriptors of the socket to the agent and of the pipe for output; without them output goes into the raw file."""
+    the cgroup.procs files that the command joins. `key`: the job's key, to mark all processes. `ends`: descriptors of
+    the socket to the agent and of the pipe for output; without them output goes into the raw file."""
     out = "" if ends else files.own_path(".raw")
     arguments = [
         SHELL,
@@ -115,7 +114,7 @@ class Record:
 
 
 def read_record(files: StepFiles) -> Record | None:
-    """Read the pid file; None if it is missing or malformed: a job that runs as the agent's user can change it."""
+    """Read the pid file; None if missing or malformed. Do not trust it: a job with the agent's user can change it."""
     try:
         file = os.open(files.claim, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -144,14 +143,14 @@ def read_record(files: StepFiles) -> Record | None:
 
 
 def read_claim(files: StepFiles) -> tuple[int, int] | None:
-    """Process id and start time of the shim or worker that claimed the step; None if none has. The start time is 0 if
-    it was not recorded and the process has ended."""
+    """Return process id and start time of the process (shim or worker) that has created the step's pid file, so that it
+    alone runs the step; None if there is none. The start time is 0 if it was not recorded and the process has ended."""
     record = read_record(files)
     return None if record is None else (record.pid, start_of(record, files))
 
 
 def start_of(record: Record, files: StepFiles) -> int:
-    """Start time of the process that claimed a step, read from /proc if not recorded; 0 if it has ended."""
+    """Return the start time of the process in a pid file, read from /proc if not recorded; 0 if it has ended."""
     if record.start:
         return record.start
     arguments = f"\0{NAME}\0{files.own_path('')}\0".encode("utf-8", "surrogateescape")
@@ -163,7 +162,7 @@ def start_of(record: Record, files: StepFiles) -> int:
 
 
 def forbid(files: StepFiles) -> bool:
-    """Claim the step, so that nothing can start it from now on. Returns False if the step was claimed before."""
+    """Create the step's pid file, so that nothing can start the step any more. Returns False if the file exists."""
     try:
         os.close(os.open(files.claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -174,8 +173,8 @@ def forbid(files: StepFiles) -> bool:
 
 
 def withdraw(files: StepFiles) -> bool:
-    """Remove an empty pid file, of a shim that ended before it could write its process id because the disk was full.
-    Returns False if there is no empty one. The caller must be certain that no other process has started the step."""
+    """Remove an empty pid file, so that the step can start again; a shim leaves one if the disk is full. False if there
+    is no empty one. The caller must be certain that no other process has started the step."""
     try:
         if os.lstat(files.claim).st_size:
             return False

@@ -1,9 +1,8 @@
 """The paths of the files that belong to a running step.
 
 A step has no folder of its own, because creating one costs more than its files. Files that it reads and writes are in
-the job's *exchange folder*, which every environment of the job has at the same path; those of policy-inserted steps in
-a second folder, invisible to the job's own steps; those of some built-in programs (`rights.has_private_files`) in the
-job's folder itself, which only the agent uses.
+the job's *exchange folder*, which every environment of the job has at the same path; those of steps that a policy
+inserted in a second one, invisible to the job's steps; private ones (`rights.has_private_files`) in the job's folder.
 """
 
 import errno
@@ -35,8 +34,8 @@ def is_step_name(name: str) -> bool:
 
 
 def make_empty(path: Path | str) -> None:
-    """Create an empty file, unless it exists. Existing ones are not opened: the job may have put a named pipe there, on
-    which the agent would block. Raises DefinitionError if the path is not a regular file."""
+    """Create an empty file, unless there is one. An existing file is not opened: the job may have put a named pipe
+    there, on which the agent would block. Raises DefinitionError if something else than a regular file is there."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -46,7 +45,7 @@ def make_empty(path: Path | str) -> None:
 
 
 def make_empty_folder(path: Path) -> None:
-    """Create a private folder. An existing empty one is replaced; raises OSError if there is anything else."""
+    """Create a folder for the agent's user only. An empty one is replaced; OSError if anything else is there."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -55,21 +54,20 @@ def make_empty_folder(path: Path) -> None:
 
 
 def is_jobs_doing(error: OSError, job: Path) -> bool:
-    """True if the error shows that the job has replaced a file of a step: something of the wrong type is at its path,
-    in a folder that steps can write to. `job`: the job's folder."""
+    """True if the error shows that the job replaced a step's file: wrong file type in a folder steps can write to."""
     folders = {str(job / EXCHANGE), str(job / INSERTED_EXCHANGE)}
     names = [name for name in (error.filename, error.filename2) if isinstance(name, str)]
     return error.errno in _REPLACED and any(os.path.dirname(name) in folders for name in names)
 
 
 class StepFiles:
-    """The paths of the files of one attempt at a step. The shim derives the same paths from `base`."""
+    """The paths of the files of one attempt at a step. Shim and worker derive the same paths from `base`."""
 
     __slots__ = ("_own", "_shared", "name")
 
     def __init__(self, job: Path, serial: int, folder: str = EXCHANGE) -> None:
-        """`serial`: number of the attempt. `folder`: the exchange folder in the job's folder, for the files that the
-        step reads and writes; empty: they are in the job's folder itself, which only the agent uses."""
+        """`job`: the job's folder. `serial`: number of the attempt. `folder`: the exchange folder in it, for files that
+        the step reads and writes; empty: they are in the job's folder itself, which only the agent uses."""
         self.name = f"step-{serial}" if serial >= 0 else "job"
         self._own = f"{job}/{self.name}"
         self._shared = f"{job}/{folder}/{self.name}" if folder else self._own
@@ -85,12 +83,12 @@ class StepFiles:
 
     @property
     def env(self) -> Path:
-        """File with the environment of a step that has yet to switch to another user."""
+        """File with the environment of a step that runs as another user, read by the program that switches."""
         return Path(f"{self._own}.env")
 
     @property
     def sandbox(self) -> Path:
-        """File with the environment variables of a step that runs in a sandbox."""
+        """File with the environment variables of a step in a sandbox, read by the program that sets it up."""
         return Path(f"{self._own}.sandbox")
 
     @property
@@ -98,22 +96,22 @@ class StepFiles:
         return Path(f"{self._shared}.script")
 
     def command(self, level: int = 0) -> Path:
-        """File with the command to run inside an environment, in which `level` further environments are nested."""
+        """File with the command to run in an environment. `level`: 0 for the innermost, 1 for the one around it."""
         return Path(f"{self._shared}.command{level or ''}")
 
     @property
     def order(self) -> Path:
-        """File with the steps that another agent is to run for this step."""
+        """File that describes inner steps of this step that another agent is to run (delegation)."""
         return Path(f"{self._own}.order")
 
     @property
     def results(self) -> Path:
-        """File with the step results from another agent."""
+        """File with the results of inner steps that another agent has run for this step (delegation)."""
         return Path(f"{self._own}.results")
 
     @property
     def failure(self) -> Path:
-        """File for the error of a built-in program that failed to run a command in an environment."""
+        """File for the error of a built-in program that could not run the step's command in an environment."""
         return Path(f"{self._own}.failure")
 
     @property
@@ -130,7 +128,7 @@ class StepFiles:
 
     @property
     def home(self) -> Path:
-        """Home directory of a policy-inserted step and its inner steps."""
+        """Home directory of a step that a policy has inserted, and of its inner steps."""
         return Path(f"{self._shared}.home")
 
     @property
@@ -147,11 +145,11 @@ class StepFiles:
         return f"{self._shared}.outputs", f"{self._shared}.exports", f"{self._shared}.inputs"
 
     def shared_path(self, suffix: str) -> str:
-        """Path of the step's file with this suffix where the step can access it, usually in an exchange folder."""
+        """Path of the step's file with this suffix (such as `.outputs`) in the folder that the step can access."""
         return self._shared + suffix
 
     def own_path(self, suffix: str) -> str:
-        """Path of the step's file with this suffix in the job's folder, which only agent and shim use."""
+        """Path of the step's file with this suffix, such as `.pid`, in the job's folder, only for agent and shim."""
         return self._own + suffix
 
     def list_suffixes(self) -> set[str]:
@@ -163,8 +161,8 @@ class StepFiles:
         return {file.removeprefix(name) for file in names if file.startswith(name + ".")}
 
     def remove(self, suffixes: set[str] | None = None) -> None:
-        """Remove the pid file and the raw output of the attempt, and its files that the step reads and writes: those
-        with `suffixes`, such as `.script` (None: all). `remove_rare` removes the agent's other files."""
+        """Remove pid file and raw output of the attempt, and those files of the step in the exchange folder that have
+        these suffixes (None: search). `remove_rare` removes the agent's other files."""
         for suffix in _OWN:
             with suppress(FileNotFoundError):
                 os.unlink(self._own + suffix)

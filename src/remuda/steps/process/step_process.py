@@ -1,9 +1,8 @@
 """The process of a shim or worker as the agent sees it: notices its end, signals its group, and collects its usage.
 
-A child of this agent reports the end of its command over a socket, its *line*; a worker (`fork_server`) that waits for
-the next step reports likewise. The end of other processes is noticed through a pidfd, or by polling every 50 ms. A
-child is reaped when it ends, whether or not a caller still waits for it.
-"""
+A shim that this agent has started reports the end of its command over a socket, its *line*. A worker (`fork_server`)
+reports over its socket that it waits for the next step. The end of other processes is noticed through a pidfd, or by
+polling every 50 ms. A child is reaped when it ends, whether or not a caller still waits for it."""
 
 import asyncio
 import contextlib
@@ -26,7 +25,7 @@ _ON_ITS_WAY_SECONDS = 0.001
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Resource usage of a step's processes, without processes that their parents did not wait for."""
+    """Resource usage of a step's processes. Processes for which their parents did not wait are not included."""
 
     cpu_user_seconds: float
     cpu_system_seconds: float
@@ -51,7 +50,8 @@ class _Own:
 
 
 class StepProcess:
-    """The shim or worker of a running step, from its start or adoption by the agent until it has ended."""
+    """The process that runs a step: a shim (parent of the command) or a worker. Exists from when the agent has started
+    it, or found it running after a restart, until it has ended."""
 
     def __init__(
         self,
@@ -102,8 +102,8 @@ class StepProcess:
             asyncio.get_running_loop().add_reader(worker.line, self._hear_worker)
 
     def release(self) -> Worker | None:
-        """Return the worker if it waits for another step; the caller then owns it. Otherwise close the socket to it, so
-        that it exits after its step, and return None. None for a shim."""
+        """Give up the worker. If it waits for another step, return it: the caller must use or dismiss it. Otherwise
+        close the socket to it, so that it exits after its step, and return None. Also None if the process is a shim."""
         worker, self._worker = self._worker, None
         if worker is None or self.waits:
             return worker
@@ -121,7 +121,8 @@ class StepProcess:
             self._note_end()
 
     def dismiss(self) -> None:
-        """Let the shim exit; it waits for this after its command has ended. A shim of an earlier agent is killed."""
+        """Let the shim exit: after the end of its command it waits for this. A shim that an earlier agent started is
+        killed instead."""
         if self._line >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._line, b"\n")
@@ -130,7 +131,8 @@ class StepProcess:
                 os.kill(self.pid, signal.SIGKILL)
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the step's process group, unless the process had ended before the agent found it."""
+        """Send a signal to the step's process group. Does nothing if the process had ended before this agent started to
+        watch it, because its id may have been reused."""
         if self._seen_alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
@@ -184,7 +186,8 @@ class StepProcess:
         self._wake()
 
     def _reap(self) -> bool:
-        """Reap the child and store usage and exit status. Returns False if it has not ended yet."""
+        """Reap the process if it is a child that has ended, and store its usage and exit status. Returns False if it
+        still runs."""
         if not self._child:
             return True
         try:

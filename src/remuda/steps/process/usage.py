@@ -1,9 +1,8 @@
 """Measures the current CPU and memory usage of jobs, of the agent and of the machine, from /proc; values that cannot be
 read there are 0.
 
-A job's processes are found by their sessions, whose leaders are the shims and workers of its running steps; processes
-in other sessions are not counted.
-"""
+A job's processes are found by their sessions: every running step has a session, led by the process that runs it (shim
+or worker). Processes in other sessions are not counted."""
 
 import os
 import resource
@@ -45,7 +44,7 @@ class Machine:
 
 
 def of_sessions(sessions: Collection[int]) -> dict[int, Used]:
-    """Usage of the processes in each session, from one pass over all processes of the machine."""
+    """Return the CPU and memory usage of the processes in each session. All processes of the machine are read once."""
     used: dict[int, Used] = {}
     for pid in _processes():
         stat = read_stat(pid)
@@ -82,7 +81,7 @@ def of_process(pid: int) -> Used:
 
 
 def is_part_of(pid: int, sessions: Collection[int]) -> bool:
-    """Return True if a process is in one of these sessions, or descends from a process that is (up to 100 levels)."""
+    """Return True if the process is in one of these sessions, or one of its ancestors is (up to 100 levels)."""
     level = 0
     while pid > 1 and level < 100:
         stat = read_stat(pid)
@@ -95,7 +94,7 @@ def is_part_of(pid: int, sessions: Collection[int]) -> bool:
 
 
 def machine(folder: Path) -> Machine:
-    """Measure this machine. The disk is the one that contains `folder`."""
+    """Return processors, load, memory and disk space of this machine. The disk is the one that contains `folder`."""
     disk = shutil.disk_usage(folder)
     memory = _memory()
     return Machine(

@@ -1,9 +1,8 @@
-"""Keeps the workers of a job that wait for its next standard step.
+"""Keeps the workers of a job that wait for its next built-in step.
 
-A worker (`fork_server`) that has run one of the usual steps waits `WAIT_SECONDS` for another one of the same job; a
-step with limits or another user always gets a new worker. The pool is not stored: waiting workers exit with their
-agent.
-"""
+A worker is a process that runs built-in steps (`fork_server`). After one of the usual steps it waits `WAIT_SECONDS` for
+another one of the same job; a step with limits or another user always gets a new worker. The pool is not stored:
+waiting workers exit with their agent."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,8 +20,8 @@ class WorkerPool:
         self._waiting: dict[Worker, asyncio.TimerHandle] = {}
 
     def start(self, request: Mapping[str, Any], *, anew: bool = False) -> tuple[Worker, bool] | None:
-        """Have a waiting worker run the requested step, or (always if `anew`) fork one. Returns the worker, and True if
-        it was waiting: then it may have died before it received the step. None if no worker can be forked."""
+        """Have a waiting worker run the step. Fork one if none waits, for `anew`, limits or another user. Returns the
+        worker, and True if it waited: it may have died before it received the step. None if forking fails."""
         while self._waiting and not anew and not request["enclosure"]:
             worker, timer = self._waiting.popitem()
             timer.cancel()

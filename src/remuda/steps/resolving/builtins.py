@@ -1,7 +1,7 @@
-"""The step packages that come with the agent: lists them, chooses a version, and unpacks them.
+"""The step packages that come with the agent (`builtin://NAME`): lists them, chooses a version, and unpacks them.
 
-Each step needs a folder, so a package is unpacked into the cache once; its definition is always read from the agent.
-"""
+Each step needs a folder, so a package is unpacked into the cache once. Its definition is always read from the agent's
+own files, not from the cache."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ def find_packages() -> "Traversable":
 
 
 class Builtins:
-    """All step packages in a folder. A package's name is its path; a folder `NAME@...` is another version of NAME."""
+    """All step packages in a folder, named by their path in it. `NAME@...` is another version of the package NAME."""
 
     def __init__(self, folder: "Traversable") -> None:
         self._folder = folder
@@ -54,7 +54,7 @@ class Builtins:
         return sorted(self._folders)
 
     def choose(self, name: str, version: str) -> Bundled:
-        """Return the package with the newest version that begins with `version`, which is empty or like 1, 1.2 or
+        """Return the newest version of the package `name` that begins with `version`, which is empty or like 1, 1.2 or
         1.2.3. Raises ResolveError if there is none."""
         if name not in self.names():
             import difflib  # only a mistake pays for it
@@ -86,8 +86,7 @@ def choose_version(available: Sequence[str], prefix: str) -> str | None:
 
 
 def unpack(package: Bundled, target: Path) -> None:
-    """Write a package to a new folder. Files that begin with `#!` become executable, because a packed agent (zip) has
-    no file permissions."""
+    """Write a package to a new folder. Files that begin with `#!` become executable: a zip keeps no permissions."""
     target.mkdir(parents=True)
     for path, item in _walk(package.files, ""):
         file = target / path

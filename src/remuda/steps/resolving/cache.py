@@ -8,8 +8,7 @@
 A key identifies one content forever (a commit, a digest): an entry appears whole, by a rename, and never changes.
 Before each use it is checked against its digest, in full once per process and later only if a file seems changed. That
 does not protect from a job that runs as the agent's own user, which can write here. Above the size limit the least
-recently used packages are removed, unless used within the last day: a job may still run them. All functions block.
-"""
+recently used packages are removed, unless used within the last day: a job may still run them. All functions block."""
 
 import hashlib
 import json
@@ -40,7 +39,7 @@ class Package:
 
 
 class PackageCache:
-    """The cache folder. Any number of threads and processes may use it at the same time."""
+    """A folder with cached step packages. Any number of threads and processes may use it at the same time."""
 
     def __init__(self, folder: Path, *, clock: Clock, limit_bytes: int = LIMIT_BYTES) -> None:
         self._packages, self._known, self._new = folder / "packages", folder / "known", folder / "new"
@@ -58,7 +57,7 @@ class PackageCache:
             folder.mkdir(mode=0o700, exist_ok=True)
 
     def find(self, key: str) -> Package | None:
-        """Return the package and mark it as used now; None if there is none, or it was changed: then it is removed."""
+        """Return the package and store that it was used now. None if missing, or changed: then it is removed."""
         folder = self._packages / key
         try:
             os.utime(folder / "entry.json", (self._clock.now(),) * 2)
@@ -86,8 +85,7 @@ class PackageCache:
             remove_tree(folder, ignore_errors=True)
 
     def add(self, key: str, files: Path) -> Package:
-        """Move the folder `files` into the cache as the package `key`. It must be inside of a folder from
-        `make_folder`. Raises OSError if the package cannot be stored."""
+        """Move `files`, a folder in one from `make_folder`, into the cache as `key`. Raises OSError if that fails."""
         digest, size = tree.digest_of(files), tree.size_of(files)
         with self.make_folder() as aside:
             folder = aside / "package"

@@ -1,7 +1,6 @@
 """Decompresses an image layer: gzip, zstd, or plain, recognized by its first bytes.
 
-Python has zstd from 3.14 on; before that the system's library is used, or the program `zstd`.
-"""
+Python has zstd from 3.14 on; before that the system's library is used, or the program `zstd`."""
 
 import ctypes
 import gzip
@@ -23,7 +22,7 @@ _CHUNK = 256 * 1024
 
 
 def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
-    """Decompress into `target`. Raises ResolveError if the file is damaged or becomes larger than `limit_bytes`."""
+    """Decompress a file to the file `target`. Raises ResolveError if it is damaged or larger than `limit_bytes`."""
     room = limit_bytes
     with source.open("rb", buffering=0) as packed, target.open("wb") as plain:
         magic = packed.read(4)

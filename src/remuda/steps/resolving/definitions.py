@@ -1,9 +1,8 @@
-"""Finds and reads the file of a folder that defines a step (`func.yml`, then `step.yml`), and resolves local
-references.
+"""Finds and reads the file in a folder that defines a step (`func.yml`, else `step.yml`), and finds the folder of a
+local reference.
 
 Inside a package no path leads out of it: neither `..` nor an absolute path nor a link. Errors do not reveal what is
-outside either: the agent may have access where the job has none, so such targets are not even checked for existence.
-"""
+outside either: the agent may have access where the job has none, so such targets are not even checked for existence."""
 
 import os
 import stat
@@ -19,8 +18,8 @@ LARGEST_BYTES = 1024 * 1024
 
 
 def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[Path, str]:
-    """Return the folder of a local reference, resolved against `base`, and its file name (empty if not given). Raises
-    ResolveError if the folder is outside of `root`."""
+    """Return the folder of a local reference (a path relative to `base`), and the file name in it (empty if not given).
+    Raises ResolveError if the folder is outside of `root`; None: no limit."""
     folder = Path(os.path.normpath(base / reference.path))
     if root is not None and not folder.is_relative_to(os.path.normpath(root)):
         raise _leads_out(reference.text)
@@ -28,8 +27,7 @@ def local_folder(reference: Reference, base: Path, root: Path | None) -> tuple[P
 
 
 def inner_folder(root: Path, path: str, shown: str) -> Path:
-    """Return the folder at `path` in a package. Raises ResolveError if the path leads out of the package. `shown`: the
-    name of the package for messages."""
+    """Return the folder at `path` in the package `shown`. Raises ResolveError if it leads out of the package."""
     folder = Path(os.path.normpath(root / path.lstrip("/")))
     if ".." in PurePosixPath(path).parts or not folder.is_relative_to(root):
         raise _leads_out(f"{shown} {path}")
@@ -45,8 +43,8 @@ class DefinitionFile:
 
 
 def read_definition(folder: Path, file: str, *, root: Path | None, shown: str) -> DefinitionFile:
-    """Read the definition of the step in `folder`: `file`, or if that is empty func.yml or step.yml. No link may lead
-    out of `root`. `shown`: the reference, for messages."""
+    """Read the definition of the step in `folder`: `file` or, if empty, func.yml or else step.yml. No link may lead out
+    of `root`, if given. `shown`: the reference, for messages. Raises ResolveError if the file is missing or invalid."""
     if file and (PurePosixPath(file).name != file or file in (".", "..")):
         raise ResolveError(f"{shown}: {file!r} is not a file name; name the folder in the reference's path")
     for name in (file,) if file else NAMES:
@@ -71,7 +69,7 @@ def _check_inside(real: str, path: Path, root: Path | None, shown: str) -> None:
 
 
 def _read(path: Path, shown: str) -> tuple[bytes, str]:
-    """Return content and real path of a file, from one descriptor, because the job may replace the file any time."""
+    """Return content and real path of a file, both from one descriptor, because the job may replace it any time."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ResolveError(f"{shown}: {path.name} is not a regular file")
@@ -103,7 +101,7 @@ def _missing(folder: Path, file: str, root: Path | None, shown: str) -> str:
 
 
 def _list_names(folder: Path, root: Path | None) -> list[str]:
-    """Return the sorted names in a folder, dangling links included; empty if it is outside of the package."""
+    """Return the sorted names in a folder, dangling links included; empty if it is outside of the package `root`."""
     with close_after(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as opened:
         if root is not None and not Path(_real_path(opened, folder)).is_relative_to(root.resolve()):
             return []

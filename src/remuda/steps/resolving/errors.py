@@ -22,7 +22,7 @@ class TemporaryResolveError(ResolveError):
 
 
 def trust_error(host: str, detail: str) -> ResolveError:
-    """Return the error for an untrusted certificate. Often the machine has no CA certificates at all."""
+    """Return the error for an unverifiable certificate, with a hint that the machine may have no CA certificates."""
     return TemporaryResolveError(
         f"the certificate of {host} cannot be checked: {detail}; install CA certificates on this machine (package "
         "ca-certificates), or name a file with them in SSL_CERT_FILE",

@@ -1,10 +1,10 @@
 """Step packages in git repositories, over HTTP: finds the commit of a version, and writes that commit's files.
 
-A version is a full commit hash, else a tag, a branch or an abbreviated hash. A name with a tag and a branch of
-different commits is refused, because people who may create one often may not move the other. git runs without the
-user's configuration, which jobs can write, and gets credentials through its environment only. Files are written from
-the repository's objects, without checkout: attributes and filters have no effect; submodules and LFS are left out.
-"""
+A version is a full commit hash, else a tag, a branch or an abbreviated hash. If a tag and a branch of this name have
+different commits, the version is refused: otherwise somebody who may only create branches could replace the step of a
+tag, or the other way round. git runs without the user's configuration, which jobs can write, and gets credentials
+through its environment only. Files are written from the repository's objects, without checkout: attributes and filters
+have no effect; submodules and LFS are left out."""
 
 import asyncio
 import base64
@@ -55,7 +55,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tip:
-    """The commit of a version, and the object format, as far as the server's tags and branches show them."""
+    """What the server says about a version: its commit, whether it is a tag, and the repository's object format."""
 
     commit: str = ""
     """Empty if no tag or branch has the name of the version, or a commit that begins with it."""
@@ -78,9 +78,8 @@ def may_be_commit(version: str) -> bool:
 
 
 async def ask(where: Repository, version: str) -> Tip:
-    """Ask the server for its tags and branches, and return the commit of a version: the name of a tag or branch, or the
-    abbreviated hash of a commit that one of them points to. `Tip.commit` is empty if none matches. Raises ResolveError
-    if the version is invalid, is a tag and a branch with different commits, or git fails."""
+    """Ask the server for the commit of a tag, a branch, or the abbreviated hash of a tag's or branch's commit.
+    `Tip.commit` is empty if none matches. Raises ResolveError if the version is invalid or ambiguous, or git fails."""
     if not version or version.startswith("-") or any(ord(letter) <= 32 for letter in version):
         raise ResolveError(f"{where.url}: {version!r} is not a version; give a tag, a branch or a commit")
     tag, branch = _ref_names(version)
@@ -93,8 +92,8 @@ async def ask(where: Repository, version: str) -> Tip:
 
 
 def choose_tip(refs: Mapping[str, str], version: str) -> Tip:
-    """Choose a version's commit from the server's `refs` (hashes by name). Raises ResolveError if a tag and a branch of
-    that name have different commits."""
+    """Choose a version's commit from the server's `refs` (hashes by name): tag or branch of this name, else abbreviated
+    hash. `Tip.commit` is empty if none matches. Raises ResolveError if a tag and a branch of that name differ."""
     is_sha256 = any(len(commit) == max(_WHOLE) for commit in refs.values())
     tag, branch = _ref_names(version)
     of_tag, of_branch = refs.get(f"{tag}^{{}}") or refs.get(tag), refs.get(branch)
@@ -143,7 +142,7 @@ async def fetch(where: Repository, version: str, folder: Path, *, is_sha256: boo
 
 
 def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> None:
-    """Write the files of a commit that was fetched to `repo` into a new folder. Blocks."""
+    """Write the files of a commit in the repository `repo` to `target`. Raises ResolveError if they are too large."""
     start = [_program(where), "--git-dir", str(repo)]
     env = environment_of(where)
     listed = [*start, "ls-tree", "-r", "-z", "-l", "--full-tree", commit]
@@ -178,7 +177,7 @@ def write_commit(where: Repository, commit: str, repo: Path, target: Path) -> No
 
 
 def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> bool:
-    """Write a file or link of this git mode and size from a stream. Returns False if the stream ends early."""
+    """Write a file or link with this git mode and size from a stream. Returns False if the stream ends early."""
     parts = name.split("/")
     if any(part in ("", ".", "..") or part.lower() == ".git" for part in parts):
         raise ResolveError(f"the repository contains {name!r}, a name that git does not create; it is not used")
@@ -201,7 +200,7 @@ def _write(target: Path, name: str, mode: str, source: IO[bytes], size: int) -> 
 
 
 class _RefusedCommitError(ResolveError):
-    """The server refuses to send a commit by its hash; older servers do so."""
+    """Raised if an old server refuses to send a commit by its hash. `fetch` then fetches all branches and tags."""
 
 
 async def _only_commit(where: Repository, version: str, repo: Path) -> str:
@@ -217,8 +216,8 @@ async def _only_commit(where: Repository, version: str, repo: Path) -> str:
 
 
 async def _git(where: Repository, arguments: list[str], repo: Path | None = None, *, seconds: float) -> bytes:
-    """Run git and return its output. Raises ResolveError if git fails or takes longer than `seconds`; then, and if
-    this call is cancelled, git and its children are killed."""
+    """Run git, in `repo` if given, and return its output. Raises ResolveError if git fails or takes longer than
+    `seconds`; then, and if this call is cancelled, git and its children are killed."""
     process = await asyncio.create_subprocess_exec(
         _program(where),
         *(["--git-dir", str(repo)] if repo is not None else []),
@@ -255,7 +254,7 @@ def _program(where: Repository) -> str:
 
 
 def environment_of(where: Repository) -> dict[str, str]:
-    """Return the complete environment of git. HOME is invalid, because jobs could have left configuration in a home."""
+    """Return git's complete environment. HOME does not exist, because jobs could have left configuration in a home."""
     origin = f"{where.address.scheme}://{where.address.netloc}/"
     config = [
         ("credential.helper", ""),

@@ -1,7 +1,6 @@
-"""Step packages in container images: chooses the image of an index, and unpacks its layers.
+"""Step packages in container images: chooses one image of an index (multi-platform image), and unpacks its layers.
 
-The image for this machine's platform is used, else the one for the system `generic`. `find_image` and `pull` block.
-"""
+The image for this machine's platform is used, else the one for the system `generic`. `find_image` and `pull` block."""
 
 import platform
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ def host_platform() -> str:
 
 
 def choose_image(manifests: Sequence[dict[str, Any]], host: str, shown: str) -> dict[str, Any]:
-    """Choose the entry for the platform `host`, else the generic one. Raises ResolveError if there is neither."""
+    """Return the manifest for the platform `host`, else for `generic`. Raises ResolveError if there is neither."""
     platforms = [entry.get("platform") or {} for entry in manifests]
     names = [f"{entry_platform.get('os', '')}/{entry_platform.get('architecture', '')}" for entry_platform in platforms]
     fitting = [entry for entry, name in zip(manifests, names, strict=True) if name == host]

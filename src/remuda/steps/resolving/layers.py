@@ -1,8 +1,7 @@
-"""Unpacks the layers of an image into a folder. The archives are not trusted. Blocks.
+"""Unpacks the layers of an image into a folder. The archives are not trusted. The functions block.
 
 Refused: names and links that lead out of the folder, entries below a link, devices, contents above the limits. Links
-are created last, so nothing is ever written through one. Files keep their permissions, without owners and set-id bits.
-"""
+are created last, so nothing is written through one. Files keep their permissions, without owners and set-id bits."""
 
 import io
 import os
@@ -32,7 +31,7 @@ _DAMAGE = (
 
 
 def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LARGEST_BYTES) -> None:
-    """Unpack all layers, in order, into the new folder. Raises ResolveError for invalid or too large archives."""
+    """Unpack all layers in order. Raises ResolveError if one is invalid or all together exceed `limit_bytes`."""
     target.mkdir()
     tree = _Tree(target, limit_bytes)
     try:
@@ -49,7 +48,7 @@ def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LA
 
 
 class _Guarded(io.FileIO):
-    """A file that refuses large reads, because a malicious archive can claim a header of any size."""
+    """A file that refuses reads above LARGEST_HEADER_BYTES: a malicious archive can claim a header of any size."""
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
@@ -139,7 +138,7 @@ class _Tree:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Split the path of an entry; empty for the folder itself. Raises ResolveError if it leads out."""
+    """Split the path of an archive entry; empty for the root. Raises ResolveError if it leads out of the root."""
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\0" in name:
         raise ResolveError(f"the image contains {name!r}, which leads out of it; such an archive is not unpacked")

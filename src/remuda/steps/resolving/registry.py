@@ -2,9 +2,8 @@
 
 Credentials come from DOCKER_AUTH_CONFIG, else from docker's own config.json, else from the job's registry variables;
 they are sent to the registry and its token server only, never over plain HTTP unless the registry is on this machine.
-Blobs, and manifests that are requested by digest, are checked against it. Calls block, so callers use threads; they set
-the event `stop` to end a download whose result is no longer needed.
-"""
+Blobs, and manifests that are requested by digest, are checked against their digest. Calls block, so callers use
+threads; they set the event `stop` to end a download whose result is no longer needed."""
 
 import base64
 import hashlib
@@ -44,7 +43,7 @@ def is_local(host: str) -> bool:
 
 
 def credentials(host: str, repository: str, env: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return user name and password for a repository; None if there are none. The longest matching address wins."""
+    """Return user name and password for a repository from `env`, or None. The longest matching address counts."""
     address = f"{host}/{repository}"
     for text in _configurations(env):
         try:
@@ -102,7 +101,7 @@ class Registry:
         )
 
     def manifest(self, reference: str) -> tuple[dict[str, Any], str]:
-        """Fetch the manifest of a tag or digest. Returns it with its digest."""
+        """Fetch the manifest of a tag or digest. Returns the manifest and its digest."""
         accept = ", ".join((*INDEXES, *MANIFESTS))
         with self._get(f"manifests/{reference}", accept) as answer:
             data = answer.read(LARGEST_MANIFEST_BYTES + 1)

@@ -1,9 +1,8 @@
-"""Finds the package of a step and fetches it to this machine: the entry point of `resolving`, called by the engine.
+"""Finds the package of a step and fetches it to this machine: the entry point of `resolving`, called by `steps.engine`.
 
 A full commit and a digest are fetched only once. Branches, tags and abbreviated commits are looked up at each use; if
-the server cannot be reached, what they last resolved to is used, with a warning. The same package is fetched by one
-caller at a time. A call may be repeated at any time, also by another process after a crash.
-"""
+the server cannot be reached, the package that they last resolved to is used, with a warning. The same package is
+fetched by one caller at a time. A call may be repeated at any time, also by another process after a crash."""
 
 import asyncio
 import threading
@@ -65,13 +64,11 @@ class Resolver:
         env: Mapping[str, str],
         substitutes: Mapping[str, str] | None = None,
     ) -> Resolved:
-        """Find and fetch the step that a reference names. Raises ResolveError.
-
-        `base`: folder of the calling step's file, for a job its working directory. `root`: the folder that local
-        references must not leave: that of the calling step's package; None: no limit. `env`: job variables and the
-        step's environment. `substitutes` maps builtin references (`builtin://NAME` or `builtin://NAME@VERSION`) to
-        those to use instead.
-        """
+        """Find the step that a reference names, and fetch its package if needed. Raises ResolveError if that fails.
+        `base`: folder of the calling step's file, for a job its working directory. `root`: the folder of the calling
+        step's package, which local references must not leave; None: no limit. `env`: job variables and the step's
+        environment. `substitutes` maps builtin references (`builtin://NAME` or `builtin://NAME@VERSION`) to the
+        references to use instead."""
         if reference.kind is ReferenceKind.BUILTIN and (text := _substitute(reference, substitutes or {})):
             reference, base, root = _parse_substitute(text, reference), Path("/"), None
         try:
@@ -156,8 +153,7 @@ class Resolver:
         )
 
     async def _tip(self, where: git.Repository, version: str) -> tuple[git.Tip, str]:
-        """Return the commit that a version has on the server, and an empty text; if the server cannot be reached, the
-        commit that the version had when it was last used here, and a warning."""
+        """Return a version's commit on the server, and ""; if unreachable, the last used commit, and a warning."""
         last = self._cache.recall(f"git {where.url} {version}")
         commit = str(last.get("commit", ""))
         is_here = bool(commit) and await asyncio.to_thread(self._cache.find, _git_key(where, commit)) is not None
@@ -234,8 +230,8 @@ class Resolver:
     async def _pull_latest(
         self, name: str, reference: Reference, env: Mapping[str, str], host: str, patience_seconds: float
     ) -> tuple[Package, str]:
-        """Fetch the image that a tag or digest has now for the platform `host`, and store its digest as `name` in the
-        cache. Returns its package and its manifest's digest. `patience_seconds`: see `retry`."""
+        """Fetch the image that a tag or digest has now for the platform `host`, and store its digest in the cache under
+        `name`. Returns package and manifest digest. Retries an unreachable registry for `patience_seconds`."""
 
         async def fetch() -> tuple[Package, str]:
             async with self._connections:
@@ -304,8 +300,7 @@ def _git_key(where: git.Repository, commit: str) -> str:
 
 
 def _image_key(reference: Reference, digest: str) -> str:
-    """Return the cache key of an image. It depends on the repository, too, because a policy may trust an image in one
-    repository and not the same image in another."""
+    """Return the cache key of an image in one repository: a policy may trust the same image in one, not in another."""
     return "oci-" + sha256(f"{reference.registry}/{reference.repository}\0{digest}".encode()).hexdigest()
 
 
@@ -319,7 +314,7 @@ async def _in_thread(call: Callable[[threading.Event], T]) -> T:
 
 
 async def _to_the_end(call: Callable[[], T]) -> T:
-    """Run `call` in a thread, to its end even if cancelled: a cancelled caller removes files that `call` uses."""
+    """Run `call` in a thread, to its end even if cancelled, because the caller then removes files that it uses."""
     future = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return await asyncio.shield(future)

@@ -1,7 +1,6 @@
-"""Retries fetches until a time limit, and selects the environment variables for fetching.
+"""Retries to fetch step packages until a time limit, and selects the environment variables for fetching.
 
-A job prints nothing while it waits, so the limit is short: a minute.
-"""
+A job prints nothing while it waits, so the limit is short: a minute."""
 
 import os
 import random
@@ -33,12 +32,10 @@ T = TypeVar("T")
 
 
 def select_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for reaching servers (proxies, credentials...): the agent's own, overridden by the job's.
-
-    A job cannot choose the git that the agent runs. The agent's own credentials are left out if the job sets other
-    proxies or certificates, because these could reveal them; likewise its registry login if the job sets another
-    registry.
-    """
+    """Return the variables for reaching servers (proxies, certificates, credentials): the agent's own, overridden by
+    the job's. PATH is always the agent's, so a job cannot choose its git. If the job sets other proxies or
+    certificates, the agent's credentials are left out, because they could be read on the way; if it sets another
+    registry, the agent's registry login is left out."""
     own = {name: value for name, value in os.environ.items() if name in OF_THE_AGENT}
     job = {name: value for name, value in env.items() if name in OF_JOBS}
     changed = {name for name, value in job.items() if own.get(name) != value}

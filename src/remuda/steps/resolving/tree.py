@@ -1,8 +1,8 @@
-"""The digest, change stamp and size of a package folder, and its protection against changes.
+"""The digest, change stamp (a text that differs after any change) and size of a package folder, and its protection
+against changes.
 
-The digest covers path, executable or not, contents or the target of a link. It leaves out owners, times and write
-permissions, so the same files have the same digest on every machine and from every source.
-"""
+The digest covers each file's path, whether it is executable, and its content, or the target of a link. It leaves out
+owners, times and write permissions, so the same files have the same digest on every machine and from every source."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ _FILE, _PROGRAM, _LINK = "100644", "100755", "120000"
 
 
 def digest_of(root: Path) -> str:
-    """Return the digest of all files below the root, with the prefix `sha256:`."""
+    """Return the digest of all files below the folder `root`, with the prefix `sha256:`."""
     total = hashlib.sha256(b"remuda step package 1\n")
     for name, status in _entries(root):
         path = root / name
@@ -29,7 +29,7 @@ def digest_of(root: Path) -> str:
 
 
 def stamp_of(root: Path) -> str:
-    """Return a text that differs after any change of a file, without reading the files. A copy has another stamp."""
+    """Return a text that differs after any change of a file, from metadata such as inode: a copy has another one."""
     total = hashlib.sha256()
     for name, status in _entries(root):
         # The time of the last status change cannot be set.
@@ -48,7 +48,7 @@ def protect(root: Path) -> None:
 
 
 def keep(folder: Path, place: Path) -> None:
-    """Move a folder to `place` and make it read-only. If `place` exists already, that folder stays as it is."""
+    """Move `folder` to `place` and make it read-only. If a folder `place` exists already, does nothing."""
     place.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
     if not place.is_dir():
         with suppress(OSError):

@@ -1,8 +1,8 @@
 """The result of resolving a reference, and normalized addresses of repositories and images.
 
 The `reference` of a resolved step identifies one definition file in one unchangeable package (except for a local step
-outside of any package). It is compared to find a step that calls itself. `pinned` resolves to the same step again.
-"""
+outside of any package). By comparing it, a step that calls itself is found. `pinned` is a reference that always
+resolves to the same step."""
 
 import re
 from dataclasses import replace
@@ -69,7 +69,7 @@ def git_address(url: str) -> tuple[SplitResult, str]:
 
 
 def image_address(reference: Reference) -> Reference:
-    """Normalize the registry name. Raises ResolveError if a part of the repository name is empty, . or .."""
+    """Return the reference with its registry in lower case. Raises ResolveError if a name part is empty, . or .."""
     if any(part in ("", ".", "..") for part in reference.repository.split("/")):
         raise ResolveError(
             f"{describe(reference)}: the name of a repository must not have parts that are empty, . or .."
@@ -78,7 +78,7 @@ def image_address(reference: Reference) -> Reference:
 
 
 def describe(reference: Reference) -> str:
-    """Format a reference for messages, without credentials."""
+    """Return a reference as text for messages, without credentials."""
     match reference.kind:
         case ReferenceKind.GIT:
             parts = urlsplit(reference.url if "://" in reference.url else f"https://{reference.url}")

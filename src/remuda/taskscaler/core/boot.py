@@ -2,8 +2,7 @@
 
 The estimate is a weighted quantile of the last boot times. An instance that has been starting for longer than the
 estimate counts with its age, so a group that became slow is noticed early. `plan` creates instances for jobs that will
-be ready within the boot time.
-"""
+be ready within the boot time."""
 
 from collections.abc import Iterable
 

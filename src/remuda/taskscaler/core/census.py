@@ -1,6 +1,7 @@
-"""First step of a plan: count all instances and requests of a fleet, and list those to remove or forget whatever the
-demand is: used up, unhealthy, failed, stuck, drained and lost instances, and requests that were never delivered. Reads
-each instance once. Invariant: no busy instance is in `removals`."""
+"""First step of a plan: counts instances, requests and slots of a fleet, and lists what must go whatever the demand is.
+Instances without jobs that are used up, unhealthy, failed, stuck, drained or exist after their deletion are removed;
+unhealthy ones with jobs are drained (get no more jobs). Lost instances and undelivered requests are forgotten (not
+counted any more). Reads each instance once. Invariant: no busy instance is in `removals`."""
 
 import sys
 
@@ -33,7 +34,8 @@ class Tally:
 
 
 class Census:
-    """Counts of a fleet, and the instances to remove, to drain or to forget. Later steps of a plan change them."""
+    """Counts of a fleet's instances, requests and slots, and the instances to remove, to drain (no more jobs) or to
+    forget (lost or never delivered: not counted any more). Later steps of a plan change both."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.tallies = {group.name: Tally(group, rank) for rank, group in enumerate(fleet.groups)}

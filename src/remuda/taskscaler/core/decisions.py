@@ -10,7 +10,7 @@ Number = int | float | str
 
 
 class Reason(StrEnum):
-    """Reasons for creating, removing, draining, keeping or forgetting an instance, or for not creating one."""
+    """Why a plan creates, removes, drains, keeps or forgets (stops counting) an instance, or creates none."""
 
     # create
     WAITING_JOBS = "waiting_jobs"  # accepted jobs wait for a slot
@@ -98,7 +98,7 @@ class Hindrance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts from which a plan is computed, in slots unless stated otherwise."""
+    """The counts behind a plan: slots in use, wanted, free or coming. In slots unless stated otherwise."""
 
     acquired: int = 0
     waiting: int = 0
@@ -131,7 +131,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Instances to create, remove, drain and forget now, with the reasons and the counts behind them."""
+    """Instances to create, remove, drain (no more jobs) and forget (stop counting) now, with reasons and counts."""
 
     terms: Terms
     policy: str
@@ -152,7 +152,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if the plan creates, removes, drains and forgets nothing, for example because a limit is reached."""
+        """True if the plan changes no instance: nothing is needed, or limits prevent it."""
         return not (self.create or self.remove or self.drain or self.forget)
 
     @property

@@ -1,10 +1,9 @@
 """Part of a plan: how many instances to request from which group when slots are missing, and what prevents more.
 
-The most urgent need is met first, in the order of the fallback chain. What a group cannot give (maximum, quota,
-failures) is requested from the next one; what only its rate limits delay, from the same one later. After too many
-failures a group gets requests for one instance at a time until one succeeds. Invariants: no limit is exceeded; more
-missing slots never lead to fewer instances.
-"""
+The most urgent need is met first. Groups are used in their configured order (the fallback chain). Instances that a
+group cannot give (maximum, quota, failures) are requested from the next group; those that only its rate limits delay
+are requested from the same group later. After too many failures a group gets requests for one instance at a time until
+one succeeds. Invariants: no limit is exceeded; more missing slots never lead to fewer instances."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -90,8 +89,8 @@ def grow(fleet: Fleet, census: Census, missing: Mapping[Reason, int], now: float
 
 
 def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
-    """How many more instances the group of `tally` may have, apart from its rate limits. `places`: number of instances
-    of all groups, requested and planned ones included."""
+    """How many more instances a group may have by all its limits except the rate limits. `tally`: the group and its
+    counts. `places`: number of instances of all groups, requested and planned ones included."""
     group, limits = tally.group, tally.group.limits
     room = Room()
     if not group.is_current:
@@ -114,7 +113,7 @@ def _room(fleet: Fleet, tally: Tally, places: int, now: float) -> Room:
 
 
 def _pace(tally: Tally, bucket: Bucket | None) -> Room:
-    """How many instances may be requested from the group of `tally` now, by its token bucket and `max_creating`."""
+    """How many instances may be requested from a group now, by its rate limits: token bucket and `max_creating`."""
     limits = tally.group.limits
     room = Room()
     if limits.max_creating:

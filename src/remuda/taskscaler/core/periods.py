@@ -3,8 +3,7 @@
 In `[[runners.autoscaler.policy]]` a line has five fields, all of which must match. In Docker Machine sections it may
 also have six (year last) or seven (seconds first, too); then, if both day fields are restricted, one match is enough.
 Ranges may wrap around (`22-6`, `fri-mon`), 0 and 7 are Sunday. Cron libraries do not fit: they compute next times and
-refuse or misread ranges that wrap around.
-"""
+refuse or misread ranges that wrap around."""
 
 import re
 from calendar import monthrange

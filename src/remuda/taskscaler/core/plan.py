@@ -2,8 +2,7 @@
 
 Wanted are slots for jobs that run, wait for a slot, wait at the server or will be ready soon, plus idle slots (policy).
 Slots of starting instances count for creation but not for removal, so constant demand never causes both. Invariants:
-equal input gives an equal plan; after a plan is carried out, the next one for the same time is empty.
-"""
+equal input gives an equal plan; after a plan is carried out, the next one for the same time is empty."""
 
 import heapq
 import math
@@ -88,7 +87,7 @@ def _terms(fleet: Fleet, census: Census, demand: Demand, policy: Policy, now: fl
 
 
 def _missing(terms: Terms) -> dict[Reason, int]:
-    """Number of missing slots by reason. Free and starting slots go to the most urgent reason first."""
+    """Number of missing slots by the reason to want them. Free and starting slots serve the most urgent first."""
     available = terms.free + terms.coming
     missing = {}
     for reason, slots in (
@@ -103,9 +102,9 @@ def _missing(terms: Terms) -> dict[Reason, int]:
 
 
 def _reservable(census: Census, growth: Growth, policy: Policy, reserved_slots: int) -> int | None:
-    """How many slots the manager may reserve by requesting jobs from the server; None: any number. In preemptive mode:
-    free slots minus `reserved_slots` (of idle instances that would be removed if no open request reserved them).
-    Otherwise: free slots, plus those of instances that start or could be created."""
+    """How many slots requests for jobs may reserve (jobs the manager may request); None: any number. In preemptive mode
+    (no request without a ready slot): the free slots minus `reserved_slots`, those of unneeded instances that only open
+    requests keep. Otherwise: the free slots, plus those of instances that start or could be created."""
     if policy.preemptive:
         return max(census.free - reserved_slots, 0)
     if growth.potential is None:

@@ -1,8 +1,7 @@
 """Selects the scaling policy that applies at a time: the last one with a matching period, or else the default.
 
 A policy without `idle_time` has the default time, not 0: immediate removal must be configured. Outside of all periods
-no idle instances are wanted, and existing ones are removed after the default time.
-"""
+no idle instances are wanted, and existing ones are removed after the default time."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo

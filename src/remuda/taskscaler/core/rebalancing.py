@@ -3,8 +3,7 @@
 Input are the losses and arrivals of the last hour that this manager did not cause. One alone means little. A loss and
 an arrival close together are a replacement (AWS: AZRebalance; Google: redistribution); if both instances had appeared
 together, the provider took one back (Azure: overprovisioning). Many losses without arrivals also have an external
-cause. Invariant: a late instance of a request that was given up is no arrival, and one that comes back was not lost.
-"""
+cause. Invariant: a late instance of a request that was given up is no arrival, and one that comes back was not lost."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -122,7 +121,7 @@ def judge(sightings: Sequence[Sighting]) -> Verdict:
 
 
 def _find_unexplained(sightings: Sequence[Sighting]) -> tuple[list[Sighting], list[Sighting]]:
-    """Return arrivals and losses, without instances that came back and late instances of given up requests."""
+    """Return arrivals and losses except instances that came back, and late ones of requests that were given up."""
     came: list[Sighting] = []
     lost: list[Sighting] = []
     given_up: list[Sighting] = []

@@ -2,8 +2,7 @@
 
 The cell splits the demand for each capability key (jobs with equal needs) among the managers that can run these jobs,
 so that together they create what is needed. This module estimates when jobs that wait for others will be ready. GitLab
-reports no demand: then only accepted jobs count.
-"""
+reports no demand: then only accepted jobs count."""
 
 from collections.abc import Mapping
 
@@ -25,9 +24,9 @@ def own_demand(
     job_seconds: float = TYPICAL_JOB_SECONDS,
     chance: float = CHANCE,
 ) -> Demand:
-    """The share of the manager `system_id` of the runner `runner_id` in the cell's demand. `waiting`: number of its
-    accepted jobs without a slot, by `key_name`. A running job is assumed to last `job_seconds` and to be half over.
-    `chance`: probability that the jobs that a job waits for succeed."""
+    """The part of the cell's demand (jobs that need slots) for the manager `runner_id`, `system_id`. `waiting`: number
+    of its accepted jobs without a slot, by `key_name`. `job_seconds`: assumed duration of jobs, running ones being half
+    over. `chance`: probability that the jobs that a job waits for succeed."""
     keys = []
     unmatched = dict(waiting)
     for key in demand.keys:
@@ -53,6 +52,6 @@ def own_demand(
 
 
 def key_name(key: wire.KeyDemand) -> str:
-    """Name of a capability key (what a job needs of a runner) in plans, in `waiting` and in logs."""
+    """Name of a capability key (what a job needs of a runner) in plans, logs and `waiting` of `own_demand`."""
     words = [",".join(key.tags) or "untagged", *(["protected"] if key.protected else [])]
     return " ".join([*words, *(f"{kind}:{number}" for kind, number in key.pools)])

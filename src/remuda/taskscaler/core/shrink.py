@@ -3,8 +3,7 @@
 Above a limit, idle instances are removed at once, then starting ones, and busy ones are drained. Below it, requests
 that were not sent are withdrawn first, then long idle instances are removed, if the *ready* slots of the other ones are
 enough. In preemptive mode an instance whose slots are reserved by requests for jobs stays for a limited time.
-Invariants: no busy instance is removed; removing an idle instance below the limits makes no slot missing.
-"""
+Invariants: no busy instance is removed; removing an idle instance below the limits makes no slot missing."""
 
 from collections.abc import Callable
 
@@ -28,8 +27,8 @@ class Unneeded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
-    """Withdraw unsent requests beyond `max_instances`. Plan to remove instances beyond it, or to drain busy ones: those
-    with the fewest used slots first, ready before starting ones, then by the sort key `order`."""
+    """Keep groups and fleet within `max_instances`: withdraw unsent requests, then remove instances, or drain busy ones
+    (no more jobs): those with the fewest used slots first, ready before starting, then by the sort key `order`."""
     for tally in census.tallies.values():
         if tally.group.limits.max_instances:
             _keep(fleet, census, [tally], tally.group.limits.max_instances, order)
@@ -38,7 +37,7 @@ def keep_limits(fleet: Fleet, census: Census, order: Order) -> None:
 
 
 def withdraw_unneeded(census: Census, terms: Terms) -> None:
-    """Withdraw unsent requests for instances, as long as existing and coming slots still cover the wanted ones."""
+    """Withdraw unsent requests for instances, as long as existing and starting slots cover the wanted ones."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     # A request to another group may bring more slots than were missing. That alone must not make a request
     # superfluous, or each plan would undo the one before.
@@ -50,7 +49,7 @@ def withdraw_unneeded(census: Census, terms: Terms) -> None:
 
 
 def remove_unawaited(fleet: Fleet, census: Census, terms: Terms) -> None:
-    """Plan to remove starting instances, the youngest first, as long as the other slots cover the wanted ones."""
+    """If no more jobs are requested: remove starting instances, youngest first, while other slots cover the wanted."""
     spare = terms.acquired + terms.free + census.slots_coming - terms.slots_wanted
     going = {removal.id for removal in census.removals}
     for instance in sorted(fleet.instances, key=lambda candidate: (-candidate.since, candidate.id)):
@@ -174,7 +173,7 @@ def _keep(fleet: Fleet, census: Census, tallies: list[Tally], most: int, order: 
 
 
 def _withdraw(census: Census, tally: Tally, count: int) -> int:
-    """Withdraw up to `count` instances from a group's unsent requests, the latest first; return how many."""
+    """Withdraw up to `count` instances from a group's requests that were not sent, latest first. Returns how many."""
     withdrawn = 0
     for request in sorted(census.unsent, key=lambda unsent: unsent.asked_at, reverse=True):
         part = min(request.count, count - withdrawn)

@@ -1,10 +1,9 @@
 """Assigns slots (room for one job on an instance) to jobs. In memory, no clock.
 
-A *holder* is the id of a job. `acquire` queues it, and `grants` assigns slots in the order of the queue. A job goes to
-an instance with its warm caches, else to the fullest one, and of empty ones to the one used last, so that others stay
-idle. Invariants: only ready and healthy instances get jobs, none more than its capacity or uses; a holder has at most
-one slot.
-"""
+A *holder* is the id of a job that has a slot or waits for one. `acquire` puts it into a queue, and `grants` assigns
+slots in the order of the queue. A job goes to an instance that has its caches, else to the fullest one, and of empty
+ones to the one used last, so that others stay idle. Invariants: only ready and healthy instances get jobs, none more
+than its capacity or uses; a job has at most one slot."""
 
 import heapq
 from collections import OrderedDict
@@ -43,7 +42,8 @@ _SPARE = 64
 
 
 class Slots:
-    """All slots of a fleet. `limits`: by group name. `warm_first`: prefer instances that have the caches of a job."""
+    """The slots (room for one job each) of a fleet's instances, with their jobs and the queue of waiting jobs.
+    `limits`: by group name. `warm_first`: prefer instances that have the caches of a job."""
 
     def __init__(self, limits: Mapping[str, Limits], *, warm_first: bool = True) -> None:
         self._limits = limits
@@ -82,7 +82,7 @@ class Slots:
         return dict(self._taken.get(instance_id, {}))
 
     def change_limits(self, limits: Mapping[str, Limits]) -> None:
-        """Set new limits (by group name), for existing instances as well. Holders keep their slots."""
+        """Set new limits by group name, also for existing instances. Jobs keep their slots, even above the limits."""
         self._limits = limits
         for instance in self._instances.values():
             self._put(instance)
@@ -118,7 +118,7 @@ class Slots:
         return holders
 
     def acquire(self, holder: str, *, now: float, caches: Iterable[str] = ()) -> None:
-        """Queue a job for a slot from `grants`; a queued job keeps its place. `caches`: keys of the job's caches."""
+        """Queue a job for a slot, which `grants` assigns, unless it waits or has one. `caches`: keys of its caches."""
         if holder not in self._held:
             self._waiting.setdefault(holder, Waiter(holder=holder, since=now, caches=frozenset(caches)))
 
@@ -126,7 +126,7 @@ class Slots:
         self._waiting.pop(holder, None)
 
     def put_back(self, waiter: Waiter) -> None:
-        """Put a job whose instance was lost before the job started back into the queue, at its old place."""
+        """Queue a job again whose instance was lost before the job started, at the position of its first wait."""
         self._waiting[waiter.holder] = waiter
         self._waiting = OrderedDict(sorted(self._waiting.items(), key=lambda item: item[1].since))
 
@@ -144,8 +144,8 @@ class Slots:
         return tuple(grants)
 
     def release(self, holder: str, *, now: float, is_used: bool = True, warmed: Iterable[str] = ()) -> Slot | None:
-        """End the use of a slot, and return the slot. A holder without a slot stops waiting; returns None then.
-        `is_used`: the job started. `warmed`: keys of the caches that the job left on the instance."""
+        """End a job's use of its slot and return the slot; if it has none, stop its wait and return None. `is_used`:
+        the job started, which counts as a use. `warmed`: keys of the caches that it left on the instance."""
         slot = self._held.pop(holder, None)
         if slot is None:
             self.stop_waiting(holder)
@@ -165,8 +165,8 @@ class Slots:
         return slot
 
     def adopt(self, holder: str, slot: Slot) -> bool:
-        """Restore the slot of a job that an earlier process started, without counting a use. False if the instance is
-        unknown, the slot is taken, or the holder has another slot. The slot number may exceed the present capacity."""
+        """Give a job the slot again that it had in an earlier process, without counting a use. False if the instance is
+        unknown, the slot is taken, or the job has another. The number may exceed the present capacity."""
         taken = self._taken.get(slot.instance)
         if taken is None or taken.get(slot.number, holder) != holder or self._held.get(holder, slot) != slot:
             return False
@@ -175,8 +175,7 @@ class Slots:
         return True
 
     def overdue(self, *, now: float, timeout_seconds: float, coming: int) -> tuple[Waiter, ...]:
-        """Jobs that have waited for `timeout_seconds`, except the first ones in the queue, which get the `coming` slots
-        of starting instances."""
+        """Jobs that have waited for `timeout_seconds`, except the first `coming`, for which slots are starting."""
         line = list(self._waiting.values())[max(coming, 0) :]
         return tuple(waiter for waiter in line if now - waiter.since >= timeout_seconds)
 

@@ -2,8 +2,7 @@
 
 A fleet is what one entry of the configuration scales: one group, or a *fallback chain*, where later groups are used for
 what earlier ones cannot give. Invariant: an instance is busy exactly when slots of it are in use, whatever its state; a
-busy one is never removed.
-"""
+busy one is never removed."""
 
 from enum import StrEnum
 

@@ -13,7 +13,7 @@ from remuda.taskscaler.core.values import Bucket, Group, Limits
 
 
 class GroupState(msgspec.Struct, kw_only=True):
-    """State of one instance group. The state file has the fields up to `boots`, except `limits`."""
+    """State of one instance group. The state file stores the fields up to `boots`, except `limits`."""
 
     name: str
     limits: Limits
@@ -64,7 +64,7 @@ class GroupState(msgspec.Struct, kw_only=True):
         return "" if self.info is None else f"{self.info.id} {self.info.version}".strip()
 
     def note_sightings(self, now: float, *more: Sighting) -> None:
-        """Add events at the provider that this manager did not cause, drop old ones, and update `verdict`."""
+        """Add changes not caused by this manager, drop old ones, and judge again which the provider makes itself."""
         if more or self.sightings:
             self.sightings = drop_old((*self.sightings, *more), now)
             self.verdict = judge(self.sightings)

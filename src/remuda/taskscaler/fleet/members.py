@@ -2,8 +2,7 @@
 
 Invariant: a member is ready only if it runs, is prepared, was listed at the last update of its group, and answered its
 last health check or has reached the failure threshold (then plans remove it). A member that is to be removed never
-becomes ready again.
-"""
+becomes ready again."""
 
 import msgspec
 
@@ -19,7 +18,7 @@ _STRANGE = frozenset({Shown.UNKNOWN, Shown.SUSPENDING, Shown.SUSPENDED, Shown.RE
 
 
 class Member(msgspec.Struct, kw_only=True):
-    """Record of one instance. The state file has the fields up to `reported`, except `begun_at` and `error`."""
+    """Record of one instance. The state file stores the fields up to `reported`, except `begun_at` and `error`."""
 
     id: str
     """The plugin's name for it."""
@@ -71,8 +70,8 @@ def is_gone(shown: Shown) -> bool:
 
 
 def state_of(member: Member, *, threshold: int) -> InstanceState:
-    """State of an instance for a plan. `threshold`: with so many failed checks an instance is READY and not SUSPECT,
-    because plans remove it by its number of failures."""
+    """State of an instance for a plan. A failed health check makes it SUSPECT, so it gets no jobs. After `threshold`
+    failed checks in a row it is READY again, because then the number of failures makes plans remove or drain it."""
     if not member.is_removing and (member.missed >= MISSES or (member.shown is not None and is_gone(member.shown))):
         return InstanceState.LOST
     if member.is_removing:
@@ -91,8 +90,8 @@ def state_of(member: Member, *, threshold: int) -> InstanceState:
 
 
 def strike_seconds(setup: FleetSetup, *, threshold: int) -> float:
-    """Shortest time between failed health checks, or bad reports of jobs, that count separately. `threshold` failures
-    take at least half of a check interval, so that no instance is removed after a short network outage."""
+    """Return the shortest time between two failures (health checks, bad reports of jobs) that both count towards the
+    `threshold` for removal. So several failures within a short network outage remove no instance."""
     return max(setup.expecting_seconds, setup.heartbeat_seconds / 2 / max(threshold - 1, 1))
 
 

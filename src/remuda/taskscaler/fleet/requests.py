@@ -1,9 +1,8 @@
 """Tracks requests for instances, from the plan until the group lists the instances. Pure.
 
 A request is stored before the plugin is called, so after a crash it is known that it may have been sent. If a call
-failed or its answer was lost, instances that the next update does not list are given up. Invariant: a new instance is
-assigned to the oldest request of its group; nothing counts twice.
-"""
+failed or its answer was lost, instances that the next update (the plugin's list) does not have are given up: not
+expected any more. Invariant: a new instance is assigned to the oldest request of its group, and to no other."""
 
 from enum import StrEnum
 
@@ -13,7 +12,8 @@ from remuda.taskscaler.core.values import Request
 
 
 class Phase(StrEnum):
-    """Phases: queued -> sending -> sent or doubtful. A request ends when all its instances are listed or given up."""
+    """Phases of a request: queued -> sending -> sent or doubtful (the call failed or was interrupted, so it is unknown
+    whether instances will come). It ends when all its instances are listed or given up (not expected any more)."""
 
     QUEUED = "queued"  # the plugin was not called yet
     SENDING = "sending"  # the call is in progress, or the process died during it
@@ -45,7 +45,7 @@ class PendingRequest(msgspec.Struct, kw_only=True):
 
 
 class PendingRequests:
-    """All pending requests of a fleet, the oldest first."""
+    """All requests of a fleet for instances that are not listed yet, whether sent or not; the oldest first."""
 
     def __init__(self) -> None:
         self.all: dict[int, PendingRequest] = {}
@@ -92,7 +92,7 @@ class PendingRequests:
         self._settle(request)
 
     def interrupt(self, group: str, now: float) -> None:
-        """Mark requests whose plugin call is in progress as doubtful, because no answer will come any more."""
+        """Mark requests whose plugin call was in progress as doubtful: their instances may come, but no answer will."""
         for request in self.of(group):
             if request.phase is Phase.SENDING:
                 self.mark_doubtful(request, now)
@@ -113,8 +113,8 @@ class PendingRequests:
         return None
 
     def give_up_doubtful(self, group: str, began_at: float) -> int:
-        """Give up requests whose call failed before the last update, which began at `began_at`. Returns the number of
-        instances that are given up."""
+        """Drop requests whose call failed before the last update began (at `began_at`): that update has listed all
+        instances that came of them. Returns the number of instances that are not expected any more."""
         given_up = [
             request for request in self.of(group) if request.phase is Phase.DOUBTFUL and request.ended_at <= began_at
         ]
@@ -123,7 +123,7 @@ class PendingRequests:
         return sum(request.missing for request in given_up)
 
     def forget(self, group: str, asked_at: float, count: int) -> None:
-        """Give up `count` instances of the requests that were made at `asked_at`, as a plan has decided."""
+        """Reduce the requests made at `asked_at` by `count` instances that a plan gave up; drop completed requests."""
         for request in self.of(group):
             if request.asked_at == asked_at and count > 0:
                 dropped = min(request.missing, count)
@@ -132,7 +132,7 @@ class PendingRequests:
                 self._settle(request)
 
     def _settle(self, request: PendingRequest) -> None:
-        """Drop a request all of whose instances exist or were given up, unless its call is in progress."""
+        """Mark a request as changed. Drop it if none of its instances is missing and no call of it is in progress."""
         self.changed.add(request.number)
         if not request.missing and request.phase is not Phase.SENDING:
             self._drop(request)

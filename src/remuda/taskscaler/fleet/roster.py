@@ -1,9 +1,8 @@
-"""State of a fleet in memory: instances, slots and their holders, groups, pending requests. Pure.
+"""State of a fleet in memory: instances, slots and their holders (ids of jobs), groups, pending requests. Pure.
 
 The tasks of `loop`, which wait, write and call plugins, report every event here with its time; `take_changes` returns
-what they must store. Invariants: every member has an instance of the same name in `slots`; the caller that removes an
-instance gets the holders of its slots.
-"""
+what they must store. Invariants: every member has an instance of the same name in `slots`; if an instance is gone, the
+caller gets the ids of the jobs that had its slots."""
 
 from collections.abc import Collection
 
@@ -59,7 +58,7 @@ class Roster:
         self._changed_groups: set[str] = set()
 
     def load(self, stored: Stored, now: float) -> tuple[str, ...]:
-        """Restore the state of an earlier process, without instances of unknown groups; return the names of these."""
+        """Restore a stored state. Returns the instances left out because their group is not configured any more."""
         for group in stored.groups:
             if state_of_group := self.groups.get(group.name):
                 state_of_group.bucket, state_of_group.boots = group.bucket, group.boots
@@ -89,7 +88,7 @@ class Roster:
         self.apply_limits()
 
     def apply_limits(self) -> None:
-        """Pass the effective limits of the groups to the slots if the limits have changed."""
+        """Pass the limits of the groups, with the lowest known quota of each, to `slots` if they have changed."""
         limits = self._effective()
         if limits != self._limits:
             self._limits = limits
@@ -111,12 +110,12 @@ class Roster:
         return self.slots.adopt(holder, Slot(name, number))
 
     def confirm(self, holder: str) -> Slot | None:
-        """Return a job's slot or None, and record that the job exists, so `end_recovery` keeps a restored slot."""
+        """Return a job's slot, or None. From now on, `end_recovery` does not release it: the job is known to exist."""
         self._unsure.discard(holder)
         return self.slots.slot(holder)
 
     def end_recovery(self, now: float) -> tuple[str, ...]:
-        """Release restored slots of jobs that were neither confirmed nor adopted; return the ids of these jobs."""
+        """Release restored slots whose jobs neither `confirm` nor `adopt` has named; return the ids of these jobs."""
         unknown = tuple(sorted(self._unsure))
         for holder in unknown:
             self.release(holder, now)
@@ -144,8 +143,8 @@ class Roster:
     def note_failed_creation(
         self, group: str, error: str, now: float, *, cause: str, count: int = 1, asked_at: float | None = None
     ) -> None:
-        """Record that `count` requested instances failed to start, as one failure of the group. `cause`: one of
-        `setup.FAILURES`. `asked_at`: time of the request."""
+        """Record that `count` requested instances failed to start. This counts as one failure of the group, after which
+        it gets no requests for a while. `cause`: one of `setup.FAILURES`. `asked_at`: time of the request."""
         self.groups[group].note_failure(now, error)
         self._changed_groups.add(group)
         self.metrics.count_failed_creation(group, cause, None if asked_at is None else now - asked_at, count)
@@ -183,8 +182,9 @@ class Roster:
             self.refresh(name, now)
 
     def note_report(self, name: str, now: float, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy. If not, a health check follows at once, unless the last one
-        failed. Reports of several jobs, or of retries, within `strike_seconds` count once."""
+        """Record whether a job found its instance healthy. After `failure_threshold` bad reports in a row, plans remove
+        or drain it. A bad report also causes a health check at once, unless the last one failed. Bad reports within
+        `strike_seconds` of the last counted one are ignored: several jobs may have the same problem."""
         if member := self.members.get(name):
             if is_well:
                 member.reported, member.reported_at = 0, float("-inf")
@@ -194,7 +194,7 @@ class Roster:
             self.refresh(name, now)
 
     def remove(self, name: str, now: float) -> None:
-        """Mark an instance for deletion. No job gets a slot on it from now on."""
+        """Mark an instance for deletion: it gets no more jobs. The caller must also ask the plugin to delete it."""
         member = self.members[name]
         member.removing_at = now
         member.removed_at = now if member.removed_at is None else member.removed_at
@@ -205,7 +205,7 @@ class Roster:
         self.refresh(name, now)
 
     def lose(self, name: str, now: float) -> Gone:
-        """Forget an instance that does not exist any more, and its slots; return it with the ids of their jobs."""
+        """Delete the record and slots of a vanished instance. Returns its name, its jobs' ids, the probable cause."""
         member = self.members.pop(name)
         if member.removed_at is not None:
             self.metrics.observe("instance_deletion", now - member.removed_at)
@@ -216,7 +216,7 @@ class Roster:
         return Gone(name, self.slots.lose(name), self._note_loss(name, member, now) if is_loss else "")
 
     def _note_loss(self, name: str, member: Member, now: float) -> str:
-        """Record that an instance vanished and nobody here removed it. Returns the probable cause, "" if unknown."""
+        """Record that an instance disappeared without a request. Returns the probable cause, or "" if unknown."""
         group = self.groups[member.group]
         if member.shown is None:  # it vanished before this process looked: the time is unknown
             return ""
@@ -229,7 +229,7 @@ class Roster:
         return group.verdict.cause
 
     def refresh(self, name: str, now: float) -> None:
-        """Compute the state of an instance from its record again, and update `slots` if the state has changed."""
+        """Compute an instance's state from its record again; if it has changed, update the instance in `self.slots`."""
         member, instance = self.members[name], self.slots.instance(name)
         assert instance is not None
         state = state_of(member, threshold=self._limits[member.group].failure_threshold)
@@ -291,7 +291,7 @@ class Roster:
         return {name: group.effective for name, group in self.groups.items()}
 
     def _presume(self, name: str, now: float) -> bool:
-        """Add the instance of an adopted job, which the state file did not have. False if its name fits no group."""
+        """Add an instance missing in the state file that a job runs on. False if by its name it is in no group."""
         for group in sorted(self.groups, key=len, reverse=True):
             if not group or name.startswith(f"{group}/"):
                 instance_id = name[len(group) + 1 :] if group else name

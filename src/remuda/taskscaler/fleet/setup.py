@@ -84,7 +84,7 @@ FetchDemand = Callable[[Mapping[str, int]], Awaitable[Demand]]
 
 
 class ScalerHost(msgspec.Struct, frozen=True, kw_only=True):
-    """Functions of the runner manager that a scaler calls."""
+    """What the manager provides to a scaler: access to instances, the server's demand, a report of lost jobs."""
 
     machines: Machines
     fetch_demand: FetchDemand | None = None
@@ -174,12 +174,12 @@ class ScalerMetrics(Protocol):
         return
 
     def set_orphans(self, count: int) -> None:
-        """Set the number of orphaned instances that a sweep found and did not remove."""
+        """Set how many orphans (our instances without a configured fleet) the last search found and did not remove."""
         return
 
     def count_decision(self, action: str, reason: str, count: int = 1) -> None:
-        """Count decisions of a plan about `count` instances. `action`: create, remove, drain, forget, hindered
-        (not created or removed); `reason`: a value of `decisions.Reason`."""
+        """Count decisions of a plan about `count` instances. `action`: create, remove, drain, forget (stop counting a
+        lost or undelivered instance), hindered (not created or removed); `reason`: a value of `decisions.Reason`."""
         return
 
     def clear(self) -> None:

@@ -1,8 +1,8 @@
 """Applies an update of a group (the plugin's list of its instances) to the roster: new, gone and changed ones. Pure.
 
-A known instance that is not listed is gone if its deletion was requested; otherwise it is suspect, and lost after
-`members.MISSES` updates in a row. One that is already deleted when it is first listed was a failed creation.
-"""
+A known instance that is not listed is gone if its deletion was requested; otherwise it is suspect (gets no jobs), and
+lost after `members.MISSES` updates in a row without it. An instance that is already deleted when it is first listed
+counts as a failed creation."""
 
 from collections.abc import Mapping
 
@@ -66,8 +66,8 @@ def apply_update(
 def _note_unseen_end(
     roster: Roster, group: GroupState, instance_id: str, now: float, tag: TaggedInstance | None
 ) -> None:
-    """Handle an instance that is listed as deleted and was never listed as existing: if this is news and a request is
-    pending, record a failed creation for that request, unless the instance has another owner."""
+    """Handle an unknown instance listed as deleted: if never listed before and of no other owner, it counts as a failed
+    creation of the oldest pending request. Nothing counts in a process's first update, which may list old ones."""
     name = instance_name(group.name, instance_id)
     is_news = group.was_shown and name not in group.gone and name not in roster.deleted
     group.gone[name] = now

@@ -76,7 +76,7 @@ def to_stored_instance(member: Member, instance: Instance, holders: dict[int, st
 
 
 def to_member(stored: StoredInstance, now: float) -> Member:
-    """The record of a stored instance before its group lists it. The time limit for its preparation starts at `now`."""
+    """Record of a stored instance until its group lists it. The time limit for its preparation starts at `now`."""
     return Member(begun_at=now, **{name: getattr(stored, name) for name in _OF_MEMBERS})
 
 

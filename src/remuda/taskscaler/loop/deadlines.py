@@ -43,7 +43,7 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T], *, 
 
 
 async def _catch(work: Coroutine[Any, Any, T]) -> tuple[T | None, Exception | None]:
-    """Return the result and None, or None and the error, which if raised would cancel the caller's other tasks."""
+    """Await `work`; return (result, None) or (None, error). Raising would cancel the caller's other tasks."""
     try:
         return await work, None
     except Exception as error:  # noqa: BLE001 - `within` handles every error

@@ -1,8 +1,7 @@
 """Tracks how many jobs need slots of a fleet: accepted jobs without a slot, and the demand that the server reports.
 
 A task of its own asks the server, so a slow server delays no plan. Jobs accepted since the last answer do not count as
-waiting at the server. An answer older than `BELIEVED_SECONDS` is ignored; then only accepted jobs count.
-"""
+waiting at the server. An answer older than `BELIEVED_SECONDS` is ignored; then only accepted jobs count."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -21,8 +20,8 @@ BELIEVED_SECONDS = 60.0
 
 
 class DemandTracker:
-    """Current demand of a fleet. `ask` fetches the server's demand; None: the server reports none. `changed` is called
-    after new answers. `waiting` returns the ids of jobs that wait for a slot; without it all added jobs wait."""
+    """How many jobs need slots of a fleet. `ask` fetches the server's part; None: it reports none. `changed` is called
+    after an answer. `waiting`: ids of accepted jobs without a slot; None: all added and not removed jobs."""
 
     def __init__(
         self,
@@ -45,7 +44,7 @@ class DemandTracker:
         self.error = ""
 
     def add(self, holder: str, key: str) -> None:
-        """Count an accepted job with this capability key as waiting for a slot."""
+        """Count an accepted job (id `holder`) as waiting. `key`: name of its capability key (its needs of a runner)."""
         self._keys[holder] = key
         self._accepted[key] += 1
 

@@ -1,8 +1,7 @@
 """Tasks of one instance group: start its plugin, update the roster, request and delete instances.
 
 Each group has its own tasks and every call a deadline, so a slow or hung plugin delays no other group or call. Requests
-and deletions are stored before the plugin is called.
-"""
+and deletions are stored before the plugin is called."""
 
 import asyncio
 import random
@@ -33,7 +32,7 @@ AGAIN = Backoff(first_seconds=1.0, ceiling_seconds=60.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """Deadlines of plugin calls in seconds. Those of `fleeting.client`, which may restart the plugin, are shorter."""
+    """Deadlines of plugin calls in seconds. Those of `fleeting.client` are shorter: it restarts a hung plugin first."""
 
     init: float = 150.0
     update: float = 90.0
@@ -88,7 +87,7 @@ class GroupWatch:
 
     @property
     def starts(self) -> int:
-        """How often the plugin's process was started. Of a plugin in the manager's process: 0 or, after `init`, 1."""
+        """How often the plugin's process was started. A plugin in the manager's own process: 1 after `init`, else 0."""
         return int(getattr(self.plugin, "starts", self.is_begun))
 
     def look(self) -> None:
@@ -118,8 +117,7 @@ class GroupWatch:
             await self._send(tasks)
 
     async def update(self) -> None:
-        """Update the roster with the plugin's list of instances. Raises TemporaryError or PermanentError if a call of
-        the plugin fails."""
+        """Update the roster with the plugin's list. Raises TemporaryError or PermanentError if a plugin call fails."""
         began_at = self._clock.now()
         states = await self._call(self.plugin.update(), self._deadlines.update, "Update")
         if isinstance(info := getattr(self.plugin, "info", None), ProviderInfo):
@@ -142,7 +140,7 @@ class GroupWatch:
         self._warned_of = kind
 
     async def decrease(self, names: Sequence[str]) -> None:
-        """Ask the plugin to delete instances; log errors. Their marks for deletion must be in the state file before."""
+        """Ask the plugin to delete instances that the state file marks for it. Errors are logged, not raised."""
         members = {name: self._roster.members[name] for name in names if name in self._roster.members}
         ids = {member.id: member for member in members.values()}
         if not ids:

@@ -2,8 +2,7 @@
 
 When a manager stops, its instances stay, or with `delete_on_shutdown` those without a job are deleted, in at most
 `shutdown_seconds`; the next process or a sweep finds the rest. `end` is called after all other tasks of the scaler have
-ended.
-"""
+ended."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -47,14 +46,14 @@ class GoneInstances:
         self._gone.put_nowait(instance)
 
     async def run(self) -> None:
-        """Process the queue until cancelled, all instances concurrently."""
+        """Close the connections to instances as they come into the queue, concurrently, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 instance = await self._gone.get()
                 tasks.create_task(self._forget(instance), name=f"to forget {instance}")
 
     async def finish(self) -> None:
-        """Process the instances that are still in the queue, concurrently, and return."""
+        """Close the connections to the instances that are still in the queue, concurrently, and return."""
         async with asyncio.TaskGroup() as tasks:
             while not self._gone.empty():
                 instance = self._gone.get_nowait()
@@ -141,13 +140,12 @@ async def _delete_all(roster: Roster, watch: GroupWatch, state_writer: StateWrit
         await _until_gone(roster, watch, before, clock)
     members = roster.members.items()
     if busy := [name for name, member in members if member.group == watch.name and roster.slots.holders(name)]:
-        log.info("keeping instances with running jobs", instances=sorted(busy))
+        log.info("fleet ends; instances with running jobs are not deleted", instances=sorted(busy))
 
 
 def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]:
-    """Instances without a job that belong to no other owner. `before`: instances at the start of the shutdown. One that
-    appeared later without a request, and is not tagged as ours, is left out: it possibly belongs to another user of the
-    group."""
+    """Names of a group's instances without a job and other owner, which the shutdown may delete. `before`: those at its
+    start; later ones without request and tag are left out: they may belong to another user of the group."""
     owner = roster.setup.owner
     return [
         name
@@ -160,8 +158,8 @@ def _deletable(roster: Roster, group: str, before: Collection[str]) -> list[str]
 
 
 async def _until_gone(roster: Roster, watch: GroupWatch, before: Collection[str], clock: Clock) -> None:
-    """List the group's instances repeatedly until none is deletable and no request is pending, for at most
-    `shutdown_deletion_seconds`. `before`: see `_deletable`."""
+    """List the group's instances repeatedly until there is none left to delete and no request is pending, for at most
+    `shutdown_deletion_seconds`. `before`: names of the instances at the start of the shutdown."""
     until, looks = clock.now() + roster.setup.shutdown_deletion_seconds, 0
     while (remaining := until - clock.now()) > 0:
         looks += 1

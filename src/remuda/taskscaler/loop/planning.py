@@ -55,8 +55,7 @@ class Planner:
         """Slots that were assigned since the last plan; they cannot be reserved any more."""
 
     def plan(self, open_requests: int) -> Plan:
-        """Make a plan, apply it to the roster, and wake the tasks that call the plugins. `open_requests`: number of
-        requests for jobs that the server has not answered yet."""
+        """Make a plan, apply it, and wake the tasks that call the plugins. `open_requests`: unanswered job requests."""
         now = self._clock.now()
         roster = self._roster
         local = datetime.fromtimestamp(now).astimezone().tzinfo

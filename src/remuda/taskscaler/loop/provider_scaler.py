@@ -4,8 +4,7 @@ The plugin (a *provider*, `fleeting.port.Provides`) says how many jobs there may
 intervals the scaler reports to it the demand and the holders (ids of jobs with an instance), and reads the list of
 instances. Nothing is stored: the manager's journal has the holders. Invariants: a holder has at most one instance; a
 release is reported until the plugin has accepted it or has refused it permanently, or the holder acquires an instance
-again.
-"""
+again."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -130,8 +129,8 @@ class ProvidedScaler:
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait until the plugin assigns an instance to a job, and return it as a slot. `key`: the job's capability key;
-        `caches`: keys of its caches. Raises AcquireTimeoutError if the plugin refuses permanently."""
+        """Wait until the plugin assigns an instance to a job, and return it as a slot. `key`: the job's needs of a
+        runner; `caches`: keys of its caches. Raises AcquireTimeoutError if the plugin refuses permanently."""
         if holder in self._held:
             return Slot(instance_name(self._group, self._held[holder]), 0)
         self._waits.add(holder)
@@ -183,8 +182,7 @@ class ProvidedScaler:
         )
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Accept a job's report on the health of its instance. If it is bad (`is_well` false), `run` asks the plugin
-        for the list of instances soon, so that a lost instance is noticed earlier. Nothing is recorded."""
+        """Accept a job's report on its instance. If bad, the plugin's list is read soon to notice a loss earlier."""
         if not is_well:
             self._wake.set()
 
@@ -262,8 +260,7 @@ class ProvidedScaler:
             await self._clock.sleep(_AGAIN.delay(failures))
 
     async def _exchange(self) -> None:
-        """Report released instances, holders and demand to the plugin; read its capacity and its instances; report jobs
-        on lost instances to the manager."""
+        """Report releases, jobs and demand to the plugin; read capacity and instances; report lost jobs."""
         provider = self._provider
         for holder, released in list(self._released.items()):
             if self._released.get(holder) is not released:

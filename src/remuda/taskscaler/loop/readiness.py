@@ -1,8 +1,7 @@
 """Prepares running instances for jobs, and checks the health of ready ones at intervals and after bad reports of jobs.
 
 Instances are prepared concurrently, up to a limit; if one is removed meanwhile, its preparation is cancelled. Calls
-have deadlines, and a check that hangs delays no job.
-"""
+have deadlines, and a check that hangs delays no job."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -2,8 +2,7 @@
 
 A plan is made after every change, at the time that the last plan names, and at least every `LOOK_SECONDS`. Calls
 change the state in memory at once. The state file is written before a change has effects outside: a job gets its slot
-after its holder is written. After a crash the state file restores instances and holders.
-"""
+after its holder is written. After a crash the state file restores instances and holders."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -150,8 +149,8 @@ class Scaler:
             self._wake.set()
 
     async def acquire(self, holder: str, *, key: str = "", caches: Collection[str] = ()) -> Slot:
-        """Wait for a slot for the job `holder`; return the one that it has, if any. Cancelling the call frees the slot.
-        `key`: capability key of the job; `caches`: keys of its caches. Raises AcquireTimeoutError after
+        """Wait for a slot for a job and return it; if it has one, at once. If the call is cancelled, the slot becomes
+        free. `key`: what the job needs of a runner; `caches`: keys of its caches. Raises AcquireTimeoutError after
         `acquire_seconds`, unless an instance is starting for the job."""
         slot = self._roster.confirm(holder)
         wait = self._waits.get(holder)
@@ -181,13 +180,14 @@ class Scaler:
         return is_adopted
 
     def end_recovery(self) -> None:
-        """Release the slots of other jobs that earlier processes started. Called when all known jobs were adopted."""
+        """Release restored slots of jobs that were not adopted or acquired again. Call after all jobs were adopted."""
         for holder in self._roster.end_recovery(self._clock.now()):
             self._log.info("releasing a slot: its job is unknown after the restart", holder=holder)
         self._react()
 
     def release(self, holder: str, *, is_used: bool = True, warmed: Collection[str] = ()) -> None:
-        """End a job's use of its slot, or its wait for one. `is_used`: it started. `warmed`: keys of caches it left."""
+        """End a job's use of its slot, or its wait for one. `is_used`: the job started. `warmed`: keys of the caches
+        that the job left on the instance."""
         wait = self._waits.pop(holder, None)
         if wait is not None:
             wait.future.cancel()
@@ -222,8 +222,7 @@ class Scaler:
         return info
 
     def report(self, instance: str, *, is_well: bool) -> None:
-        """Record whether a job found its instance healthy (`is_well`). If not, a health check follows at once, unless
-        the last one failed."""
+        """Record if a job found its instance healthy; if not, it is checked at once unless the last check failed."""
         self._roster.note_report(instance, self._clock.now(), is_well=is_well)
         self._react()
 
@@ -274,8 +273,8 @@ class Scaler:
             await wait_for_any_event(self._clock, self._wake, within_seconds=max(pause, 0.0), name="next plan")
 
     def _give_up(self, coming: int) -> None:
-        """End `acquire` of jobs that waited too long with AcquireTimeoutError. `coming`: number of starting slots; so
-        many jobs at the head of the queue are spared."""
+        """Let `acquire` raise AcquireTimeoutError for jobs that have waited too long. `coming`: number of slots of
+        starting instances; so many jobs at the head of the queue go on waiting."""
         slots, seconds = self._roster.slots, self._roster.setup.acquire_seconds
         for waiter in slots.overdue(now=self._clock.now(), timeout_seconds=seconds, coming=coming):
             slots.stop_waiting(waiter.holder)
@@ -320,7 +319,7 @@ class Scaler:
             wait.future.set_result(slot)
 
     def _drop_instances(self, gone: Sequence[Gone]) -> None:
-        """Report jobs that ran on instances that are gone as lost. Jobs that had not started wait for a slot again."""
+        """Report running jobs of instances that are gone as lost. Jobs that had not started wait for a slot again."""
         for instance in gone:
             lost = [holder for holder in instance.holders if holder not in self._waits]
             for holder in instance.holders:

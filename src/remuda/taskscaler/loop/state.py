@@ -3,8 +3,7 @@
 It is written before changes have effects outside, such as a request before its plugin is called. A row that cannot be
 read is skipped. A file that is no database is renamed, and updates of the groups find the instances again. A file that
 cannot be opened now, as on a full disk, is left as it is, with a StateError. `StateWriter` writes changes in their
-order, then calls the callbacks that wait for these changes; while writing fails, the callbacks wait.
-"""
+order, then calls the callbacks that wait for these changes; while writing fails, the callbacks wait."""
 
 import asyncio
 import hashlib
@@ -91,7 +90,7 @@ class StateFile:
         self._writer = writer(db, path.name)
 
     def read(self) -> Stored:
-        """Read all rows, and delete those that cannot be decoded. Call it before the first write. Raises StateError."""
+        """Read all rows; delete undecodable ones. Call it before the first write. StateError if it is unreadable."""
         broken: list[tuple[str, str | int]] = []
         try:
             stored = _read(self._db, self._log, broken)

@@ -3,8 +3,7 @@
 An orphan is tagged with an owner name of this manager (`SYSTEM_ID/RUNNER_KEY`) that is not configured any more, or with
 this fleet's owner although neither its group nor the state file has it. Instances of other managers, or younger than
 the grace time, are no orphans. `sweep` needs started plugins; `sweep_abandoned` starts the plugin of a group that is
-not configured any more. Groups are asked concurrently, every call has a deadline.
-"""
+not configured any more. Groups are asked concurrently, every call has a deadline."""
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
@@ -77,9 +76,9 @@ async def sweep(
     grace_seconds: float = GRACE_SECONDS,
     not_begun: Mapping[str, str] | None = None,
 ) -> SweepResult:
-    """Find orphaned instances, and delete them if `remove` is set. An error of one group does not affect the others.
-    `known_owners` returns the owner names of all configured runners. `folder`: where the state file is. `not_begun`:
-    groups whose plugins did not start, with the cause."""
+    """Find orphaned instances (tagged by this manager, but in no configured fleet), and delete them if `remove`. An
+    error of one group does not affect others. `known_owners`: owner names of all runners. `folder`: of the state file.
+    `grace_seconds`: younger ones are left alone. `not_begun`: groups whose plugins did not start, with the cause."""
 
     async def look(group: str, plugin: InstanceGroup) -> SweepResult:
         if cause := (not_begun or {}).get(group):
@@ -113,8 +112,8 @@ async def sweep_abandoned(
     remove: bool,
 ) -> tuple[SweepResult, frozenset[str] | None]:
     """Find, and with `remove` delete, the instances of a group that is not configured any more. Starts and stops its
-    plugin. `taken` returns ids of instances of other fleets. Returns the result, and the ids of instances that still
-    exist, or None if that is unknown."""
+    plugin. `taken` returns the ids of instances that other fleets use; these are left alone. Returns the result, and
+    the ids of instances that still exist, or None if that is unknown."""
     calls = _Calls(abandoned.group, plugin, clock)
     try:
         await calls.within(plugin.init(abandoned.config, abandoned.settings), INIT_SECONDS, "Init")
@@ -164,7 +163,7 @@ def join(parts: Iterable[SweepResult]) -> SweepResult:
 
 
 class _Calls:
-    """Calls of the plugin of one group during a sweep, each with a deadline."""
+    """Calls of one group's plugin during a search for orphaned instances, each with a deadline."""
 
     def __init__(self, group: str, plugin: InstanceGroup, clock: Clock) -> None:
         self._group = group

@@ -1,8 +1,8 @@
-"""The job token allow list of a project: which other projects' jobs may access it with their tokens. A job is admitted
-if its project, or a group above that, is in the list, or if the list is switched off; jobs may also read a project that
-is not private. The list never extends the rights of the user who started the pipeline, which are checked in addition
-(`remuda.cell.pipelines.cross_project_access`). Trigger jobs and included files use no token: the cell acts with the
-rights of the user, as GitLab does."""
+"""The job token allow list of a project: which other projects' jobs may access it with their job tokens. A job is
+allowed if its project, or a group above that project, is in the list, or if the list is not used
+(`job_token_scope_enabled` is False). Jobs may also read a project that is not private. The list never extends the
+rights of the user who started the pipeline; they are checked, too (`remuda.cell.pipelines.cross_project_access`).
+Trigger jobs and included files use no token: the cell acts with the rights of the user, as GitLab does."""
 
 from remuda.cell.values import Project
 
@@ -11,8 +11,8 @@ MAX_ENTRIES = 200
 
 
 def admits(target: Project, source: Project, *, is_reading: bool) -> bool:
-    """Return whether the list of `target` lets jobs of `source` read its code and artifacts (`is_reading`), or start
-    pipelines in it (not `is_reading`)."""
+    """Return whether jobs of the project `source` may access the project `target` with their job tokens, by the allow
+    list of `target`. `is_reading`: read its code and artifacts; otherwise: start pipelines in it."""
     return (
         target.id == source.id
         or not target.job_token_scope_enabled

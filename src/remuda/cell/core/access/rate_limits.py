@@ -23,7 +23,7 @@ class Bucket(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Whether a call is allowed, and the values of the RateLimit headers."""
+    """The result for one call: whether it is allowed, and the values of the RateLimit headers of its response."""
 
     allowed: bool
     limit: int
@@ -35,8 +35,7 @@ class Verdict(NamedTuple):
 
 
 def spend(bucket: Bucket | None, rate: Rate, now: float) -> tuple[Bucket, Verdict]:
-    """Take one call out of a bucket (None: a full one), unless it is refused. Returns the new bucket and the
-    verdict."""
+    """Take one call out of a rate limit (`bucket`: its state, None if new), and return the new state and the result."""
     per_second = rate.calls / rate.seconds
     calls_left = float(rate.calls)
     if bucket is not None:

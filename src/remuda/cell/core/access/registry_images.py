@@ -1,5 +1,5 @@
-"""Access to images of the container registry, by a member's access level and a token's scopes. The name of an image
-begins with the path of its project."""
+"""Decides which actions on an image of the container registry are allowed, from a member's access level and a token's
+scopes. The name of an image begins with the path of its project."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ _SCOPES = {
 
 
 def parse_scopes(scopes: Iterable[str]) -> list[Access]:
-    """Parse at most `MAX_SCOPES` scopes such as `repository:acme/shop:pull,push`. Those of another form are ignored."""
+    """Parse registry scopes such as `repository:acme/shop:pull,push`, at most `MAX_SCOPES`; other forms are ignored."""
     accesses = []
     for scope in [scope for text in scopes for scope in text.split()][:MAX_SCOPES]:
         kind, _, rest = scope.partition(":")
@@ -35,7 +35,7 @@ def parse_scopes(scopes: Iterable[str]) -> list[Access]:
 
 
 def project_paths(image: str) -> list[str]:
-    """Return the possible project paths of an image: the beginnings of its name of two or more parts, longest first."""
+    """Return the possible project paths of an image, longest first: `a/b/c` and `a/b` for the image `a/b/c`."""
     parts = image.split("/")
     return ["/".join(parts[:count]) for count in range(len(parts), 1, -1)]
 
@@ -48,6 +48,6 @@ def actions_of(level: int, token_scopes: Collection[str]) -> frozenset[str]:
 
 
 def limit_access(requested: Access, allowed: Collection[str]) -> Access | None:
-    """Return the requested access with only the allowed actions; None if no action is left."""
+    """Return the requested access with only the actions in `allowed`; None if no action is left."""
     actions = tuple(action for action in requested.actions if action in allowed)
     return Access(name=requested.name, actions=actions) if actions else None

@@ -1,12 +1,11 @@
-"""Rights of users: their access levels from memberships, and what the scopes of a token allow of them.
+"""Rights of users: their access levels from memberships, and how the scopes of a token restrict these rights.
 
 - A level in a group counts for everything inside it; of several levels the highest counts.
 - The owner of a namespace owns the projects in it.
-- Everybody of an organization can read its projects that are not private.
+- Every user of an organization can read its projects that are not private.
 - An administrator may do everything. Nobody else sees anything of another organization.
 
-Each endpoint declares what it needs (`remuda.cell.http.edge.access`).
-"""
+Each endpoint declares what it needs (`remuda.cell.http.edge.access`)."""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -56,7 +55,7 @@ def _highest(members: Sequence[Member], owners: Collection[Pool]) -> int:
 
 
 def project_level(user: User, members: Sequence[Member], project: Project) -> int | None:
-    """Return the user's level in a project; None: the user cannot see it. `members`: the user's active memberships."""
+    """Return the user's level in a project; None if it is not visible. `members` are the unexpired memberships."""
     if user.is_admin:
         return ADMINISTRATOR
     if project.organization_id != user.organization_id:
@@ -71,8 +70,8 @@ def project_level(user: User, members: Sequence[Member], project: Project) -> in
 
 
 def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> int | None:
-    """Return the user's level in a group or a user's namespace: 0 if the user only sees it, None if not even that.
-    `members` are the user's active memberships."""
+    """Return the user's level in a group or a user's namespace: 0 if the user only sees it, None if the user cannot see
+    it. `members` are the user's memberships that have not expired."""
     if user.is_admin:
         return ADMINISTRATOR
     if namespace.organization_id != user.organization_id:

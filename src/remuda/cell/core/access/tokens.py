@@ -1,7 +1,6 @@
-"""Runner tokens, which contain ids for routing, and signed job tokens: how they are made and read, and which signing
-keys are still needed. A runner token is stored only as its hash. A signed job token is not stored: it is valid if its
-signature is correct, it has not expired, and the job still has the epoch (number of hand-outs) in the token. The newest
-key signs; older keys stay until the tokens that they signed have expired."""
+"""Runner tokens and signed job tokens: how they are made and read, and which signing keys are still needed. A runner
+token contains ids for routing and is stored only as its hash. A job token is not stored: its signature, its expiry and
+the job's epoch (number of hand-outs) decide. The newest key signs; older keys stay until their tokens have expired."""
 
 import re
 from collections.abc import Sequence
@@ -41,8 +40,8 @@ def runner_token(
     user_id: int = USER_ID,
     registered: bool = False,
 ) -> str:
-    """Create a runner token that contains the ids for routing. `registered`: the runner used a registration token, so
-    its token has another prefix and no user id."""
+    """Create a runner token, which contains these ids so that requests can be routed by it. `registered`: the runner
+    used a registration token; then its token has another prefix and no user id."""
     routing = {"c": cell_id, "o": organization_id, "t": _TYPE_NUMBERS[runner_type]}
     if group_id is not None:
         routing["g"] = group_id
@@ -66,9 +65,8 @@ def creation_time(kid: str) -> int | None:
 
 
 def retirable_keys(kids: Sequence[str], *, oldest_lease: float | None, now: float) -> list[str]:
-    """Return the keys that can be removed, because none of their tokens is valid any more (`kids`: all, oldest first).
-    `oldest_lease` is when the earliest of the jobs that runners have now was handed out; None if runners have no
-    jobs."""
+    """Return the signing keys (`kids`: all, oldest first) that can be removed: the next key was created more than
+    `KEPT_SECONDS` ago, and that long before `oldest_lease`, the time when a runner got the longest running job."""
     latest = now if oldest_lease is None else min(now, oldest_lease)
     replaced_at = {old: creation_time(successor) for old, successor in pairwise(kids)}
     return [kid for kid, time in replaced_at.items() if time is not None and time + KEPT_SECONDS <= latest]
@@ -87,8 +85,7 @@ class JobTokens:
         self._verified: dict[str, JobClaims] = {}
 
     def issue(self, job: Job, *, timeout_seconds: float, now: float, user_id: int = USER_ID) -> str:
-        """Create the token for a job that a runner gets. It is valid longer than the job's timeout, so that the runner
-        can still report the end."""
+        """Create the token of a job for its runner. It is valid longer than the job's timeout, for the final report."""
         claims = JobClaims(
             cell_id=self._cell_id,
             organization_id=job.organization_id,
@@ -108,7 +105,7 @@ class JobTokens:
         self._verified[token] = claims
 
     def read(self, token: str, *, now: float) -> JobClaims:
-        """Verify a token and return its claims. Raises TokenError if its signature, expiry or cell is wrong."""
+        """Verify a job token and return its claims. Raises TokenError if it is forged, expired or of another cell."""
         claims = self.claims_from_cache(token, now=now)
         if claims is None:
             claims = job_token.verify(token, self.keys, now=now)

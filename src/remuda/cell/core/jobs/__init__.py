@@ -1,1 +1,1 @@
-"""Decisions about jobs: lifecycle, leases, retries, timeouts, artifacts."""
+"""Decisions about jobs: state changes, leases (which runner has a job), retries, timeouts, artifacts."""

@@ -1,6 +1,6 @@
-"""Expiry, deletion and erasure of the artifacts of a job, by GitLab's rules. Expired artifacts are kept while their
-pipeline runs and, if the setting says so, while it is the newest successful one of its ref. A job whose archive or
-dotenv report is removed is marked (`artifacts_gone`), so that later jobs that need them fail."""
+"""Decides when artifacts of a job are removed, by GitLab's rules: they expired, or a user deleted them or erased the
+job. Expired artifacts are kept while their pipeline runs and, with `keep_latest`, while it is the newest successful one
+of its ref. A job without its archive or dotenv report is marked (`artifacts_gone`): later jobs that need them fail."""
 
 from collections.abc import Sequence
 
@@ -33,9 +33,9 @@ def _parse_expiry(expire_in: str) -> int | None:
 
 
 def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: bool, keep_latest: bool) -> bool:
-    """Return whether expired artifacts of a pipeline are kept. `newest` is the newest successful pipeline of the ref,
-    `has_ref` whether the ref still exists, `keep_latest` the setting to keep the artifacts of `newest`. A pipeline that
-    waits for a manual job may wait for ever, so it counts as ended with success."""
+    """Return whether expired artifacts of a pipeline are kept: until it has ended and, with the setting `keep_latest`,
+    while it is the newest successful pipeline of its ref (`newest`) and the ref exists (`has_ref`). A pipeline that
+    waits for a manual job may wait for ever, so it counts as successful here."""
     if pipeline.status not in OVER and pipeline.status != _BLOCKED:
         return True
     is_newest = newest is None or newest.id <= pipeline.id
@@ -45,8 +45,8 @@ def keeps_artifacts(pipeline: Pipeline, *, newest: Pipeline | None, has_ref: boo
 def without_expired(
     job: Job, artifacts: Sequence[Artifact], *, now: float, default: str, is_kept: bool
 ) -> JobArtifacts | None:
-    """Return the job with the artifacts that have not expired; None if nothing changes. `is_kept`: expired artifacts
-    are kept, too, and checked again later. `default` is the `expire_in` of artifacts without one."""
+    """Return the job without its expired artifacts; None if nothing changes. With `is_kept`, expired artifacts remain,
+    too, and are checked again later. `default` is the `expire_in` of artifacts that have none."""
     remaining = []
     for artifact in artifacts:
         if artifact.look_at is not None and artifact.expires_at is None:
@@ -74,7 +74,7 @@ def can_be_erased(job: Job, *, has_artifacts: bool) -> bool:
 
 
 def erase(job: Job, artifacts: Sequence[Artifact], now: float) -> JobArtifacts | None:
-    """Return the job without artifacts and log, marked as erased; None if `can_be_erased` is false."""
+    """Return the job without artifacts and log; None if it has not ended, has neither, or is a trigger job."""
     if not can_be_erased(job, has_artifacts=bool(artifacts)):
         return None
     return _keep_only(replace(job, erased=True, erased_at=now, trace_bytes=0), artifacts, [])

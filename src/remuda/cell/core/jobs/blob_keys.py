@@ -1,6 +1,6 @@
-"""Keys of artifacts and logs (traces) in the blob storage. A key contains the id of its job, so that blobs without a
-database row can be found. A thousand jobs share a folder, so that no folder grows too large. Keys of artifacts are
-stored with the artifact, and those of old artifacts have no such folder; keys of traces are computed."""
+"""Keys (file paths) of artifacts and logs in the blob storage. A key contains the id of its job, so that files without
+a database row can be found. A thousand jobs share a folder, so that no folder grows too large. The key of an artifact
+is stored in its row (keys of older releases have no such folder), that of a log is computed from the job id."""
 
 from remuda.model.job import JobId
 
@@ -10,7 +10,7 @@ _JOBS_A_FOLDER = 1000
 
 
 def artifact_key(job_id: JobId, kind: str, upload: str) -> str:
-    """Return the blob key of an artifact. `kind` is its file type; `upload` is different for each upload."""
+    """Return the key of an artifact file of type `kind`. `upload` is unique, so that no upload overwrites another."""
     return f"{ARTIFACTS}/{job_id // _JOBS_A_FOLDER}/{job_id}/{kind}-{upload}"
 
 

@@ -58,9 +58,8 @@ def _reason(line: str, name: str, equals: str) -> str:
 
 
 def _unpack(packed: bytes, limit_bytes: int) -> bytes:
-    """Decompress gzip, also several streams in a row, as runners send them; stops after `limit_bytes` + 1 bytes, so the
-    caller can tell that the limit is exceeded. Data that is not gzip is returned unchanged. Raises InvalidError if the
-    gzip data is damaged or incomplete."""
+    """Decompress gzip data of one or more streams; other data is returned unchanged. Stops after `limit_bytes` + 1
+    bytes, to show that the limit is exceeded. Raises InvalidError if the gzip data is damaged or incomplete."""
     if not packed.startswith(b"\x1f\x8b"):
         return packed
     content = b""

@@ -1,7 +1,7 @@
-"""Applies changes to a family (a pipeline with its jobs) and computes their consequences: automatic retries, which job
-gets a resource group, which jobs a failure cancels, and the status of the pipeline. Invariant: of the jobs with one
-resource group at most one is in a state of `OCCUPYING`. The groups that other pipelines occupy are read with the
-family, in the same transaction."""
+"""Applies changes to a family (a pipeline with its jobs) and computes their consequences: automatic retries, which
+waiting job may use a resource group next, which jobs a failure cancels, and the status of the pipeline. Invariant: of
+the jobs with the same resource group at most one is pending, leased, running or being canceled (`OCCUPYING`). The
+groups that other pipelines use are read with the family, in the same transaction."""
 
 import math
 from collections import defaultdict, deque
@@ -73,8 +73,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job:
-    """Return a new job that retries `job`; the store assigns its id. `tries` is the number of the new attempt.
-    `lost_tries` is how many attempts were lost before the script began; they do not count in `tries`."""
+    """Return a new job that retries `job`; the store assigns its id. `tries` is the number of the new attempt, without
+    `lost_tries`: the attempts that an infrastructure failure ended before their script began."""
     return replace(
         job,
         **_BLANK,
@@ -119,7 +119,7 @@ def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
 
 
 class FamilyDraft:
-    """A family to which changes are applied in memory; `changes` returns them with their consequences, to be stored."""
+    """A working copy of a pipeline with its jobs. Methods change it in memory; `changes` returns what to store."""
 
     def __init__(self, family: Family, now: float) -> None:
         self.now = now
@@ -130,22 +130,22 @@ class FamilyDraft:
         self._occupied: set[str] | None = None
 
     def find(self, job_id: JobId) -> Job | None:
-        """Return the job with its changes so far; None if it is not the newest attempt of a job of the pipeline."""
+        """Return the job with its changes so far; None if it was retried or belongs to another pipeline."""
         return self._changed.get(job_id) or next((job for job in self._family.jobs if job.id == job_id), None)
 
     def get(self, job_id: JobId) -> Job:
-        """Return the job with its changes so far. Raises InvalidError where `find` returns None."""
+        """Return the job with its changes so far. Raises InvalidError if it was retried or is of another pipeline."""
         job = self.find(job_id)
         if job is None:
             raise InvalidError(f"job {job_id} was retried; use the newest job of its name in the pipeline")
         return job
 
     def jobs(self) -> Collection[Job]:
-        """Return the newest attempt of each job, with its changes so far."""
+        """Return the newest attempt of each job of the pipeline, with the changes made in this working copy so far."""
         return list(self._newest.values())
 
     def put(self, job: Job) -> None:
-        """Replace a job in the draft, and update which resource groups are occupied."""
+        """Replace a job in the working copy by its changed version, and update which resource groups are in use."""
         if self._occupied is not None and job.resource_group:
             old = self._newest[job.name]
             if old.state in OCCUPYING:
@@ -157,13 +157,14 @@ class FamilyDraft:
             self._changed[job.id] = job
 
     def move(self, job: Job, event: JobEvent) -> None:
-        """Apply an event to a job. With ENQUEUE, a job whose resource group is occupied waits for the group instead."""
+        """Change the state of a job by an event. With ENQUEUE, a job whose resource group is in use waits for it."""
         if event is JobEvent.ENQUEUE and job.resource_group and self._is_taken(job.resource_group):
             event = JobEvent.HOLD
         self.put(_apply_event(job, event, self.now))
 
     def end(self, job: Job, outcome: Outcome) -> None:
-        """End a job. If it failed, it may be retried, or all other jobs may be canceled (`cancel_on_job_failure`)."""
+        """End a job. If it failed, it is retried if its retry rules allow it or it was lost before its script began;
+        otherwise all other jobs are canceled if the pipeline says so (`cancel_on_job_failure`)."""
         over = apply_outcome(job, outcome, self.now)
         self.put(over)
         if over.state is not JobState.FAILED:
@@ -185,9 +186,10 @@ class FamilyDraft:
                 self.cancel(other)
 
     def cancel(self, job: Job, *, force: bool = False) -> None:
-        """Cancel a job: gracefully if its runner supports that, otherwise or with `force` at once. A trigger job waits
-        until its downstream pipeline has stopped. A leased job is canceled like a running one, or at once if its
-        manager has yet to acknowledge the start (`two_phase`). An ended job stays as it is."""
+        """Cancel a job. A running job is `canceling` until its runner has stopped it if the runner supports that and
+        `force` is not set; a running trigger job, even with `force`, until its downstream pipeline has stopped. All
+        other jobs are `canceled` at once. A leased job (given to a runner) counts as running, unless its manager has
+        yet to confirm the start (`two_phase`). An ended job is not changed, and a `canceling` one only with `force`."""
         is_forced = force and not job.is_trigger
         if job.state in FINAL or (job.state is JobState.CANCELING and not is_forced):
             return
@@ -197,7 +199,7 @@ class FamilyDraft:
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
     def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
-        """Replace a job by its retry (`further_try`); `at_once` enqueues it without checking its prerequisites."""
+        """Replace a job by a new attempt (`further_try`), which waits for its stage or `needs` unless `at_once`."""
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id
         fresh = further_try(job, tries, self.now, lost_tries=lost_tries)
@@ -206,7 +208,7 @@ class FamilyDraft:
             self.move(fresh, JobEvent.ENQUEUE)
 
     def revive_behind(self, job: Job) -> None:
-        """Set skipped jobs that wait for this job, directly or through other jobs, back to `created`."""
+        """Set skipped jobs that depend on this job, also through others, back to `created`, so that they can run."""
         jobs = self.jobs()
         needed_by: defaultdict[str, list[Job]] = defaultdict(list)
         for other in jobs:
@@ -225,8 +227,7 @@ class FamilyDraft:
                 self.move(other, JobEvent.REVIVE)
 
     def changes(self) -> Changes:
-        """Enqueue or skip the jobs for which that is possible now. Return all changes: jobs, retries, and the
-        pipeline."""
+        """Enqueue or skip jobs that need not wait any more, and return all changed jobs, retries and the pipeline."""
         waiting = [job for job in self._newest.values() if job.state is _WAITING]
         for job in sorted(waiting, key=_age):
             if not self._is_taken(job.resource_group):

@@ -1,8 +1,8 @@
 """Splits the duration of a job into parts: waiting, machine, image, clone, cache, artifacts, script, upload, other. The
-cell's clock measures the total, from pending to ended. The durations of steps or log sections are measured by clocks of
-other machines, so they count only up to the total; a step counts without the time of its sub-steps. The time between
-the hand-out and the first step or section counts as `machine`, as far as the durations leave time for it. The remainder
-is `other`. Invariant: the parts sum to the total."""
+cell's clock measures the total, from pending to ended. The durations of steps or log sections come from clocks of other
+machines; so they are cut where their sum would exceed the time since the runner got the job. The time of a step does
+not include its sub-steps. The time from when the runner got the job to its first step or section is `machine`, but not
+more than the steps or sections leave over. The rest is `other`. Invariant: the parts sum to the total."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +55,7 @@ _REFERENCE = re.compile(r"builtin://([A-Za-z0-9_]+)")
 
 
 class Span(NamedTuple):
-    """A step or log section: the part it counts for, its start and its duration, by the clock of the runner."""
+    """The time of a step or log section by the runner's clock: the part it counts for (as `clone`), start, length."""
 
     part: str
     began: float
@@ -63,7 +63,7 @@ class Span(NamedTuple):
 
 
 def spans_of_steps(results: Iterable[Any], now: float) -> list[Span]:
-    """Convert step results to spans, each without the time of its sub-steps. A running step lasts until `now`."""
+    """Convert step results to sorted spans, each without the time of its sub-steps. A running step ends at `now`."""
     spans = [Span(_part(own), own.began, own.seconds) for own in own_times(tree_of(results), now)]
     return sorted(spans, key=lambda span: span.began)
 
@@ -78,9 +78,9 @@ def _part(own: OwnTime) -> str:
 
 
 def spans_of_sections(log: bytes) -> list[Span]:
-    """Return the spans of the runner's sections in a log (of a long log: its beginning and end, joined). A section
-    without end marker lasts until the next marker; if there is none, it is left out. Markers inside a section count as
-    output of the job, even if their name is one that the runner uses."""
+    """Return the time spans of the sections that the runner itself marks in a log, such as `get_sources`. `log` may be
+    the beginning and end of a long log. A section without end marker ends at the next marker, or is left out if there
+    is none. Markers inside a section are ignored: the job's own commands may have printed them."""
     all_markers = [(kind == b"start", float(time), name.decode()) for kind, time, name in _MARKER.findall(log)]
     markers = [marker for marker in all_markers if marker[2] in _SECTIONS]
     last_end = {name: number for number, (begins, _, name) in enumerate(markers) if not begins}
@@ -96,8 +96,8 @@ def spans_of_sections(log: bytes) -> list[Span]:
 
 
 def split(job: Job, spans: Sequence[Span], source: str, now: float) -> TimeSplit | None:
-    """Split a job's duration, so far or until it ended; None if it was never pending. `source` is what the spans were
-    read from: `steps` or `sections`. Without spans there are only the parts `waiting` and `running`."""
+    """Split a job's duration, up to its end or `now`, into parts; None if it was never pending. `source` says what the
+    spans were read from: `steps` or `sections`. Without spans there are only the parts `waiting` and `running`."""
     if job.pending_at is None:
         return None
     began = job.pending_at

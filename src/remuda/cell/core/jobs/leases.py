@@ -1,6 +1,6 @@
-"""The lease of a job: hand-out to a runner, acknowledgement, release, and when a silent runner counts as gone. These
-functions change the job alone; `lifecycle` changes its pipeline. Invariant: every hand-out increases the epoch of the
-job, and nothing else does, so the token of an earlier hand-out is invalid."""
+"""The lease of a job: handing it out to a runner, acknowledgement or return to the queue, and when a runner that does
+not call counts as gone. These functions change only the job; those in `lifecycle` also its pipeline. Invariant: every
+hand-out increases the epoch of the job, and nothing else does, so the token of an earlier hand-out is invalid."""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _TOUCHES_PER_CANCEL = 6
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms of a hand-out: the runner that gets the job, and the time until which it must acknowledge."""
+    """The terms of giving a job to a runner: to whom, until when it must be acknowledged, what the manager supports."""
 
     runner_id: RunnerId
     system_id: str | None
@@ -33,7 +33,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lease(job: Job, terms: Lease, now: float) -> Job | None:
-    """Return the job as leased to a runner; None if it is not pending any more."""
+    """Return the job as leased, that is given to a runner; None if it is not pending any more."""
     if job.state is not JobState.PENDING:
         return None
     return replace(
@@ -52,8 +52,8 @@ def lease(job: Job, terms: Lease, now: float) -> Job | None:
 
 
 def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the runner called, and start the job if it is leased. Returns None if the job has ended, is back in
-    the queue, or was handed out again (its epoch differs)."""
+    """Record the runner's call, and start the job if it is leased. Returns None if the job has ended, is back in the
+    queue, or was given to a runner again: its `epoch` (number of hand-outs) differs."""
     if job.epoch != epoch or job.state not in (JobState.LEASED, *STARTED):
         return None
     started_at = job.start_time()
@@ -67,24 +67,24 @@ def acknowledge(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def put_off_end(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the runner reported the end of the job before the whole log arrived; None if that was recorded
-    before, or the job has not started, has ended or was handed out again (its epoch differs)."""
+    """Record that the runner reported the end before its whole log arrived. None if that was recorded before, or the
+    job has not started, has ended or was given to a runner again: its `epoch` (number of hand-outs) differs."""
     if job.epoch != epoch or job.state not in STARTED or job.end_put_off_at is not None:
         return None
     return replace(job, end_put_off_at=now)
 
 
 def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
-    """Record that the stored log is wrong and the runner must send it again; None if the job has not started, has ended
-    or was handed out again (its epoch differs)."""
+    """Record that the runner must send its whole log again. Returns None if the job has not started, has ended or was
+    given to a runner again: its `epoch` (number of hand-outs) differs."""
     if job.epoch != epoch or job.state not in STARTED:
         return None
     return replace(job, end_put_off_at=job.end_put_off_at or now, is_log_refused=True)
 
 
 def release(job: Job, epoch: int, now: float) -> Job | None:
-    """Return a leased job to the queue, where it keeps its waiting time; None if it is not leased any more, or was
-    handed out again (its epoch differs)."""
+    """Put a leased job back into the queue, with the waiting time that it had. Returns None if it is not leased any
+    more, or was given to a runner again: its `epoch` (number of hand-outs) differs."""
     if job.epoch != epoch or job.state is not JobState.LEASED:
         return None
     return replace(
@@ -102,12 +102,12 @@ def release(job: Job, epoch: int, now: float) -> Job | None:
 
 
 def is_unheard(job: Job) -> bool:
-    """Return whether no acknowledgement of the runner has been stored since the job was handed out."""
+    """Return whether the runner that got the job has not acknowledged it yet."""
     return job.state is JobState.LEASED or (job.state is JobState.CANCELING and job.lease_until is not None)
 
 
 def needs_touch(job: Job, now: float, settings: CellSettings) -> bool:
-    """Return whether a call of the runner at `now` must be stored as a sign of life; most are not, to save writes."""
+    """Return whether a runner's call at `now` must be stored as a sign of life; most are not, to save writes."""
     # A time in the future was stored before the clock was set back.
     return is_unheard(job) or abs(now - job.updated_at) >= _touch_seconds(job, settings)
 
@@ -121,11 +121,11 @@ def deadline(
     outages: Sequence[Outage] | None = None,
 ) -> float | None:
     """Return when the runner of this job counts as gone if it does not call; None if no runner has the job. The allowed
-    silence does not begin before `since`, when this process began to receive calls. But if the cell was down often
-    (`outages`), the silence ends at the latest when the cell was up for `MAX_FACTOR` times its length
-    (`core.waiting.downtime`). A started job gets a little more time, because its last calls are perhaps not stored; a
-    job that is being canceled gets less, because only its after_script still runs. A stored time that is far after
-    `now` (the clock was set back) is replaced by `since`."""
+    silence starts at its last stored call (or when it got the job), but not before `since`, when this process began to
+    receive calls. If the cell was down often (`outages`), it ends at the latest when the cell was up for `MAX_FACTOR`
+    times the allowed silence (`core.waiting.downtime`). A started job gets a little more time, because its last calls
+    are perhaps not stored; one that is being canceled gets less, because only its after_script still runs. A stored
+    time far after `now` (the clock was set back) is replaced by `since`."""
     if job.is_trigger:
         return None
     if is_unheard(job):

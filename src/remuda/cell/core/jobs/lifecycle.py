@@ -1,8 +1,8 @@
-"""State changes of the jobs of a pipeline: begin, finish, cancel, retry, play, delayed start. Functions that take the
-stored family (the pipeline with its jobs) return all changes at once. The store calls them inside its transaction, so a
-crash leaves either all of a decision or nothing. Invariant: a job that ended is never changed back; a retry is a
-new job. Exceptions are a skipped job, which never ran and can wait again, and a trigger job, which has no runner and
-runs again if its downstream pipeline does."""
+"""State changes of the jobs of a pipeline: begin, finish, cancel, retry, start of manual jobs (play) and of delayed
+jobs. Functions that take the stored family (the pipeline with its jobs) return all changes at once. The store calls
+them inside its transaction, so after a crash either all changes are stored or none. Invariant: a job that ended is
+never changed back; a retry is a new job. Exceptions are a skipped job, which never ran and can wait again, and a
+trigger job, which has no runner and runs again if its downstream pipeline does."""
 
 from collections.abc import Callable, Mapping
 
@@ -21,7 +21,7 @@ _PLAYABLE = frozenset({JobState.MANUAL, JobState.SCHEDULED})
 
 
 def reason_of(text: str | None) -> FailureReason:
-    """Convert the failure reason that a runner sent; UNKNOWN_FAILURE for an unknown or missing text."""
+    """Convert the failure reason that a runner sent; an unknown or missing text gives UNKNOWN_FAILURE."""
     try:
         return FailureReason(text or "")
     except ValueError:
@@ -29,7 +29,7 @@ def reason_of(text: str | None) -> FailureReason:
 
 
 def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
-    """Create the job row of a new job from its spec. The spec itself never changes and is stored separately."""
+    """Create a job of a new pipeline from its spec (definition), which never changes and is stored separately."""
     spec = new.spec
     return Job(
         id=job_id,
@@ -70,18 +70,18 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
 
 
 def begin(family: Family, now: float) -> Changes:
-    """Enqueue the jobs of a new pipeline that can start at once. A pipeline without jobs keeps its status."""
+    """Enqueue the jobs of a new pipeline that can start at once. A pipeline without jobs is not changed."""
     return FamilyDraft(family, now).changes() if family.jobs else Changes()
 
 
 def resume(family: Family, now: float) -> Changes:
-    """Enqueue the jobs of a pipeline that waited for a resource group which is free now."""
+    """Enqueue those jobs of a pipeline that waited for a resource group, if the group is free now."""
     return FamilyDraft(family, now).changes()
 
 
 def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: float) -> Changes:
-    """End an assigned job, retry it by its rules, and enqueue or skip the jobs that waited for it. Changes nothing if
-    the job is not assigned any more, or was handed out again (its epoch differs)."""
+    """End a job that a runner has, retry it by its rules, and enqueue or skip the jobs that waited for it. Changes
+    nothing if no runner has the job, or it was given to a runner again: its `epoch` (number of hand-outs) differs."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.epoch != epoch or job.state not in ASSIGNED:
@@ -93,15 +93,15 @@ def finish(family: Family, job_id: JobId, epoch: int, outcome: Outcome, now: flo
 
 
 def finish_alone(job: Job, epoch: int, outcome: Outcome, now: float) -> Job | None:
-    """Return the job as succeeded if that changes no other job; None if `finish` must be used. To be stored only while
-    another job of the pipeline is in a state of `UNDER_WAY`, whose end then sets the pipeline's status."""
+    """Return the job as succeeded if that affects no other job; None if `finish` must be used. Store the result only
+    while a job of the pipeline with a higher id is `UNDER_WAY`: its end then sets the status of the pipeline."""
     if job.epoch != epoch or job.state is not JobState.RUNNING or not (job.ends_alone and outcome.succeeded):
         return None
     return apply_outcome(job, outcome, now)
 
 
 def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
-    """Fail a job that no runner has: pending or delayed. Changes nothing if the stored job differs from `job`."""
+    """Fail a pending or delayed job with the given outcome. Nothing is changed if the stored job differs from `job`."""
     draft = FamilyDraft(family, now)
     if draft.find(job.id) != job or job.state not in (JobState.PENDING, JobState.SCHEDULED):
         return Changes()
@@ -110,12 +110,14 @@ def drop(family: Family, job: Job, outcome: Outcome, now: float) -> Changes:
 
 
 def acknowledge(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
-    """Start a job that its runner acknowledged, and its pipeline if this is the first job that starts."""
+    """Start a leased job that its runner acknowledged, and its pipeline if this is its first job. Nothing is changed if
+    it has ended, is back in the queue, or was given to a runner again: its `epoch` (number of hand-outs) differs."""
     return _with_job(family, job_id, now, lambda job: leases.acknowledge(job, epoch, now))
 
 
 def release(family: Family, job_id: JobId, epoch: int, now: float) -> Changes:
-    """Return a leased job to the queue. A job that was canceled before its runner acknowledged it is ended instead."""
+    """Put a leased job back into the queue; one that was canceled meanwhile ends as canceled instead. Changes nothing
+    if it was acknowledged, or given to a runner again: its `epoch` (number of hand-outs) differs."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is not None and job.epoch == epoch and job.state is JobState.CANCELING and leases.is_unheard(job):
@@ -133,8 +135,8 @@ def start_due(family: Family, now: float) -> Changes:
 
 
 def cancel(family: Family, job_id: JobId, now: float, *, force: bool = False) -> Changes:
-    """Cancel a job. An ended job stays as it is; a job in `canceling`, too, unless `force` ends it. Raises InvalidError
-    if the job was retried."""
+    """Cancel a job: with `force` at once, otherwise gracefully (`canceling`) if its runner can. An ended job is not
+    changed, a `canceling` one only with `force`. Raises InvalidError if the job was retried."""
     draft = FamilyDraft(family, now)
     draft.cancel(draft.get(job_id), force=force)
     return draft.changes()
@@ -149,7 +151,7 @@ def cancel_all(family: Family, now: float) -> Changes:
 
 def retry(family: Family, job_id: JobId, now: float) -> Changes:
     """Retry an ended job at once; it gets all its automatic retries again. Jobs skipped because of it wait again.
-    Raises InvalidError if the job has not ended or was skipped."""
+    Raises InvalidError if the job has not ended, was skipped, or was retried before."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _TRIED:
@@ -160,7 +162,7 @@ def retry(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def retry_all(family: Family, now: float) -> Changes:
-    """Retry failed and canceled jobs, each when its prerequisites have ended. Skipped jobs wait again."""
+    """Retry failed and canceled jobs, each when the jobs it depends on have ended. Skipped jobs wait again."""
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         if job.state in (JobState.FAILED, JobState.CANCELED):
@@ -171,8 +173,8 @@ def retry_all(family: Family, now: float) -> Changes:
 
 
 def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
-    """Enqueue a manual or delayed job now, with additional variables. Jobs skipped because of it wait again. Raises
-    InvalidError if the job is in another state."""
+    """Start a manual or delayed job now, by order of a user: enqueue it, with additional variables. Jobs that were
+    skipped because of it wait for it again. Raises InvalidError if the job is neither manual nor delayed."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _PLAYABLE:
@@ -183,8 +185,8 @@ def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]
 
 
 def prioritize(job: Job, priority: int, now: float) -> Job | None:
-    """Set the priority of a job that has no runner yet; None if it has that priority already. Raises InvalidError if
-    the priority is out of range, or the job is assigned, ended or a trigger job."""
+    """Return the job with another priority; None if it has that priority already. Raises InvalidError if the priority
+    is out of range, or if a runner has the job, the job has ended, or it is a trigger job, which no runner gets."""
     if abs(priority) > MAX_PRIORITY:
         raise InvalidError(f"priority {priority} is out of range; give a number from {-MAX_PRIORITY} to {MAX_PRIORITY}")
     if job.is_trigger:
@@ -195,7 +197,7 @@ def prioritize(job: Job, priority: int, now: float) -> Job | None:
 
 
 def unschedule(family: Family, job_id: JobId, now: float) -> Changes:
-    """Turn a delayed job into a manual one. Raises InvalidError if the job is not delayed."""
+    """Turn a delayed job into a manual one, which a user must start. Raises InvalidError if it is not delayed."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state is not JobState.SCHEDULED:

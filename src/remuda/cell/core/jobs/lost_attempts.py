@@ -1,7 +1,7 @@
-"""Decides whether an attempt was lost by an infrastructure failure before the script of the job began. Such a job is
-retried without counting the attempt. The runner has to report the failure, unless the cell could not build the payload:
-a runner that is only silent may still run the script. If the evidence is unclear, the script counts as begun, because
-running it twice by mistake is worse than a failure that a user retries."""
+"""Decides whether an attempt of a job was lost: an infrastructure failure ended it before the script of the job began.
+Such a job is retried, and the lost attempt does not count. The runner must have reported the failure, or the cell could
+not build the payload: a runner that only stopped calling may still run the script. If it is not clear whether the
+script began, the attempt is not lost: running a script twice by mistake is worse than a failure that a user retries."""
 
 import re
 from collections.abc import Mapping
@@ -33,21 +33,21 @@ _SCRIPT = re.compile(rb"(step_.*|build_script|user_script|after_script)")
 
 
 def is_lost(job: Job, reason: FailureReason | None, *, before_script: bool) -> bool:
-    """Return whether a failed attempt was lost to an infrastructure failure, so that it is retried without being
-    counted; at most `MOST_LOSSES` times per job. `before_script`: the script has certainly not begun."""
+    """Return whether an infrastructure failure ended an attempt before its script began. Such an attempt is retried and
+    not counted, at most `MOST_LOSSES` times per job. `before_script`: the script has certainly not begun."""
     return before_script and reason in POSSIBLE and job.lost_tries < MOST_LOSSES and not job.is_trigger
 
 
 def has_begun_script(result: Any) -> bool:
-    """Return whether this step result shows that a step from the job's script has started, or possibly has."""
+    """Return whether the script has begun by this step result, or may have, because later results were not stored."""
     return isinstance(result, Mapping) and (
         (result.get("origin"), result.get("event")) == ("user", "started") or result.get("event") == CUT
     )
 
 
 def has_begun_script_by_log(log: bytes, size: int) -> bool:
-    """Return False if the log proves that the script has not begun: it is empty, or it has sections of the runner
-    and none of the script, and `log` is all of it. `log` is the beginning of a log of `size` bytes."""
+    """Return whether the script may have begun, by `log`, the beginning of a log of `size` bytes. False only if the log
+    is empty, or `log` is all of it and has sections of the runner's preparation but none of the script."""
     if not size:
         return False
     sections = set(_SECTION.findall(log))

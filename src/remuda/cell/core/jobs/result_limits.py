@@ -1,6 +1,6 @@
-"""Limits the total size of the step results of a job, which are accepted in order and without a gap. Instead of the
-first result above the limit a note about the limit is stored (its `event` is `cut`); later results are accepted but not
-stored, so the job goes on. Invariant: the stored results of a job have at most the limit in bytes, plus one note."""
+"""Limits the total size of the step results of a job, which are accepted in order and without a gap. The first result
+above the limit is replaced by a note (`event` is `cut`); later ones are accepted but not stored, so the job goes on.
+Invariant: the stored results of a job have at most the limit in bytes, plus one note."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ CUT = "cut"
 def select_results(
     last: StepResult | None, results: Sequence[StepResult], limit_bytes: int
 ) -> tuple[list[StepResult], int]:
-    """Return the results to store after `last`, the last stored one, and the next expected sequence number. Results
-    that are stored already, or follow a gap, are left out."""
+    """Return the results to store after `last`, the last stored one, and the next expected sequence number. Leaves out
+    results that are stored already or follow a gap; above `limit_bytes`, one note about the limit replaces the rest."""
     following = last.seq + 1 if last else 1
     total = last.total_bytes if last else 0
     is_full = last is not None and last.is_note

@@ -1,8 +1,8 @@
 """Finds jobs that wait or run for too long, by GitLab's rules: jobs that no runner takes, jobs that run on after their
-timeout, and delayed jobs that are long overdue. After an outage of the cell the limits start anew: no pending job fails
-earlier than `unserved_seconds` after `since`, the time when this process began to receive calls, and no running job
-earlier than `overtime_seconds` after it. But if the cell was down often (`outages`), a job can fail once the cell was
-up for `MAX_FACTOR` times the limit (`core.waiting.downtime`)."""
+timeout, and delayed jobs that are long overdue. After an outage of the cell the limits start again: no pending job
+fails earlier than `unserved_seconds` after `since`, the time when this process began to receive calls, and no running
+job earlier than `overtime_seconds` after it. But if the cell was down often (`outages`), a job can fail once the cell
+was up for `MAX_FACTOR` times the limit (`core.waiting.downtime`)."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,8 +20,8 @@ Verdict = tuple[FailureReason, str]
 def may_be_stuck(
     job: Job, settings: CellSettings, *, since: float, now: float, outages: Sequence[Outage] | None = None
 ) -> bool:
-    """Return whether a pending job has waited so long that `check_stuck` must check whether a runner can take it.
-    `since` and `outages` are explained in the module's docstring."""
+    """Return whether a pending job has waited for `unserved_seconds`, so that `check_stuck` must look for a runner.
+    Time before `since`, when this process started, does not count; `outages` cannot extend the limit without end."""
     if job.is_trigger:
         return False
     pending_at, limit = _wait_start(job), settings.unserved_seconds
@@ -31,15 +31,15 @@ def may_be_stuck(
 def online_offers(
     runners: Iterable[Runner], managers: Iterable[RunnerManager], busy: frozenset[RunnerId], now: float
 ) -> frozenset[Fingerprint]:
-    """Return the fingerprints (tags, scope, protection) of runners that are online or have jobs (`busy`), except paused
-    ones."""
+    """Return what the available runners accept (tags, scope and protection, as fingerprints). Available are runners
+    that are not paused and that are online or have jobs now (`busy`)."""
     online = {manager.runner_id for manager in managers if now - manager.contacted_at < ONLINE_SECONDS} | busy
     return frozenset(runner.fingerprint() for runner in runners if not runner.paused and runner.id in online)
 
 
 def check_stuck(job: Job, offers: Iterable[Fingerprint], settings: CellSettings, now: float) -> Verdict | None:
-    """Return failure reason and message if no runner in `offers` (from `online_offers`) fits a job for which
-    `may_be_stuck` is true, or if the job has waited for `pending_seconds`; else None."""
+    """Return the reason and message with which a job for which `may_be_stuck` is true must fail: no runner in `offers`
+    (from `online_offers`) fits it, or it has waited for `pending_seconds`. None if it can still wait."""
     key = job.key()
     if not any(fits(offer, key) for offer in offers):
         return (
@@ -63,8 +63,8 @@ def check_overtime(
     now: float,
     outages: Sequence[Outage] | None = None,
 ) -> Verdict | None:
-    """Return failure reason and message if a started job runs for `overtime_seconds` after its timeout, else None.
-    `since` and `outages` are explained in the module's docstring."""
+    """Return the reason and message to fail a job that still runs `overtime_seconds` after its timeout; else None.
+    These begin at `since`, when this process started, or later; `outages` cannot extend them without end."""
     if job.state not in STARTED or job.started_at is None:
         return None
     over_at, limit = job.started_at + timeout_seconds, settings.overtime_seconds
@@ -76,7 +76,7 @@ def check_overtime(
 
 
 def may_be_overtime(job: Job, settings: CellSettings, now: float) -> bool:
-    """Return whether a job has run so long that `check_overtime` must check it; that needs the job's timeout."""
+    """Return whether a job has run for `overtime_seconds`; only then must `check_overtime` compare its timeout."""
     return not job.is_trigger and job.started_at is not None and now - job.started_at >= settings.overtime_seconds
 
 
@@ -87,7 +87,7 @@ def timeout_of(job: Job, project: Project | None, runner: Runner | None) -> int:
 
 
 def check_stale(job: Job, settings: CellSettings, now: float) -> Verdict | None:
-    """Return failure reason and message if a delayed job is overdue by `stale_seconds`; else None."""
+    """Return the reason and message to fail a delayed job that is overdue by `stale_seconds`; else None."""
     late = now - (job.scheduled_at or now)
     if late < settings.stale_seconds:
         return None

@@ -1,7 +1,6 @@
-"""Claims of a job's identity token. They have GitLab's names, so that services that check GitLab's tokens need no other
-rules for a cell. Invariant: no claim comes from a variable or from other values that a caller set for the pipeline,
-with two exceptions: the source branch of a merge request, which is never a protected branch, and the name of the
-environment."""
+"""Claims of a job's identity token (keyword `id_tokens`). They have GitLab's names, so that services that trust
+GitLab's tokens accept a cell's with the same rules. Invariant: no claim comes from a variable or another value that a
+caller set, except for the environment's name and the source branch of a merge request, which is never protected."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -32,7 +32,7 @@ _FEATURES = api.PayloadFeatures(
 
 
 class Source(NamedTuple):
-    """A job and its archive of artifacts, which another job downloads before its script."""
+    """A job with the archive of its artifacts. Another job downloads the archive before its script starts."""
 
     job: Job
     archive: Artifact
@@ -89,8 +89,8 @@ def _job_info(job: Job, project: Project, user_id: int) -> api.JobInfo:
 
 
 def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
-    """Return what git fetches: the ref `refs/pipelines/<id>` of the pipeline and its branch or tag (for a merge request
-    only the former); with `depth` 0, which means the whole history, that ref and all branches and tags."""
+    """Return what git fetches: the ref `refs/pipelines/<id>` and, except for a merge request, the branch or tag of the
+    pipeline. With `depth` 0 (the whole history): `refs/pipelines/<id>`, and all branches and tags."""
     own = f"refs/pipelines/{pipeline.id}"
     name = pipeline.ref if depth else "*"
     branch, tag = f"+refs/heads/{name}:refs/remotes/origin/{name}", f"+refs/tags/{name}:refs/tags/{name}"
@@ -110,27 +110,25 @@ def _git_info(pipeline: Pipeline, repo_url: str, depth: int) -> api.GitInfo:
 
 
 def ref_of(payload: api.JobPayload) -> str | None:
-    """Return the full name of the branch or tag that the job fetches; None if it fetches all branches and tags. For a
-    merge request, which fetches neither, it returns a name that no ref has."""
+    """Return the full ref name that a job fetches; None if all branches and tags, a name that no ref has if none."""
     info = payload.git_info
     return f"refs/{'tags' if info.ref_type == 'tag' else 'heads'}/{info.ref}" if info.depth else None
 
 
 def without_ref(payload: api.JobPayload) -> api.JobPayload:
-    """Return the payload without its branch or tag, which was deleted; `refs/pipelines/<id>` still has the commit."""
+    """Return the payload for a pipeline whose branch or tag was deleted: git fetches only `refs/pipelines/<id>`."""
     return replace(payload, git_info=replace(payload.git_info, refspecs=payload.git_info.refspecs[:1]))
 
 
 def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
-    """Return the payload without `predefined`, which only Remuda's manager reads, for runners such as gitlab-runner."""
+    """Return the payload for runners such as gitlab-runner: without `predefined`, which only Remuda's manager reads."""
     remuda = payload.remuda if isinstance(payload.remuda, dict) else {}
     rest = {key: value for key, value in remuda.items() if key != "predefined"}
     return replace(payload, remuda=rest or msgspec.UNSET)
 
 
 def _depth(text: str | None) -> int:
-    """Parse GIT_DEPTH; 0 means the whole history. An invalid text gives the default, and the runner reports the
-    mistake."""
+    """Parse GIT_DEPTH; 0 means the whole history. An invalid text gives the default, and the runner prints an error."""
     return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else DEFAULT_GIT_DEPTH
 
 
@@ -145,8 +143,8 @@ def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
 
 
 def _cache(cache: Mapping[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Add a suffix to the cache keys: `protected` for jobs of a protected ref, unless `unprotect` is set, otherwise
-    `non_protected`. So, as in GitLab, who may not push to a protected ref cannot put files into its jobs."""
+    """Return the cache settings with a suffix on the keys: `protected` for a protected ref (unless the cache has
+    `unprotect`), else `non_protected`. So users who may not push to protected refs cannot change their caches."""
     suffix = "protected" if pipeline.protected and not cache.get("unprotect") else "non_protected"
     sent = {key: value for key, value in cache.items() if key != "unprotect"}
     fallbacks = [f"{key}-{suffix}" for key in cache.get("fallback_keys", ())]
@@ -163,8 +161,8 @@ def _credentials(registry: str, token: str) -> dict[str, Any]:
 
 
 def _secrets(token: str, repo_url: str, registry: str | None) -> list[api.Variable]:
-    """Return the variables that contain the job token, and with a `registry` the user name and password for it.
-    CI_REPOSITORY_URL as a whole is not masked, only the token in it."""
+    """Return the variables that contain the job token and, if there is a `registry`, the user name and password to log
+    in to it. In CI_REPOSITORY_URL only the token is masked, not the whole value."""
     of_registry = [
         api.Variable(key="CI_REGISTRY_USER", value=_TOKEN_USER, public=True),
         api.Variable(key="CI_REGISTRY_PASSWORD", value=token, masked=True),

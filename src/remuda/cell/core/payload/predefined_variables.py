@@ -1,7 +1,7 @@
-"""Predefined variables of a pipeline and of a job, with GitLab's names and values. Rules are evaluated with the
-variables of the pipeline before it is stored, and jobs get them again with their payload. Values that only the
+"""Predefined variables of a pipeline and of a job, with GitLab's names and values. `rules` in the CI file are evaluated
+with the variables of the pipeline before it is stored; jobs get them again with their payloads. Values that only the
 repository or the request knows (commit message, merge request ...) are stored in `Pipeline.predefined`, so rules and
-jobs see the same values and a hand-out needs no git. Stored values override computed ones."""
+jobs see the same values, and a hand-out to a runner needs no git. Stored values override computed ones."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ _TIERS = (
 
 
 def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[str, str]:
-    """Return the variables that all jobs of a pipeline share. Those with its ids are missing until it is stored."""
+    """Return the predefined variables that all jobs of a pipeline share; without its ids and URL until it is stored."""
     base = public_url.rstrip("/")
     of_request = pipeline.merge_request_iid is not None
     ref = pipeline.predefined.get(SOURCE_BRANCH, pipeline.ref) if of_request else pipeline.ref
@@ -82,7 +82,7 @@ def of_user(user: User) -> dict[str, str]:
 
 
 def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
-    """Return the variables from the spec of a job; `environment` is the expanded name of its environment."""
+    """Return the predefined variables from a job's definition; `environment` is its environment's expanded name."""
     values = {
         "CI_JOB_NAME": spec.name,
         "CI_JOB_NAME_SLUG": slug(spec.name),
@@ -103,7 +103,7 @@ def of_spec(spec: JobSpec, environment: str = "") -> dict[str, str]:
 def of_job(
     *, job: Job, spec: JobSpec, project: Project, runner: Runner, public_url: str, timeout: int
 ) -> dict[str, str]:
-    """Return the predefined variables of an assigned job, without those of its pipeline. `timeout` is in seconds."""
+    """Return the predefined variables of a job for its runner, without those that all jobs of its pipeline share."""
     values = {
         **of_spec(spec, job.environment),
         "CI_JOB_ID": str(job.id),
@@ -118,7 +118,7 @@ def of_job(
 
 
 def environment_slug(name: str) -> str:
-    """Return an environment's name for host names: at most 24 characters, ending in a hash if it had to be changed."""
+    """Return an environment's name in a form for host names: at most 24 characters, with a hash if it was changed."""
     short = re.sub(r"[^a-z0-9]", "-", name.lower())
     short = re.sub(r"-+", "-", short if short[:1].isalpha() else f"env-{short}")
     if short != name or len(short) > 24:
@@ -132,14 +132,13 @@ def tier(environment: str) -> str:
 
 
 def group_name(job: str) -> str:
-    """Return the name of a job without a counter at its end: `test` for `test 1/3`."""
+    """Return the name of a job without the counter at its end that parallel jobs have: `test` for `test 1/3`."""
     endings = list(_GROUPED_BY_HAND.finditer(job))
     return job[: endings[-1].start()] if endings and endings[-1].end() == len(job) and endings[-1].start() else job
 
 
 def is_literal(key: str, value: str) -> bool:
-    """Return whether the value of a predefined variable has a `$` that must not be expanded. In CI_ENVIRONMENT_URL,
-    whose value a user writes, variables are expanded."""
+    """Return whether `$` in this variable's value is plain text. CI_ENVIRONMENT_URL, written by users, is expanded."""
     return "$" in value and key != "CI_ENVIRONMENT_URL"
 
 
@@ -161,7 +160,7 @@ def _as_json(tags: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=16)
 def _of_server(base: str) -> Mapping[str, str]:
-    """Return the variables that all jobs of a cell share. Cached, so callers must not change the mapping."""
+    """Return the variables about the cell at the URL `base`. Cached, so callers must not change the mapping."""
     major, minor, patch = GITLAB_VERSION.split(".")
     return {
         **of_server(base),

@@ -1,5 +1,5 @@
 """Masks secrets in payloads and step results before people see them: tokens, credentials, masked variables, identity
-tokens, and the settings for fetching external secrets. The value of a secret is masked wherever it occurs."""
+tokens, and data to fetch external secrets. The value of a secret is masked wherever it occurs."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,7 +22,7 @@ def secrets_to_mask(values: Iterable[str]) -> Secrets:
 
 
 def without_secrets(value: Any, secrets: Secrets, depth: int = 0) -> Any:
-    """Mask secrets in all strings of a JSON value. Raises InvalidError if it is nested too deeply."""
+    """Return a JSON value with secrets masked in all strings. Raises InvalidError if it is nested too deeply."""
     if isinstance(value, str):
         return secrets.mask_bytes(value.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
     if depth > MAX_DEPTH:
@@ -47,7 +47,7 @@ def clean_result(result: dict[str, Any], secrets: Secrets) -> dict[str, Any]:
 
 
 def _clean_field(value: Any, secrets: Secrets) -> Any:
-    """Mask secrets in a field; one that is nested too deeply is replaced, so that the rest of the result is kept."""
+    """Mask secrets in a field. One that is nested too deeply is replaced by a message; other fields are kept."""
     try:
         return without_secrets(value, secrets, 1)
     except InvalidError as error:

@@ -1,5 +1,5 @@
-"""Adds to the secrets of a job the server of their provider (such as Vault) and the token that it accepts. As in
-GitLab, the runner fetches the secrets and the cell never sees them."""
+"""Adds to each secret of a job (keyword `secrets`) how to reach the server that stores it, such as Vault: the address
+and the identity token to log in with. As in GitLab, the runner fetches the secrets and the cell never sees them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,8 @@ from remuda.pipeline import JobSpec
 
 
 def with_servers(spec: JobSpec, settings: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the secrets by variable name, each with its server. `settings` are the job's variables, some of which
-    configure servers (such as VAULT_SERVER_URL)."""
+    """Return the secrets of a job by variable name, each with the address and login of the server that stores it.
+    `settings` are the job's variables; some of them configure these servers, such as VAULT_SERVER_URL."""
     return {
         name: _with_server(secret, settings, next(iter(spec.id_tokens), "")) for name, secret in spec.secrets.items()
     }

@@ -1,6 +1,6 @@
 """Step policies of organizations, groups and projects: rules for what the steps of their jobs may do. A policy is
-stored as a setting; every change increments its version. The payload has the policies from the widest scope to the
-narrowest, so that a narrower one can only restrict. The manager passes them to the agent, which applies them."""
+stored as a setting; every change increments its version. The payload lists organization, groups and project in this
+order, and a later policy can only restrict an earlier one. The manager passes them to the agent, which applies them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ LIMIT_BYTES = 64 * 1024
 
 
 class StepPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The stored policy of an organization, group or project. An empty document means no policy."""
+    """The stored rules for the steps in jobs of an organization, group or project. An empty document: no policy."""
 
     version: int = 0
     """Number of changes so far."""
@@ -28,13 +28,13 @@ def policy_setting(scope: Pool) -> str:
 
 
 def read_policy(text: str | None) -> StepPolicy:
-    """Decode a stored policy; None gives an empty policy."""
+    """Decode the stored text of a step policy. None (nothing stored) gives an empty policy with version 0."""
     return msgspec.json.decode(text, type=StepPolicy) if text else StepPolicy()
 
 
 def change_policy(stored: str | None, document: dict[str, Any], seen: int | None, now: float) -> str:
-    """Return the encoded next version of a policy. Raises ConflictError if the stored version is not `seen`, the one
-    that the user has edited (None: not checked), InvalidError if the document is too long."""
+    """Return the text to store for the next version of a policy. Raises ConflictError if the stored version is not
+    `seen`, the one that the user has edited (None: not checked), InvalidError if the document is too long."""
     old = read_policy(stored)
     if seen is not None and seen != old.version:
         raise ConflictError(
@@ -46,14 +46,13 @@ def change_policy(stored: str | None, document: dict[str, Any], seen: int | None
 
 
 def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
-    """Return the organization, groups and project of a job as pairs of kind and id, the widest first."""
+    """Return the organization, groups (outer first) and project of a job, in this order, as pairs of kind and id."""
     organization, *groups, project = key.pools()
     return (organization, *reversed(groups), project)
 
 
 def for_payload(scopes: tuple[Pool, ...], settings: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the policies of these scopes as they are sent with a job; None if there are none. `settings` has the
-    stored policies by setting name."""
+    """Return the step policies of `scopes`, in this order, for a job's payload (from `settings`); None if none."""
     policies = [(scope, read_policy(settings.get(policy_setting(scope)))) for scope in scopes]
     layers = [
         {"scope": kind, "id": number, "version": policy.version, "document": policy.document}

@@ -1,7 +1,7 @@
 """Variables of a job and their precedence. From weakest to strongest: predefined variables; those of the CI file;
 dotenv reports of earlier jobs; the cell; groups from the outermost to the nearest; the project; those the pipeline was
-started with; those given when a manual job was played; identity tokens. Of several variables of one owner with the same
-name, the one with the most specific environment scope wins. `$NAME` in values is left to the runner."""
+started with; those a user gave when starting a manual job; identity tokens. Of several variables of one owner with the
+same name, the one with the most specific environment scope wins. The runner replaces `$NAME` in values."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from remuda.wire.runner_api import Variable
 
 
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
-    """All stored values that the variables of a job are computed from."""
+    """A job with all stored values that are needed to compute its variables and its payload."""
 
     job: Job
     spec: JobSpec
@@ -46,15 +46,15 @@ def scope_fits(scope: str, environment: str) -> bool:
 
 
 def _precision(scope: str) -> tuple[bool, int]:
-    """Return a sort key for matching environment scopes: one without `*` is best, then the longer one."""
+    """Return a sort key for matching environment scopes. The last one wins: one without `*`, otherwise the longest."""
     return "*" not in scope, len(scope.replace("*", ""))
 
 
 def applicable(
     variables: Iterable[ProjectVariable], *, group_ids: Sequence[int], environment: str
 ) -> list[ProjectVariable]:
-    """Return the variables that apply to an environment, protected ones included, in ascending precedence. `group_ids`
-    are the groups of the project, the nearest first."""
+    """Return the variables that apply to jobs of an environment, sorted so that of two with the same name the later one
+    wins. Protected variables are included. `group_ids` are the groups of the project, the nearest first."""
 
     def strength(variable: ProjectVariable) -> tuple[int, tuple[bool, int]]:
         if variable.project_id:
@@ -85,8 +85,7 @@ def cell_variables(context: JobContext) -> list[Variable]:
 
 
 class _Same(NamedTuple):
-    """A cache key compared by identity of `value`: comparing two pipelines takes as long as computing their
-    variables."""
+    """A cache key that is compared by identity: comparing two pipelines takes as long as computing their variables."""
 
     value: Any
 
@@ -99,7 +98,7 @@ class _Same(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _of_pipeline(pipeline: _Same, project: _Same, public_url: str) -> Mapping[str, Variable]:
-    """Return the variables of a pipeline. Cached for all its jobs, so callers must not change the result."""
+    """Return the predefined variables that all jobs of a pipeline share. Cached: callers must not change the result."""
     return _variables(of_pipeline(pipeline.value, project.value, public_url))
 
 
@@ -111,7 +110,8 @@ def _variables(values: Mapping[str, str]) -> dict[str, Variable]:
 
 
 def user_variables(context: JobContext) -> list[Variable]:
-    """Return variables of users and dotenv reports, the strongest last. Only protected refs get protected variables."""
+    """Return all variables of a job that are not predefined; of two with the same name the later one wins. Protected
+    variables are left out unless the ref is protected."""
     raw, files = set(context.spec.raw_variables), set(context.pipeline.file_variables)
     return [
         *(Variable(key=key, value=value, public=True, raw=key in raw) for key, value in context.spec.variables.items()),
@@ -129,8 +129,8 @@ def user_variables(context: JobContext) -> list[Variable]:
 
 
 def find_overridden(ours: Iterable[Variable], theirs: Iterable[Variable]) -> dict[str, str | None]:
-    """Return the names of predefined variables that users override (`theirs`), each with the value of the cell (`ours`;
-    None: it has none). A runner gives the cell's values to steps that a policy inserts."""
+    """Return the predefined variables that `theirs`, set by users, override, with the values in `ours` (None: the cell
+    set none). A runner gives the cell's values to steps that a step policy adds to the job."""
     names = {variable.key for variable in theirs if is_predefined(variable.key)}
     if not names:
         return {}

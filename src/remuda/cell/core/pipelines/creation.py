@@ -1,5 +1,5 @@
-"""Builds the pipeline and jobs to store from a request and a compiled CI file. Also decides from the ref whether it is
-a tag or protected, and limits how many pipelines can start each other."""
+"""Builds the pipeline and jobs to store from a request and a compiled CI file. Decides by the ref whether the pipeline
+is for a tag and is protected, and limits the length of a chain of pipelines in which each one starts the next."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,8 +37,8 @@ def _depth(request: PipelineRequest) -> int:
 
 
 def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None:
-    """Raise TooDeepError if too many pipelines started each other, or child pipelines are nested too deeply.
-    `ancestors` are the pipelines above the upstream pipeline of the request, nearest first."""
+    """Raise TooDeepError if the chain of pipelines that started each other is too long, or child pipelines are nested
+    too deeply. `ancestors` are the pipelines above the one that makes the request, nearest first."""
     if _depth(request) > MAX_DEPTH:
         raise TooDeepError(
             f"more than {MAX_DEPTH} pipelines would have started each other; check whether their trigger jobs, or jobs "
@@ -62,7 +62,7 @@ def check_depth(request: PipelineRequest, ancestors: Sequence[Pipeline]) -> None
 def new_pipeline(
     request: PipelineRequest, *, default_branch: str | None, predefined: Mapping[str, str], now: float
 ) -> Pipeline:
-    """Create the pipeline of a request, before its file is compiled. The store sets its ids."""
+    """Create the pipeline of a request, before its CI file is compiled. Its ids are 0 until the store sets them."""
     iid = merge_request_iid(request.ref)
     is_tag = request.ref.startswith(_TAGS)
     name = request.ref if iid is not None else request.ref.removeprefix(_TAGS if is_tag else _HEADS)
@@ -105,15 +105,15 @@ def new_pipeline(
 def variables_for_expansion(
     pipeline: Pipeline, variables: Iterable[ProjectVariable]
 ) -> tuple[dict[str, str], frozenset[str]]:
-    """Return the values of stored variables, overridden by those of the pipeline, and the names of raw variables,
-    which are not expanded. Protected variables are left out unless the pipeline is protected."""
+    """Return the variables that replace `$NAME` in the CI file (stored ones, overridden by those of the pipeline), and
+    the names of raw variables, whose values are not expanded. Only a protected pipeline gets protected variables."""
     allowed = {row.key: row for row in variables if pipeline.protected or not row.protected}.values()
     values = {row.key: row.value for row in allowed} | pipeline.variables
     return values, frozenset(row.key for row in allowed if row.raw and row.key not in pipeline.variables)
 
 
 def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
-    """Return the pipeline with the name and the `auto_cancel` settings from `workflow` of its compiled file."""
+    """Return the pipeline with the name and the `auto_cancel` settings from `workflow` of its compiled CI file."""
     return replace(
         pipeline,
         name=compiled.name,
@@ -125,9 +125,9 @@ def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
 def new_jobs(
     specs: Sequence[JobSpec], pipeline: Pipeline, project: Project, variables: Iterable[ProjectVariable], url: str
 ) -> list[NewJob]:
-    """Return the jobs to store for a new pipeline of the cell at `url`. Raises MistakesError if the name of an
-    environment or resource group cannot be expanded or is too long. `variables`: those of the project, its groups and
-    the cell."""
+    """Return the jobs to store for a new pipeline. `specs` are the compiled definitions, `variables` those of the
+    project, its groups and the cell, `url` is the cell's. Raises MistakesError if an environment or resource group gets
+    too long a name by its variables, or has too many."""
     waits, sources = prerequisites(specs), artifact_sources(specs)
     predefined = of_pipeline(pipeline, project, url)
     own, raw = variables_for_expansion(pipeline, variables)
@@ -166,7 +166,7 @@ def new_jobs(
 
 
 def _prerequisite_names(specs: Sequence[JobSpec], waits: Mapping[str, Sequence[str]]) -> set[str]:
-    """Return the jobs that others wait for; `waits` has the jobs that each job waits for."""
+    """Return the names of jobs that others wait for; `waits` has for each job the names of those it waits for."""
     by_need = {name for spec in specs if spec.needs is not None for name in waits.get(spec.name, ())}
     last_stage = max((spec.stage_index for spec in specs if spec.needs is None), default=0)
     return by_need | {spec.name for spec in specs if spec.stage_index < last_stage}

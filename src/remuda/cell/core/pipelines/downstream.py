@@ -1,5 +1,5 @@
-"""Builds the request for a downstream pipeline from the spec and the variables of a trigger job. A trigger job
-forwards, as its `trigger:forward` says, its variables of the CI file (InvalidError if they have more than
+"""Builds the request for a downstream pipeline from the definition and the variables of a trigger job. As
+`trigger:forward` says, the job passes on its variables from the CI file (InvalidError if they have more than
 `MAX_HANDED_ON` characters together), and those of its pipeline and of dotenv reports."""
 
 import json
@@ -37,7 +37,7 @@ class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
     public_url: str
 
     def expander(self) -> Callable[[str], str]:
-        """Return a function that expands variables in texts. It raises InvalidError if the results become too long."""
+        """Return a function that expands `$NAME` in texts. It raises InvalidError for too many or too long values."""
         predefined = {
             **of_pipeline(self.pipeline, self.project, self.public_url),
             **of_spec(self.spec, self.job.environment),
@@ -57,7 +57,7 @@ class TriggerContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def includes(context: TriggerContext) -> tuple[dict[str, Any], ...]:
-    """Return the `trigger:include` entries of a trigger job, with variables expanded except in `inputs`."""
+    """Return the `trigger:include` entries of a trigger job, with variables replaced except in `inputs`."""
     expand = context.expander()
 
     def expand_all(value: Any) -> Any:
@@ -73,7 +73,7 @@ def includes(context: TriggerContext) -> tuple[dict[str, Any], ...]:
 
 def for_child(context: TriggerContext, files: Sequence[dict[str, Any]], texts: Mapping[str, str]) -> PipelineRequest:
     """Return the request for a child pipeline from `files`, its `trigger:include` entries. `texts` has the content of
-    those that come from artifacts, by path. Raises InvalidError if such a file is combined with other files."""
+    files from artifacts, by path. Raises InvalidError if such a file is not the only one."""
     pipeline = context.pipeline
     fields = {
         "project": context.project,
@@ -99,7 +99,7 @@ def for_child(context: TriggerContext, files: Sequence[dict[str, Any]], texts: M
 
 
 def for_project(context: TriggerContext, project: Project, ref: str, sha: str) -> PipelineRequest:
-    """Return the request for a downstream pipeline in another project, for a ref and its commit."""
+    """Return the request for a downstream pipeline in another project, for the commit `sha` of the ref `ref`."""
     return PipelineRequest(
         project=project,
         source=OTHER_PROJECT,

@@ -28,7 +28,7 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_push_options(options: Sequence[str]) -> PushOptions:
-    """Parse the options of a push. If an option is given twice, the last one counts."""
+    """Parse the options of a push. If an option, variable or input is given twice, the last value is used."""
     skip = False
     variables: dict[str, str] = {}
     inputs: dict[str, Any] = {}
@@ -53,7 +53,8 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
 
 
 def _decode_input(text: str) -> Any:
-    """Decode a text that is JSON, such as a number or a list; return any other text unchanged."""
+    """Decode the value of a pipeline input. A value that is valid JSON, such as a number or a list, is decoded; any
+    other text is returned unchanged."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

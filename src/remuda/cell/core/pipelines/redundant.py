@@ -1,7 +1,7 @@
 """Cancels pipelines that a newer pipeline of the same ref makes redundant, as their own `workflow:auto_cancel` says.
 `conservative` cancels the whole pipeline unless a job that is not interruptible has started; `interruptible` cancels
-only interruptible jobs. Each child pipeline is checked on its own, so a parent does not cancel jobs that its child
-would keep."""
+only interruptible jobs. Each child pipeline is checked separately with its own settings, so canceling a parent does not
+cancel jobs that its child must not stop."""
 
 from remuda.cell.core.jobs.family import FamilyDraft
 from remuda.cell.values import Family, Job, Pipeline
@@ -15,9 +15,9 @@ ASKED_WITHIN_SECONDS = 7 * 86400
 
 
 def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
-    """Return whether the settings of `old` let `newest`, a newer pipeline of the same ref name, cancel its jobs. False
-    if both are for the same commit, `newest` was started by a schedule or as a child pipeline, or `old` is too old
-    (`ASKED_WITHIN_SECONDS`)."""
+    """Return whether jobs of `old` may be canceled because of `newest`, a newer pipeline of the same ref name. False if
+    the settings of `old` forbid it, both are for the same commit, only one is for a tag, `newest` is of a schedule or a
+    child pipeline, or `old` is too old (`ASKED_WITHIN_SECONDS`)."""
     return (
         newest.source not in _NOT_BY_A_COMMIT
         and old.cancel_on_new_commit != "none"
@@ -29,8 +29,7 @@ def is_replaced(old: Pipeline, newest: Pipeline) -> bool:
 
 
 def cancel(family: Family, now: float) -> Changes:
-    """Cancel the jobs of a redundant pipeline, as far as its `auto_cancel` mode allows. A trigger job that only waits
-    for its downstream pipeline goes on."""
+    """Cancel jobs of a redundant pipeline by its `auto_cancel` mode, but no trigger job that has started a pipeline."""
     mode = family.pipeline.cancel_on_new_commit
     if mode == "interruptible":
         stopped = [job for job in family.jobs if job.interruptible]

@@ -1,7 +1,7 @@
-"""Computes the run times of pipeline schedules. A schedule runs at most once a minute. Runs that were missed while the
-cell was down are made up for by one run. Cron expressions use the schedule's time zone. A time that a clock change
-skips runs at the end of the gap; a time that occurs twice runs once, except for expressions that count minutes or hours
-(`*/10 * * * *`)."""
+"""Computes the run times of pipeline schedules. A schedule runs at most once a minute. If several runs were missed
+while the cell was down, there is one run for all of them. Cron expressions use the schedule's time zone. If a clock
+change skips a run time, the run is at the end of the skipped period. If a run time occurs twice, there is only one run,
+except for expressions that count minutes or hours (`*/10 * * * *`)."""
 
 from datetime import datetime
 
@@ -57,11 +57,10 @@ def with_next_time(schedule: Schedule, now: float) -> Schedule:
 
 
 def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, due_at: float | None = None) -> Schedule:
-    """Return the stored schedule after a run that created a pipeline. `ran` is the schedule as the run read it, with
-    the next run time that the run computed. That time is not used if it is earlier than the stored one, or if a user
-    has changed the cron expression or time zone since. `due_at` is the run time that was due (None: a user started the
-    run). Raises ConflictError if the stored run time is not `due_at`: another process has run the schedule, or a user
-    changed it."""
+    """Return the stored schedule after a run that created a pipeline. `ran` is the schedule as read for this run, with
+    its next run time, which is not used if it is earlier than the stored one, or if a user has changed the cron
+    expression or time zone since. `due_at` is the time for which the run was planned (None: a user started it). Raises
+    ConflictError if the stored time is no longer `due_at`: another process ran the schedule, or a user changed it."""
     if due_at is not None and stored.next_run_at != due_at:
         raise ConflictError(f"schedule {stored.id} is not due any more")
     next_at = stored.next_run_at
@@ -71,8 +70,8 @@ def with_pipeline(stored: Schedule, ran: Schedule, pipeline_id: PipelineId, *, d
 
 
 def without_pipeline(stored: Schedule, due: Schedule, *, next_at: float | None, reason: str) -> Schedule | None:
-    """Return the stored schedule after a run that created no pipeline, with `next_at` as its next run time and `reason`
-    as its error. Returns None if its run time was changed since the run read the schedule (`due`)."""
+    """Return the schedule after a run that created no pipeline, with its next run time and `reason` as its error.
+    Returns None if the stored run time is no longer that of `due`, the schedule as read for this run."""
     if stored.next_run_at != due.next_run_at:
         return None
     return replace(stored, next_run_at=next_at, last_error=reason)

@@ -1,5 +1,5 @@
-"""Finds time zones by names of the time zone database, and by those of Rails that GitLab accepts for `cron_timezone`.
-Rails names are mostly a city alone (`Berlin`); the table below has the others."""
+"""Finds time zones by names of the time zone database, and by those of Ruby on Rails that GitLab accepts in
+`cron_timezone`: mostly the city without the continent (`Berlin`); `_OTHER_NAMES` has the exceptions."""
 
 from datetime import UTC, tzinfo
 from functools import cache
@@ -74,7 +74,7 @@ def time_zone(name: str) -> tzinfo | None:
 
 @cache
 def _by_city() -> dict[str, str]:
-    """Return time zones by the city at the end of their names. If several end in one city, the last one counts."""
+    """Return time zones by city, such as `Europe/Berlin` by `Berlin`; of several with one city, the last by name."""
     from zoneinfo import available_timezones
 
     zones = (zone for zone in sorted(available_timezones()) if zone.startswith(CONTINENTS))

@@ -1,6 +1,6 @@
-"""State changes of trigger jobs: jobs that start a downstream pipeline and get no runner. Without a strategy such a job
-succeeds once its pipeline exists. With `depend` or `mirror` it runs as long as the pipeline, ends like it, and runs
-again if the pipeline does. All functions are idempotent: a repeated call changes nothing."""
+"""State changes of trigger jobs, which start a downstream pipeline and get no runner. Without `trigger:strategy` such a
+job succeeds once that pipeline exists. With `depend` or `mirror` it runs as long as the pipeline, ends with the same
+result, and runs again if the pipeline is retried. All functions are idempotent: a repeated call changes nothing."""
 
 from msgspec.structs import replace
 
@@ -14,7 +14,7 @@ MIRROR = "mirror"
 
 
 def start(family: Family, job_id: JobId, now: float) -> Changes:
-    """Mark a pending trigger job as running. A later cancel then waits for its downstream pipeline."""
+    """Mark a pending trigger job as running. If it is canceled later, it waits until its downstream pipeline stops."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state is not JobState.PENDING:
@@ -25,7 +25,7 @@ def start(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def fail(family: Family, job_id: JobId, reason: FailureReason, message: str, now: float) -> Changes:
-    """Fail a trigger job, because its downstream pipeline cannot be created."""
+    """Fail a running or canceling trigger job, because its downstream pipeline cannot be created."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     if job is None or job.state not in (JobState.RUNNING, JobState.CANCELING):
@@ -45,8 +45,8 @@ def stop(family: Family, job_id: JobId, now: float) -> Changes:
 
 
 def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, now: float) -> Changes:
-    """Update a trigger job to the status of its downstream pipeline: it keeps running, ends, or runs again. With an
-    empty `strategy` it succeeds as soon as the pipeline exists."""
+    """Change a trigger job to match the status of its downstream pipeline: it keeps running, ends, or runs again.
+    `strategy` is `trigger:strategy`; if it is empty, the job succeeds as soon as the pipeline exists."""
     draft = FamilyDraft(family, now)
     job = draft.find(job_id)
     end = _end(strategy, downstream.status)
@@ -75,7 +75,7 @@ def follow(family: Family, job_id: JobId, downstream: Pipeline, strategy: str, n
 
 
 def _end(strategy: str, status: str) -> JobEvent | None:
-    """Return the event with which a running trigger job ends, by its downstream pipeline's status; None: it runs on."""
+    """Return the event that ends a running trigger job, by its downstream pipeline and strategy; None: it runs on."""
     if not strategy or status == "success":
         return JobEvent.SUCCEED
     if status == "skipped":
@@ -85,9 +85,9 @@ def _end(strategy: str, status: str) -> JobEvent | None:
 
 
 def _runs_again(job: Job, downstream: Pipeline, end: JobEvent | None) -> bool:
-    """Return whether an ended trigger job runs again, because its downstream pipeline was retried. `end` is the result
-    of `_end` for that pipeline. A canceled job runs again only while its child pipeline runs, never because of a
-    pipeline of another project."""
+    """Return whether an ended trigger job runs again, because its downstream pipeline was retried. `end` is the event
+    with which that pipeline's status would end the job (None: the pipeline still runs). A canceled job runs again only
+    while its child pipeline runs, and never because of a pipeline of another project."""
     if job.downstream_id != downstream.id:
         return False
     if job.state is JobState.CANCELED:

@@ -1,1 +1,1 @@
-"""Decisions about waiting jobs: the reasons why they wait, how long, and which runners they need."""
+"""Decisions about waiting: why jobs wait, the runners they need, how long requests are held, effects of outages."""

@@ -1,4 +1,4 @@
-"""Finds the jobs that a job waits for, that caused its skip, or that caused its cancel."""
+"""Finds the jobs that a job waits for, and those because of which it was skipped or canceled."""
 
 import math
 from collections import deque
@@ -30,7 +30,7 @@ def prerequisites(job: Job, family: Family) -> list[Job]:
 
 
 def is_blocking(job: Job) -> bool:
-    """Return whether later jobs wait for this one: it has not ended, and is not an optional manual job."""
+    """Return whether later jobs wait for this one: it has not ended, and is not manual with `allow_failure`."""
     return job.state not in FINAL and not (job.state is JobState.MANUAL and job.allow_failure)
 
 
@@ -66,8 +66,7 @@ def _is_bad(job: Job) -> bool:
 
 
 def _roots(job: Job, family: Family) -> list[Job]:
-    """Return the failed or canceled jobs because of which a job is skipped. A job with `needs` may be skipped because
-    of a skipped job; then these are the causes of that."""
+    """Return the failed or canceled jobs because of which a job is skipped, directly or through skipped jobs."""
     roots: dict[str, Job] = {}
     seen = {job.name}
     waiting = deque(prerequisites(job, family))

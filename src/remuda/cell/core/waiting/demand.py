@@ -1,7 +1,7 @@
-"""Computes the demand: how many jobs need which runners, and each runner manager's share of them. Managers that scale
-by their share create the needed capacity once, not once per manager. Invariants: shares sum to the total, or no manager
-has capacity for the jobs and the ready ones are `unserved`; the same input gives the same shares; if the total grows,
-no share shrinks."""
+"""Computes the demand: how many jobs need which runners, and how these jobs are divided among the runner managers (the
+share of each). Managers that create machines for their share create the needed capacity once, not once per manager.
+Invariants: the shares sum to the total, unless no manager has capacity for the jobs; then the pending ones are reported
+as `unserved`. The same input gives the same shares. If the total grows, no share shrinks."""
 
 import hashlib
 import heapq
@@ -43,7 +43,7 @@ ManagerId = tuple[int, str]
 
 
 class Need(NamedTuple):
-    """What jobs require of a runner. Jobs with equal needs are counted as one demand."""
+    """What jobs require of a runner: tags, protection, whose jobs it serves. Equal needs are counted together."""
 
     tags: tuple[str, ...]
     protected: bool
@@ -53,8 +53,8 @@ class Need(NamedTuple):
 
 def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
     """Count jobs that are not pending yet, by requirements and by what they wait for: only pending or running jobs
-    (`NEXT`), a job that is not pending yet (`LATER`), or a person, a time or a resource group (`HELD`). `jobs` must
-    contain, of each of its pipelines, all jobs that are in `AHEAD` states."""
+    (`NEXT`), other jobs (`LATER`), or a person, a time or a resource group (`HELD`). `jobs` must contain, of each of
+    its pipelines, all jobs that are in `AHEAD` states."""
     pipelines: defaultdict[int, list[Job]] = defaultdict(list)
     for job in jobs:
         pipelines[job.pipeline_id].append(job)
@@ -74,7 +74,8 @@ def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]
 
 
 def _wait_kinds(family: Sequence[Job]) -> Iterator[tuple[Job, str]]:
-    """Yield the jobs of a pipeline, except trigger jobs, with what they wait for (see `count_coming_jobs`)."""
+    """Yield the jobs of a pipeline, except trigger jobs, each with what it waits for: `NEXT` (only pending or running
+    jobs), `LATER` (a job that is not pending yet) or `HELD` (a person, a time or a resource group)."""
     blocking = [job for job in family if is_blocking(job)]
     by_name = {job.name: job for job in blocking}
     created = min((job.stage_index for job in blocking if job.state is JobState.CREATED), default=None)
@@ -102,8 +103,8 @@ def compute_demand(
     managers: Sequence[RunnerManager],
     now: float,
 ) -> tuple[KeyDemand, ...]:
-    """Return the demand for each requirement, with the shares of the managers that can serve it, sorted by requirement.
-    `ready` counts pending jobs, `running` are the jobs that managers have, `coming` is from `count_coming_jobs`."""
+    """Return for each requirement, sorted, how many jobs have it, and the shares of the managers that can run them.
+    `ready` counts pending jobs, `running` are those that managers have, `coming` is from `count_coming_jobs`."""
     served = frozenset[Pool]().union(*(runner.pools() for runner in runners))
     counts: defaultdict[Need, Counter[str]] = defaultdict(Counter)
     running_by: defaultdict[Need, Counter[ManagerId]] = defaultdict(Counter)
@@ -121,7 +122,7 @@ def compute_demand(
 
 
 def by_runner(keys: Iterable[KeyDemand]) -> dict[int, tuple[KeyDemand, ...]]:
-    """Split the demand by runner id: what a runner can serve, with the shares of its managers only."""
+    """Return the demand by runner id: the jobs that a runner can run, with the shares of its own managers only."""
     demand: defaultdict[int, list[KeyDemand]] = defaultdict(list)
     for key in keys:
         own: defaultdict[int, list[Share]] = defaultdict(list)
@@ -141,8 +142,8 @@ def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
 def _present(
     runners: Sequence[Runner], managers: Sequence[RunnerManager], has_jobs: set[ManagerId], now: float
 ) -> Mapping[Fingerprint, Mapping[ManagerId, int | None]]:
-    """Return the managers that called within `PRESENT_SECONDS` or have jobs, with their capacities, by the fingerprint
-    of their runner. Managers of paused runners are left out."""
+    """Return the managers that called within `PRESENT_SECONDS` or have jobs, with their capacities. They are grouped by
+    fingerprint: what their runner accepts (tags, protection, whose jobs). Managers of paused runners are left out."""
     offers = {runner.id: runner.fingerprint() for runner in runners if not runner.paused}
     present: defaultdict[Fingerprint, dict[ManagerId, int | None]] = defaultdict(dict)
     for manager in managers:
@@ -154,8 +155,7 @@ def _present(
 
 
 def _weights(need: Need, present: Mapping[Fingerprint, Mapping[ManagerId, int | None]]) -> dict[ManagerId, int]:
-    """Return the capacity of each manager that can serve a need. A manager that reports no capacity gets the mean of
-    the others, or 1."""
+    """Return the capacity of each manager that can serve a need; if it reports none, the mean of the others or 1."""
     tags = frozenset(need.tags)
     able: dict[ManagerId, int | None] = {}
     for offer, managers in present.items():
@@ -193,10 +193,10 @@ def _of_key(
 
 
 def shares(total: int, weights: Mapping[ManagerId, int], seed: str) -> dict[ManagerId, int]:
-    """Divide `total` in proportion to `weights`; empty if all weights are 0. Each manager gets the integer part of its
-    quota; the rest goes one by one to the lowest quotient of next share and weight (D'Hondt's method, so no share
-    shrinks when the total grows). `seed` decides which of equal managers comes first, so that it is not always the
-    same."""
+    """Divide `total` jobs among managers in proportion to `weights`; empty if all weights are 0. Each manager gets the
+    integer part of its exact share. The remaining jobs are given out one by one, each to the manager for which (share +
+    1) / weight is lowest (D'Hondt's method, so no share shrinks when the total grows). `seed` decides which of equal
+    managers comes first, so that it is not always the same one."""
     whole = sum(weights.values())
     if not whole:
         return {}

@@ -1,7 +1,7 @@
 """Outages of the cell: a runner must not exceed a time limit because the cell could not receive its calls. After an
-outage a limit starts anew, because a runner that could not reach the cell may wait before it tries again. If the cell
-restarted again and again, a limit would never be reached; so it also ends when the cell has been up for `MAX_FACTOR`
-times the limit."""
+outage the time of a limit starts again, because a runner that could not reach the cell may wait before it tries again.
+If the cell restarted again and again, a limit would never be reached; so it also ends when the cell has been up for
+`MAX_FACTOR` times the limit."""
 
 import math
 from collections.abc import Iterable
@@ -22,8 +22,8 @@ class Outage(msgspec.Struct, frozen=True, array_like=True):
 
 
 def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] | None) -> float:
-    """Return when a limit that started at `began_at` ends at the latest, however often the cell was down. `outages`
-    must be sorted; with None (unknown) infinity is returned."""
+    """Return when a limit that started at `began_at` ends at the latest: when the cell was up for `MAX_FACTOR` times
+    `limit_seconds`. `outages` must be sorted; with None (unknown) infinity is returned."""
     if outages is None:
         return math.inf
     end = began_at + MAX_FACTOR * limit_seconds
@@ -34,8 +34,8 @@ def latest_end(began_at: float, limit_seconds: float, outages: Iterable[Outage] 
 
 
 def with_outage(outages: tuple[Outage, ...], outage: Outage, *, kept_seconds: float) -> tuple[Outage, ...]:
-    """Return the outages with a further one, if it lasted at least `IGNORED_SECONDS`. Overlapping outages are merged,
-    so that one reported repeatedly counts once; those that ended `kept_seconds` before the new one are dropped."""
+    """Return the outages with one more, if it lasted at least `IGNORED_SECONDS`. Overlapping ones are merged, so that a
+    repeated report counts once; those that ended `kept_seconds` before the end of the new one are dropped."""
     if outage.ended_at - outage.began_at < IGNORED_SECONDS:
         return outages
     merged, apart = outage, []

@@ -1,4 +1,4 @@
-"""Explains why no runner has taken a pending job: which runners match, their availability, the jobs ahead, advice."""
+"""Explains why no runner has taken a pending job: which runners match, which are available, the jobs ahead, advice."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerSupply(msgspec.Struct, frozen=True, kw_only=True):
-    """The runners of an organization, and the position of a job in the queue."""
+    """The runners of an organization, and a pending job's position in the queue and estimated waiting time."""
 
     runners: tuple[RunnerView, ...] = ()
     place: Place | None = None
@@ -45,7 +45,7 @@ class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def availability(view: RunnerView, now: float) -> str:
-    """Return the availability of a runner as a field name of `RunnerCounts`, such as `free`, `busy` or `offline`."""
+    """Return whether a runner could take a job now, as a field name of `RunnerCounts`, such as `free` or `offline`."""
     if view.runner.paused:
         return "paused"
     if view.jobs:
@@ -101,7 +101,8 @@ def _queue_position(place: Place | None) -> str:
 
 
 def _why_unavailable(counts: RunnerCounts) -> str:
-    """Return the end of a sentence that says why none of the matching runners is available."""
+    """Return the end of the sentence "none of the runners that fit ...": why none of them is available, such as `is
+    available (2 paused)`; for a single runner such as `is offline`."""
     parts = {
         "paused": counts.paused,
         "offline": counts.offline,

@@ -1,7 +1,7 @@
-"""Decides how long a job request is held open (long polling) while there is no job, at most `poll_hold_seconds` of the
-cell. A manager that says how long it can wait (`hold_seconds`), as Remuda's does, is held. Others are answered at once
-unless configured otherwise: in gitlab-runner a held request occupies one of the `concurrent` workers and counts as
-demand for a machine. A separate module, because decisions in `core` are pure and the module that uses it does I/O."""
+"""Decides how long a job request is kept open (long polling) while there is no job: at most `poll_hold_seconds` of the
+cell, and only for managers that say how long they can wait (`hold_seconds`), as Remuda's does. Others get an answer at
+once unless configured otherwise: in gitlab-runner an open request occupies one of the `concurrent` workers and counts
+as demand for a machine. A separate module, because decisions in `core` are pure and the one that uses it does I/O."""
 
 import math
 
@@ -11,9 +11,8 @@ from remuda.wire.runner_api import RequestJob
 
 
 def hold_seconds(request: RequestJob, runner: Runner, settings: CellSettings) -> float:
-    """Return for how many seconds this request can be held; 0 means to answer at once. A request without the cursor
-    (`last_update`) from an earlier answer is answered at once: it is perhaps the first one, and the answer contains the
-    cursor."""
+    """Return how many seconds this job request may be kept open; 0 means to answer at once. A request without
+    `last_update` is answered at once: it is perhaps the manager's first, and the answer contains that value."""
     if not request.last_update:
         return 0.0
     announced = request.hold_seconds

@@ -1,7 +1,7 @@
-"""Computes how long a runner must leave a job to a better one: a runner that called recently, fits the job and has a
-higher priority. That runner may poll another process of the cell, which learns of the job later. Within one process no
-delay is needed: `remuda.cell.dispatch.held_polls` wakes the best runner first. A separate module, because decisions in
-`core` are pure and the module that uses it does I/O."""
+"""Computes how long a runner must wait before it may take a job, because a better runner should get it: one that called
+recently, fits the job and has a higher priority. That runner may poll another process of the cell, which learns of the
+job later. Within one process no delay is needed: `remuda.cell.dispatch.held_polls` wakes the best runner first. A
+separate module, because decisions in `core` are pure and the module that uses it does I/O."""
 
 from collections.abc import Iterable
 
@@ -17,8 +17,8 @@ Offer = tuple[int, Fingerprint]
 
 
 def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now: float) -> frozenset[Offer]:
-    """Return priority and fingerprint of the runners that are not paused and whose managers called within
-    `PRESENT_SECONDS`; empty if all priorities are equal."""
+    """Return priority and fingerprint (tags, protection, whose jobs it runs) of each runner that is not paused and
+    called within `PRESENT_SECONDS`; empty if all priorities are equal, since no runner then waits for another."""
     contacted = {manager.runner_id for manager in managers if now - manager.contacted_at < PRESENT_SECONDS}
     present = [runner for runner in runners if not runner.paused and runner.id in contacted]
     if len({runner.priority for runner in present}) < 2:
@@ -27,8 +27,8 @@ def offers_of(runners: Iterable[Runner], managers: Iterable[RunnerManager], now:
 
 
 def delay_seconds(priority: int, need: CapabilityKey, offers: Iterable[Offer], *, since: float, now: float) -> float:
-    """Return for how many seconds a runner of this priority must leave a job, which is pending since `since` and
-    requires `need`, to better runners (`offers`, from `offers_of`)."""
+    """Return for how many seconds a runner of this priority must leave a job, pending since `since`, to runners of a
+    higher priority in `offers` (from `offers_of`) that fit its `need`; 0 if it may take the job now."""
     remaining = DELAY_SECONDS - max(now - since, 0.0)
     is_for_others = remaining > 0 and any(better > priority and fits(offer, need) for better, offer in offers)
     return remaining if is_for_others else 0.0

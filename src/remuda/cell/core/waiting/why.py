@@ -62,7 +62,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The fields of `JobWhy` that depend on the state of the job."""
+    """Those fields of the API answer `JobWhy` that depend on the state of the job."""
 
     summary: str
     since: float | None = None

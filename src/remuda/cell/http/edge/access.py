@@ -10,7 +10,7 @@ from remuda.cell.values.people import Level
 
 
 class Kind(Enum):
-    """Which callers an endpoint admits; for people also the object in the path in which they need the access level."""
+    """Kind of caller that an endpoint admits and, for people, the object in the path where their level counts."""
 
     OPEN = "everybody"
     """Everybody, without a token."""
@@ -47,7 +47,7 @@ class Access(msgspec.Struct, frozen=True):
     """If not empty, jobs may also call it, with a job token that has this scope (see `in_project` and `of_job`)."""
 
     def with_scopes(self, *scopes: str) -> "Access":
-        """A copy that also accepts tokens with one of these scopes."""
+        """Return a copy that also accepts tokens with one of these scopes, besides those accepted so far."""
         return msgspec.structs.replace(self, scopes=self.scopes | set(scopes))
 
     def __str__(self) -> str:
@@ -72,22 +72,22 @@ MANAGES_RUNNER = Access(Kind.RUNNER_NUMBER, Level.MAINTAINER, frozenset({"manage
 
 
 def in_project(level: Level, *, or_job: str = "") -> Access:
-    """Admit a person with at least this level in the project `{id}`. `or_job`: also admit a job of that project whose
-    job token has this scope."""
+    """Access for people with at least this level in the project that `{id}` in the path names. `or_job`, if not empty:
+    also for jobs of that project whose job token has this scope."""
     return Access(Kind.PROJECT, level, or_job=or_job)
 
 
 def in_group(level: Level | int) -> Access:
-    """Admit a person with at least this level in the group `{id}`. Level 0 admits everybody who may see the group."""
+    """Access for people with at least this level in the group `{id}` of the path; 0: all who may see the group."""
     return Access(Kind.GROUP, level)
 
 
 def of_job(level: Level, *, or_job: str = "") -> Access:
-    """Admit a person with at least this level in the project of the job `{job_id}`. `or_job`: also admit requests
-    with a job token; the handler checks that the token has this scope and which job it is of."""
+    """Access for people with at least this level in the project of the job `{job_id}`. `or_job`: job tokens are
+    admitted, too; the handler must check that they have this scope, and that their job may access this job."""
     return Access(Kind.JOB_NUMBER, level, or_job=or_job)
 
 
 def of_pipeline(level: Level) -> Access:
-    """Admit a person with at least this level in the project of the pipeline `{pipeline_id}`."""
+    """Access for people with at least this level in the project of the pipeline `{pipeline_id}` in the path."""
     return Access(Kind.PIPELINE_NUMBER, level)

@@ -3,8 +3,7 @@
 The checks in order: is the token valid (401), has it a scope for the call (403), may the person know that the project,
 group, job, pipeline or runner in the path exists (404), is their level high enough (403). `access` declares what an
 endpoint needs; `core.access.rights` says what a level allows. Invariant: if a person may not know that something
-exists, every answer is the same as if it did not exist.
-"""
+exists, every answer is the same as if it did not exist."""
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -38,7 +37,7 @@ USED_EVERY_SECONDS = 600
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """A person who calls with a personal token."""
+    """A person who calls with a personal token: the user, the token and the memberships that are valid now."""
 
     user: User
     token: UserToken
@@ -47,7 +46,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sight(self) -> Sight | None:
-        """The filter to apply to lists, so that they show only what the person may see; None if that is everything."""
+        """Filter for lists of projects and groups: only those that the person may see. None if they may see all."""
         return rights.sight(self.user, self.members)
 
     def level_in(self, project: Project) -> int | None:
@@ -92,8 +91,8 @@ async def person(edge: Edge, token: str | None) -> Caller:
 
 
 async def admit(edge: Edge, access: Access, request: Request) -> None:
-    """Check that the caller may make this call, and store the person or job in `request.state`. Raises ApiError or
-    ForbiddenError if not. Does nothing for open endpoints, and for those whose handler checks the token."""
+    """Check that the caller may make this call; raises ApiError or ForbiddenError if not. Stores the person, or the job
+    of the token, in `request.state`. Does nothing if the endpoint is open to all or its handler checks the token."""
     if access.kind in (Kind.OPEN, Kind.RUNNER, Kind.JOB, Kind.TRIGGER, Kind.GIT):
         return
     if access.or_job and await _is_job(edge, access, request):
@@ -108,8 +107,8 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
-    """True if the request has a job token. Raises ForbiddenError or ApiError if the token is invalid, or if its job is
-    of another project than that in the path. With the kind JOB_NUMBER the handler checks the token instead."""
+    """True if the request has a job token. Raises ForbiddenError or ApiError if it is not valid or its job is of
+    another project than in the path; for Kind.JOB_NUMBER (only a job id in the path) the handler must check that."""
     token = request.headers.get("job-token") or request.query_params.get("job_token")
     if access.kind is Kind.JOB_NUMBER:
         return bool(auth.job_token_in(request))
@@ -123,9 +122,8 @@ async def _is_job(edge: Edge, access: Access, request: Request) -> bool:
 
 
 async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -> int | None:
-    """The caller's access level in the project, group or runner that the path names or that has the job or pipeline in
-    the path. Raises ApiError 404 if the caller may not know that it exists. None if the endpoint is for administrators
-    and the caller is not one."""
+    """The caller's access level in the object in the path (for a job or pipeline: in its project). Raises ApiError 404
+    if the caller may not know that it exists. None if only administrators are admitted and the caller is not one."""
     match access.kind:
         case Kind.ADMINISTRATOR:
             return rights.ADMINISTRATOR if caller.user.is_admin else None
@@ -149,16 +147,16 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
 
 
 def require_visible(level: int | None, what: str) -> int:
-    """Return `level`. Raises ApiError 404 about `what`, such as "Project", if `level` is None (hidden)."""
+    """Return `level`. If it is None (the object is hidden from the caller), raise ApiError 404 about `what`."""
     if level is None:
         raise not_found(what)
     return level
 
 
 async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
-    """The caller's level for a runner: MAINTAINER or more to manage it (administrators, owners of its group,
-    maintainers of one of its projects), 0 only to see it (an instance runner: everybody of its organization; a group
-    runner: maintainers of its group). Raises ApiError 404 if the caller may do neither."""
+    """The caller's access level for a runner. MAINTAINER or more: they may manage it (administrators, owners of its
+    group, maintainers of one of its projects). 0: they may only see it (an instance runner: everybody of its
+    organization; a group runner: maintainers of its group). Raises ApiError 404 if they may do neither."""
     if caller.user.is_admin:
         return rights.ADMINISTRATOR
     if runner.organization_id != caller.user.organization_id:
@@ -197,8 +195,8 @@ async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str
 
 
 def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
-    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller is not a maintainer.
-    This holds even if the ref is not protected any more: a retry gets the protected variables in any case."""
+    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller is not a maintainer,
+    even if the ref is not protected any more: a retried job gets the protected variables in any case."""
     if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
         raise _is_protected(what.ref)
 
@@ -208,8 +206,8 @@ def _is_protected(ref: str) -> ApiError:
 
 
 def check_level(level: int | None, least: int, what: str) -> None:
-    """Raise ApiError 404 about `what`, such as "Project", if `level` is None (hidden from the caller), 403 if it is
-    below `least`."""
+    """Check that `level`, the access level of a caller in some object, is at least `least`. Raises ApiError 403 if it
+    is lower, 404 about `what`, such as "Project", if it is None: the caller may not know that the object exists."""
     if require_visible(level, what) < least:
         raise forbidden()
 

@@ -2,8 +2,7 @@
 
 The calls that runners make for every job, and git, are dispatched in `_serve` as plain ASGI, which saves 12 % of the
 processor time of a job's calls; all others go through Starlette's router. Paths are matched as they were sent, before
-percent-decoding, so `acme%2Fshop` in `/projects/acme%2Fshop` is one path segment.
-"""
+percent-decoding, so `acme%2Fshop` in `/projects/acme%2Fshop` is one path segment."""
 
 import re
 import secrets
@@ -206,9 +205,9 @@ class CellApp:
             self._record(scope["method"], exchange, began)
 
     def append_trace_now(self, cycle: RequestResponseCycle) -> bool:
-        """Answer the request of `cycle` without an asyncio task if it appends to a trace, the most frequent call, and
-        its job token, job and runner manager are cached. If it returns False, nothing was sent, and the ordinary
-        handler must answer; that accepts the same bytes again if this call has already appended them."""
+        """Answer a request that appends to a job log, the most frequent call, without an asyncio task; `cycle` is
+        uvicorn's object for it. Needs job token, job and runner manager in the cache. If it returns False, nothing was
+        sent, and the ordinary handler must answer; that accepts bytes that are already stored."""
         scope: Any = cycle.scope
         send: Any = cycle.send
         match = trace.PATH.fullmatch(scope["raw_path"].decode("ascii"))
@@ -297,7 +296,7 @@ class CellApp:
 
 
 class _Exchange:
-    """Sends the answer to one request: adds the headers that every answer gets, and remembers the status."""
+    """Sends the answer to one request, adds the headers that every answer gets, and keeps the status for metrics."""
 
     def __init__(self, header: tuple[bytes, bytes], send: Send, request_id: str) -> None:
         self._send = send
@@ -311,7 +310,7 @@ class _Exchange:
         self.headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
     def send_whole(self, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-        """Send a complete answer in one step; False, with nothing sent, if the connection does not allow that."""
+        """Send status, headers and body at once. Returns False, with nothing sent, if `send` must be used instead."""
         is_sent = send_whole(self._send, status, (*headers, *self.headers), body)
         self.status = status if is_sent else self.status
         return is_sent

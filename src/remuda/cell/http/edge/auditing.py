@@ -3,8 +3,8 @@
 An action is in the log before its caller gets the answer; if the entry cannot be written, the caller gets 503 and must
 repeat the call, although the action was done. Refused attempts (401, 403) are recorded too, also at endpoints for
 administrators that are not in `ACTIONS`, but only a few a minute for each address, so that nobody can fill the log.
-Invariant: of a request only its path and the names of its fields are recorded, of a response only the fields in
-`_ANSWER_FIELDS`, and what a handler adds with `add_audit_details`; so no values of variables, tokens or policies.
+Invariant: an entry contains only the path and the field names of the request, the fields in `_ANSWER_FIELDS` of the
+response, and what a handler adds with `add_audit_details`. So the log has no values of variables, tokens or policies.
 """
 
 from collections.abc import Mapping
@@ -128,7 +128,7 @@ _log = logger("cell")
 
 
 def add_audit_details(request: Request, **details: Detail) -> None:
-    """Set details of the audit entry of this request, besides those that are taken from its response."""
+    """Add details, such as `enabled=True`, to those from the response in the audit log entry of this request."""
     request.state.audit_details = details
 
 
@@ -142,8 +142,7 @@ class Auditor:
         return (endpoint.method, endpoint.path) in ACTIONS or endpoint.access.kind is Kind.ADMINISTRATOR
 
     async def answer(self, endpoint: Endpoint, request: Request) -> Response:
-        """Check the access and run the handler. Write the call to the audit log if it is in `ACTIONS` and succeeds, or
-        if it is refused (401 or 403)."""
+        """Check access, run the handler, and audit the call if it is refused, or is in `ACTIONS` and succeeds."""
         body = _BodyRecorder(request)
         request = Request(request.scope, body.receive)
         try:
@@ -163,8 +162,8 @@ class Auditor:
         return answer
 
     async def _subject(self, endpoint: Endpoint, request: Request) -> tuple[int, str]:
-        """Id and path of the project, group, runner (its description) or user (their name) that a call is about; 0 and
-        empty if the path names none of them. Call it before the handler, which can delete the object."""
+        """Id and name (path, runner description or user name) of the object in the path, for a job of its project; 0
+        and empty if there is none. Call it before the handler, which can delete the object."""
         if endpoint.path.startswith(_P):
             project = await project_in_path(self._edge, request)
             return project.id, project.path
@@ -199,8 +198,8 @@ class Auditor:
         )
 
     async def _deny(self, endpoint: Endpoint, request: Request, status: int) -> None:
-        """Write a refused call to the audit log, unless there were too many from its address or in total. A failure is
-        only logged, so that the caller still gets the refusal."""
+        """Write a refused call to the audit log, unless too many calls were refused recently, from the same address or
+        in total. If the store cannot write the entry, that is only logged, and the caller still gets the 401 or 403."""
         now = self._edge.clock.monotonic()
         address = request.client.host if request.client else ""
         for buckets, key in ((self._denials, address), (self._all_denials, "")):
@@ -271,7 +270,7 @@ def _short(text: str) -> str:
 
 
 class _BodyRecorder:
-    """Copies the body of a request while the handler reads it, to get the names of its fields."""
+    """Copies a request's body while the handler reads it, because the audit log contains the names of its fields."""
 
     def __init__(self, request: Request) -> None:
         self._receive = request.receive
@@ -286,7 +285,7 @@ class _BodyRecorder:
         return message
 
     def field_names(self) -> list[str]:
-        """Names of the fields in the request; none if the body is too long or cannot be decoded."""
+        """Sorted parameter names of query and body, except tokens; empty if the body is too long or not valid."""
         if len(self._raw) > _MAX_BYTES:
             return []
         try:

@@ -1,8 +1,7 @@
 """Authentication: finds the user, runner or job of the token in a request.
 
 Tokens of users and runners are looked up by their SHA-256 hash, so the response time does not reveal how much of a
-guessed token is right. If the store is unavailable, these functions raise StoreError, never 401 or 403.
-"""
+guessed token is right. If the store is unavailable, these functions raise StoreError, never 401 or 403."""
 
 import base64
 import binascii
@@ -41,7 +40,7 @@ def basic_in(headers: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 async def user_of(edge: Edge, token: str | None) -> UserToken:
-    """The stored user token with this text. Raises ApiError 401 if it is unknown, revoked or expired."""
+    """The stored user token with this text. Raises ApiError 401 if it is missing, unknown, revoked or expired."""
     if not token or len(token) > MAX_TOKEN:
         raise unauthorized()
     user_token = await edge.store.people.find_user_token(token_hash(token))
@@ -55,8 +54,8 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
 
 
 async def runner_of(edge: Edge, token: str) -> Runner:
-    """The runner with this token. Raises ApiError: 400 for an empty token, 403 for an unknown or expired one.
-    StoreError is never turned into 403, because that makes a runner stop asking for jobs."""
+    """The runner with this token. Raises ApiError: 400 for an empty token, 403 for an unknown or expired one. If the
+    store is unavailable, it raises StoreError and not 403, because a runner that gets 403 stops asking for jobs."""
     if not token:
         raise bad_parameter("token is missing")
     runner = await edge.store.runners.find_runner(token_hash(token)) if len(token) <= MAX_TOKEN else None
@@ -72,9 +71,8 @@ def job_token_in(request: Request) -> str:
 
 
 async def job_of(edge: Edge, token: str, job_id: int | None = None, *, scope: str = "job") -> Job:
-    """The job with this token. The call shows that its runner is alive, and starts a job that was only handed out.
-    Raises ForbiddenError or ApiError (both 403) if the token is invalid, lacks the scope or is not of `job_id`, or if
-    no runner has the job any more."""
+    """The job with this token; its runner counts as alive, a handed-out job becomes running. Raises ForbiddenError or
+    ApiError (both 403) if the token is not valid, lacks `scope` or is not of `job_id`, or no runner has the job now."""
     if not token or len(token) > MAX_TOKEN:
         raise forbidden()
     calls = edge.dispatch.runner_calls

@@ -35,15 +35,15 @@ _KEY_PART = re.compile(r"\[([^\]]*)\]")
 
 
 def limit_silence(receive: Receive, seconds: float, clock: Clock) -> Receive:
-    """Wrap `receive` to raise ApiError 408 if the client sends nothing for `seconds`, or on average less than
-    SLOWEST_BYTES_PER_SECOND. Returns `receive` itself if uvicorn already has the whole body."""
+    """Wrap `receive`, which reads the body, to raise ApiError 408 if the client sends nothing for `seconds`, or on
+    average less than SLOWEST_BYTES_PER_SECOND. Returns `receive` itself if uvicorn already has the whole body."""
     cycle = getattr(receive, "__self__", None)
     return _BodyTimer(receive, seconds, clock).receive if getattr(cycle, "more_body", True) else receive
 
 
 class _BodyTimer:
-    """Raises ApiError 408 if a body arrives too slowly. Only time spent waiting for the client counts; after the end of
-    the body `receive` waits for the client to disconnect, without a time limit."""
+    """Wraps `receive` to raise ApiError 408 if a body arrives too slowly. Only time spent waiting for the client
+    counts; after the body there is no limit, because `receive` then waits for the client to disconnect."""
 
     def __init__(self, receive: Receive, seconds: float, clock: Clock) -> None:
         self._receive = receive
@@ -78,7 +78,7 @@ def _has_hung_up(receive: Receive) -> bool:
 
 
 class HangUp:
-    """Tells whether the client has disconnected, and waits until it does. Use it only after the body was read."""
+    """Tells whether the client has disconnected, or waits for that. Read the body first: `wait` discards data."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -92,7 +92,7 @@ class HangUp:
 
 
 class Body:
-    """The body of a request. It can be read once."""
+    """The body of a request, read from ASGI's `receive`. It can be read only once."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -106,7 +106,7 @@ class Body:
                 yield piece
 
     async def read(self, limit_bytes: int) -> bytes:
-        """Read the whole body. Raises ApiError 413 if it is too long, ClientGoneError if the client disconnects."""
+        """Read the whole body. Raises ApiError 413 above `limit_bytes`, ClientGoneError if the client disconnects."""
         pieces, size = [], 0
         while not self._ended:
             pieces.append(await self._piece())
@@ -125,13 +125,13 @@ class Body:
 
 
 def first_headers(scope: Scope) -> dict[bytes, bytes]:
-    """The headers of a request by lower-case name. If a name is repeated, the first header counts."""
+    """The headers of a request by lower-case name. If a header is repeated, its first value is used."""
     return dict(reversed(scope["headers"]))
 
 
 def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.json.Decoder[T], kind: type[T]) -> T:
-    """Decode parameters as `decode` does. If the URL has no query, `decoder`, a JSON decoder for `kind`, is tried
-    first: that is four times as fast for the JSON of runners."""
+    """Decode the parameters in `raw` (the body) and the query as a `kind`. Raises ApiError 400 if they are not valid.
+    Without a query, the JSON decoder `decoder` is tried first: four times as fast for the JSON of runners."""
     if not scope["query_string"]:
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return decoder.decode(raw)
@@ -139,7 +139,7 @@ def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.
 
 
 async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
-    """Read the parameters of a request as a `kind`. Raises ApiError 400 if not valid, 413 if above `limit_bytes`."""
+    """Read the parameters (body, query) as a `kind`. Raises ApiError 400 if not valid, 413 if above `limit_bytes`."""
     raw = await Body(request.receive).read(limit_bytes)
     content_type = request.headers.get("content-type", "")
     query = request.scope["query_string"]
@@ -149,8 +149,8 @@ async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
 
 
 def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
-    """Decode the parameters in a body and a query as a `kind`. If a parameter is in both, the body's value counts.
-    Raises ApiError 400 if they are not valid."""
+    """Decode the parameters in a body (form, multipart form or JSON) and a query as a value of type `kind`. If a
+    parameter is in both, the value in the body is used. Raises ApiError 400 if they are not valid."""
     values: dict[str, Any] = unfold(_pairs(query)) if query else {}
     if content_type.startswith("application/x-www-form-urlencoded"):
         values |= unfold(_pairs(raw))
@@ -162,7 +162,7 @@ def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:
 
 
 def convert(values: dict[str, Any], kind: type[T]) -> T:
-    """Convert parameters to a type. Raises ApiError 400, worded as in GitLab, if they are not valid."""
+    """Convert a request's parameters to `kind`. Raises ApiError 400, worded as in GitLab, about the first bad one."""
     try:
         parameters = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -173,7 +173,7 @@ def convert(values: dict[str, Any], kind: type[T]) -> T:
 
 
 def choice_in_query(request: Request, name: str, valid: Collection[str], default: str = "") -> str:
-    """A query parameter, or the default if it is missing or empty. Raises ApiError 400 if it is not in `valid`."""
+    """The query parameter `name`, or `default` if missing or empty. Raises ApiError 400 if it is not in `valid`."""
     value = request.query_params.get(name) or default
     if value and value not in valid:
         raise bad_parameter(f"{name} does not have a valid value")
@@ -181,7 +181,7 @@ def choice_in_query(request: Request, name: str, valid: Collection[str], default
 
 
 def number_in_query(request: Request, name: str) -> int | None:
-    """A query parameter as a number; None if it is missing or empty. Raises ApiError 400 if it is not a number."""
+    """Query parameter `name` as a number; None if missing or empty. Raises ApiError 400 if it is not a number."""
     text = request.query_params.get(name, "")
     if text and not is_number(text):
         raise bad_parameter(f"{name} is invalid")
@@ -189,8 +189,8 @@ def number_in_query(request: Request, name: str) -> int | None:
 
 
 def time_in_query(request: Request, name: str) -> float | None:
-    """A query parameter with an ISO 8601 time (UTC if it names no zone) as seconds since the epoch; None if it is
-    missing or empty. Raises ApiError 400 if it is not a time."""
+    """The query parameter `name`, an ISO 8601 time (UTC if it has no time zone), as seconds since the epoch; None if it
+    is missing or empty. Raises ApiError 400 if it is not a time."""
     text = request.query_params.get(name, "")
     if not text:
         return None
@@ -202,22 +202,22 @@ def time_in_query(request: Request, name: str) -> float | None:
 
 
 def flag_in_query(request: Request, name: str) -> bool:
-    """True if a query parameter is `true` or `1`; False if it has any other value or is missing."""
+    """True if the query parameter `name` is `true` or `1`; False if it has any other value or is missing."""
     return request.query_params.get(name, "").lower() in ("true", "1")
 
 
 def is_number(text: str) -> bool:
-    """True if the text is a whole number with few enough digits for the integer columns of every database."""
+    """True for text of at most MAX_DIGITS digits: such a number fits into an integer column of every database."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def with_given(old: S, /, **fields: Any) -> S:
-    """A copy of `old` with these fields changed. A field that is None was not in the request and stays as it is."""
+    """A copy of `old` with these fields changed; None: the field was not in the request and keeps its value."""
     return msgspec.structs.replace(old, **{name: field for name, field in fields.items() if field is not None})
 
 
 def _check_numbers(parameters: msgspec.Struct) -> None:
-    """Raise ApiError 400 if a number has more digits than an integer column of a database can store."""
+    """Raise ApiError 400 for a number of more than MAX_DIGITS digits: the database could not store it."""
     for name in parameters.__struct_fields__:
         value = getattr(parameters, name)
         if isinstance(value, int) and not -_MAX_NUMBER <= value <= _MAX_NUMBER:
@@ -237,7 +237,7 @@ def _json_object(raw: bytes) -> dict[str, Any]:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """True if lists and objects are nested deeper than `levels`. Not recursive, because the value can be very deep."""
+    """True if decoded JSON is nested deeper than `levels`. Not recursive, because the value can be very deep."""
     level = [value]
     for _ in range(levels):
         level = [
@@ -259,8 +259,8 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
 
 
 def unfold(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Turn form fields with names such as `a`, `a[]`, `a[b]` and `a[][b]` into nested dicts and lists. A repeated field
-    of `a[][b]` begins the next entry of the list; in `a[0][b]`, which some clients write, each number is one entry."""
+    """Turn form fields such as `a`, `a[]`, `a[b]` and `a[][b]` into nested dicts and lists. A field that the last entry
+    of `a[][b]` already has begins a new entry; in `a[0][b]`, which some clients write, the number tells the entry."""
     values: dict[str, Any] = {}
     numbered: dict[tuple[str, str], dict[str, str]] = {}
     for name, value in pairs:

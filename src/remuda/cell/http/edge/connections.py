@@ -1,14 +1,14 @@
 """HTTP connections: a limit for their number, time limits for slow clients, and fast ways to send an answer.
 
-A cell has at most half as many connections as file descriptors; the other half is for files and programs. If there is
-one connection too many, the one whose client has sent nothing for the longest time is closed, unless its request is
-complete (a long poll, for example). So clients that send nothing cannot keep out those that do.
+A process has at most half as many connections as file descriptors; the other half is for files and programs. If there
+is one connection too many, the one whose client has sent nothing for the longest time is closed. Connections whose
+request is complete and not yet answered (a long poll, for example) are never closed for this reason. So clients that
+send nothing cannot keep out those that do.
 
-Measured savings of processor time for a trace append (24 rounds, SQLite, two shared cores): `JoinedWrites` 15 %,
-`send_whole` 6 %, `FastAnswer` 13 % over eight connections, 21 % over one; one idle timer for each connection, instead
-of uvicorn's one for each answer, 3 %. That timer, `bodies.decode_fast` and `errors.JsonBytes` together save 10 % of the
-processor time of all calls of a job.
-"""
+Measured savings of processor time for a call that appends to a job log (24 rounds, SQLite, two shared cores):
+`JoinedWrites` 15 %, `send_whole` 6 %, `FastAnswer` 13 % over eight connections, 21 % over one; one idle timer for each
+connection, instead of uvicorn's one for each answer, 3 %. That timer, `bodies.decode_fast` and `errors.JsonBytes`
+together save 10 % of the processor time of all calls of a job."""
 
 import asyncio
 import math
@@ -56,22 +56,22 @@ class Connections(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def backlog(self) -> int:
-        """The `backlog` for asyncio: how many new connections it accepts in a row before it serves the first."""
+        """asyncio's `backlog`: how many new connections it accepts in a row before it serves the first one."""
         return max(min(BACKLOG, self.most // 8), 1)
 
 
 def connections_within(descriptors: int) -> Connections:
-    """The limits for a process with this maximum number of file descriptors."""
+    """The connection limits for a process that may open this many file descriptors: half as many connections."""
     return Connections(most=max(descriptors // 2, 1))
 
 
 class _TooLongError(ValueError):
-    """Raised inside the HTTP parser if the head of a request is too long; uvicorn then calls `send_400_response`."""
+    """Raised in the HTTP parser if address and headers are too long; uvicorn then calls `send_400_response`."""
 
 
 class JoinedWrites:
-    """A transport that joins all small writes of one iteration of the event loop into one: uvicorn writes head and body
-    of an answer separately, and each write is a system call and a packet."""
+    """A transport that joins all small writes of one iteration of the event loop into one. uvicorn writes the headers
+    and the body of an answer separately, and each write costs a system call and a packet."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -101,8 +101,8 @@ class JoinedWrites:
 
 
 def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bool:
-    """Write a complete answer in one step instead of uvicorn's two messages; `headers` must have a Content-Length.
-    Returns False, with nothing written, if this connection or answer must be sent by uvicorn's ordinary code."""
+    """Write a complete answer to uvicorn's connection at once instead of in two ASGI messages; `headers` must have a
+    Content-Length. Returns False, with nothing written, if that is not possible: then use `send`."""
     cycle = getattr(send, "__self__", None)
     if not isinstance(cycle, RequestResponseCycle) or cycle.scope["method"] == "HEAD" or cycle.flow.write_paused:
         return False
@@ -127,7 +127,7 @@ def send_whole(send: Send, status: int, headers: Sequence[tuple[bytes, bytes]], 
 
 
 class Connection(HttpToolsProtocol):
-    """One HTTP connection, with time limits for its client. `shared`: limits, and connections waiting for clients."""
+    """One HTTP connection, with time limits for its client. `shared`: limits and connections of the whole process."""
 
     def __init__(self, *args: Any, shared: Connections, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -159,7 +159,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Start to check how fast the client reads, because the send buffer is full."""
+        """Called by asyncio when the send buffer is full. Starts to measure how fast the client reads."""
         super().pause_writing()
         self._await_reader()
 
@@ -176,8 +176,8 @@ class Connection(HttpToolsProtocol):
         self._reader_timer = self.loop.call_later(seconds, self._check_reader, unsent, checks)
 
     def _check_reader(self, unsent: int, checks: int) -> None:
-        """Abort if the client reads too slowly. `unsent`: bytes in the send buffer when the current period of
-        `reader_seconds` began; `checks`: how many checks remain in that period, with this one."""
+        """Abort if the client reads an answer too slowly. `unsent`: bytes in the send buffer when the current period of
+        `reader_seconds` began; `checks`: how many checks are left in that period, including this one."""
         self._reader_timer = None
         read = unsent - self.transport.get_write_buffer_size()
         if read >= self._shared.reader_seconds * SLOWEST_BYTES_PER_SECOND:
@@ -228,7 +228,7 @@ class Connection(HttpToolsProtocol):
             self.headers.append((name, value))
 
     def send_400_response(self, msg: str) -> None:
-        """Answer 400 as uvicorn does, or 431 if the head of the request is too long."""
+        """Answer a request that cannot be parsed: 400, or 431 if its address and headers are too long."""
         if self._head_bytes <= HEAD_BYTES:
             super().send_400_response(msg)
             return
@@ -254,13 +254,13 @@ class Connection(HttpToolsProtocol):
         self._start_deferred()
 
     def _start_deferred(self) -> None:
-        """Start the application's task for a PATCH request that was kept for `fast_answer` but not answered by it."""
+        """Start the application's task for a PATCH request, if there is one that `fast_answer` did not answer."""
         app, self._deferred_app = self._deferred_app, None
         if app is not None:
             super()._start_asgi_task(self.cycle, app)
 
     def on_response_complete(self) -> None:
-        """Prepare for the next request as uvicorn does, but with one idle timer per connection, not per answer."""
+        """Called after an answer. Starts the next request or the idle time, with one timer for all answers."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -276,8 +276,8 @@ class Connection(HttpToolsProtocol):
         self._idle_since = math.inf
 
     def _close_if_idle(self) -> None:
-        """Close the connection if no request came for `timeout_keep_alive`, else start the timer again. If a request is
-        under way, `on_response_complete` starts it."""
+        """Called by the idle timer. Closes the connection if no request came for `timeout_keep_alive` seconds, else
+        waits for the rest of them. No timer runs during a request; `on_response_complete` starts it again."""
         self._idle_timer = None
         remaining = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if remaining <= 0:
@@ -286,8 +286,8 @@ class Connection(HttpToolsProtocol):
             self._idle_timer = self.loop.call_later(remaining, self._close_if_idle)
 
     def _sort_in(self) -> None:
-        """Move the connection to the end of `shared.waiting`, because its client was just active; remove it from there
-        while a complete request is being answered."""
+        """Move the connection to the end of `shared.waiting`, because its client was active; if there are too many, the
+        first one is closed. A connection with a complete, unanswered request is not in it."""
         self._shared.waiting.pop(self, None)
         if not self._is_answering() and self in self.connections:
             self._shared.waiting[self] = None

@@ -29,7 +29,7 @@ from remuda.lib.clock import Clock
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
-    """The services of a cell that handlers use."""
+    """What every handler gets: the settings, the store and the other parts of the cell that handlers use."""
 
     settings: CellSettings
     """With the port that is really bound, and the public address."""
@@ -52,12 +52,12 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shape(msgspec.Struct, kw_only=True):
-    """Base of the JSON responses. A field that some responses leave out has the default `UNSET`."""
+    """Base class of the types of JSON responses. A field that some responses leave out has the default `UNSET`."""
 
     @classmethod
     def of(cls, value: object, /, **fields: Any) -> Self:
-        """Create a response from `fields`; the other required fields are copied from attributes of `value`. Fields with
-        a default are not copied, so that a response contains nothing by mistake."""
+        """Create a response from `fields`; the other required fields are copied from the attributes of `value` with the
+        same name. Fields with a default are not copied, so that a response never contains more than intended."""
         copied = {name: getattr(value, name) for name in _list_required_fields(cls) if name not in fields}
         return cls(**copied, **fields)
 
@@ -96,5 +96,5 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """The first line of the handler's docstring."""
+        """Description for the HTTP reference and OpenAPI: the first line of the handler's docstring."""
         return (self.handler.__doc__ or "").partition("\n")[0]

@@ -39,8 +39,8 @@ class ApiError(Exception):
 
 
 class JsonBytes(Response):
-    """A response with encoded JSON, sent in one step if the connection allows it (`connections.send_whole`). Does not
-    use Starlette's `init_headers`, which is slower: nearly every call of a runner gets such a response."""
+    """A response with a body of encoded JSON, written at once where possible (`connections.send_whole`). Does not use
+    Starlette's slower `init_headers`, because nearly every call of a runner gets such a response."""
 
     def __init__(self, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.body = body
@@ -95,8 +95,8 @@ def bad_field(field: str, reason: str) -> ApiError:
 
 @contextmanager
 def blame_field(field: str, *, taken: str = "") -> Iterator[None]:
-    """Turn an InvalidError or ConflictError of the `with` block into ApiError 400 about `field`. `taken` replaces the
-    message of a ConflictError, unless it is empty."""
+    """Context manager that turns an InvalidError or ConflictError of the block into ApiError 400 about `field`. The
+    message is that of the error; if `taken` is not empty, it replaces the message of a ConflictError."""
     try:
         yield
     except InvalidError as error:
@@ -110,7 +110,7 @@ def too_large(reason: str) -> ApiError:
 
 
 def too_slow(reason: str) -> ApiError:
-    """Error 408, which closes the connection, because the rest of the request is not read."""
+    """Error 408 for a slow client. It closes the connection, because the rest of the request is not read."""
     return ApiError(408, {"message": f"408 Request Timeout - {reason}"}, Connection="close")
 
 
@@ -120,7 +120,7 @@ def unavailable(reason: str) -> ApiError:
 
 
 def unwrap(error: Exception) -> Exception:
-    """Unwrap exception groups that contain a single error. Returns other errors, and groups of several, unchanged."""
+    """Return the only error in an exception group, even nested; other errors and groups of several unchanged."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -39,7 +39,7 @@ async def health(edge: Edge) -> Response:
 
 @routes.get("/-/readiness", OPEN, gives=dict[str, Any], also=(503,))
 async def readiness(edge: Edge) -> Response:
-    """Check that the store, traces, blobs and git work; 503 if one does not."""
+    """Check that the store, job logs (traces), artifacts (blobs) and git work; 503 if one does not."""
     parts = {
         "store": await _check_part(edge.store.check_writable()),
         "traces": await _check_part(edge.traces.size(JobId(0))),
@@ -76,12 +76,12 @@ async def metrics(edge: Edge) -> Response:
 
 @routes.get("/api/v4/version", USER.with_scopes("read_user"))
 async def version(edge: Edge) -> VersionShape:
-    """Show the version of GitLab whose API this is, and Remuda's own."""
+    """Show the version of GitLab whose API the cell offers, and Remuda's own version."""
     return VersionShape()
 
 
 @routes.get("/api/v4/metadata", USER.with_scopes("read_user"))
 async def metadata(edge: Edge) -> VersionShape:
-    """Show the version, in the longer form that newer clients read."""
+    """Show the versions of GitLab's API and of Remuda, in the longer form that newer clients read."""
     kas = {"enabled": False, "externalUrl": None, "version": None}
     return VersionShape(kas=kas, enterprise=False)

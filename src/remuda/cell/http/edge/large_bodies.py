@@ -1,8 +1,8 @@
 """Requests and responses with large content: a whole file of a repository, a commit with its files.
 
-Above `LARGE_BYTES` they reserve part of the cell's memory budget (`blobs.upload_parsers`). A request waits on disk
-until it is complete and that part is free; a response is sent from disk. So a slow client holds no memory.
-"""
+A request or response above `LARGE_BYTES` reserves part of the cell's memory budget (`blobs.upload_parsers`) while it is
+decoded or encoded. A request is kept on disk until it is complete and enough of the budget is free; a response is sent
+from disk. So a slow client occupies no memory."""
 
 import asyncio
 import contextlib
@@ -29,8 +29,8 @@ _COPIES = 6
 
 @contextlib.asynccontextmanager
 async def large_parameters(edge: Edge, request: Request, kind: type[T], *, limit_bytes: int) -> AsyncIterator[T]:
-    """Read the parameters of a request as a `kind`. A body above LARGE_BYTES waits on disk until memory for it is free
-    in the budget of `edge.parsers`; the memory is reserved until the `async with` block ends."""
+    """Context manager: gives the parameters as a `kind`. A body above LARGE_BYTES stays on disk until memory is free in
+    the budget of `edge.parsers`, reserved until the block ends. ApiError 413 above `limit_bytes`, 400 if not valid."""
     content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
     with tempfile.SpooledTemporaryFile(max_size=LARGE_BYTES, dir=str(edge.settings.data)) as spool:
         size = 0
@@ -65,9 +65,9 @@ async def large_content(
     limit_bytes: int,
     measure: Callable[[], Awaitable[int]] | None = None,
 ) -> AsyncIterator[T]:
-    """Context manager: the content that `read(max_bytes)` returns; `read` must raise TooLargeError if there is more. It
-    is first called with LARGE_BYTES. If there is more, memory is reserved in `parsers` until the block ends (for the
-    size that `measure` returns, or `limit_bytes`), and `read` is called with `limit_bytes`."""
+    """Context manager: gives the content that `read(max_bytes)` returns; `read` must raise TooLargeError if it is
+    longer. It is first called with LARGE_BYTES. For longer content memory is reserved in `parsers` until the block
+    ends, for the size that `measure` returns, else for `limit_bytes`, and `read` is called with `limit_bytes`."""
     try:
         content = await read(min(LARGE_BYTES, limit_bytes))
     except TooLargeError:
@@ -79,7 +79,7 @@ async def large_content(
 
 
 async def large_answer(edge: Edge, body: bytes, media_type: str, headers: Mapping[str, str] | None = None) -> Response:
-    """A response whose body, if above LARGE_BYTES, is sent from disk instead of memory."""
+    """A response with this body. Above LARGE_BYTES it is sent from a file, so that slow clients need no memory."""
     if len(body) <= LARGE_BYTES:
         return Response(body, headers=headers, media_type=media_type)
     answer = await edge.parsers.keep(body)

@@ -14,12 +14,12 @@ from remuda.model.job import JobId, PipelineId, ProjectId, RunnerId
 
 
 def text_in_path(request: Request, name: str) -> str:
-    """A path parameter, decoded. The router matches the raw path, so an encoded slash does not split a parameter."""
+    """The path parameter `name`, decoded after the router has matched: an encoded slash (%2F) does not split it."""
     return unquote(request.path_params[name])
 
 
 def number_in_path(request: Request, name: str) -> int:
-    """A path parameter that is an id. Raises ApiError 400 if it is not a number."""
+    """The path parameter `name` as a number. Raises ApiError 400 if it is not a number."""
     text = request.path_params[name]
     if not is_number(text):
         raise bad_parameter(f"{name} is invalid")
@@ -71,7 +71,7 @@ async def group_in_path(edge: Edge, request: Request) -> Namespace:
 
 
 def number_or_text(request: Request, name: str = "id") -> tuple[int | None, str]:
-    """A path parameter as a number (None if it is not one) and as text."""
+    """The path parameter `name`, percent-decoded, as a number (None if it is not one) and as text."""
     text = text_in_path(request, name)
     return int(text) if is_number(text) else None, text
 

@@ -1,8 +1,8 @@
 """Multipart bodies: the part named `file` as a stream, or the fields of a form; other parts are ignored.
 
-python-multipart's callbacks are turned into an iterator, so that the bytes go to the blob store as they arrive.
-Invariant: the iterator ends normally only after the last boundary; a truncated body raises.
-"""
+python-multipart reports parsed bytes to callbacks; here they become an iterator, so that the bytes go to the blob store
+as they arrive. Invariant: the iterator ends normally only after the last boundary; a truncated body raises ApiError
+400."""
 
 import re
 from collections.abc import AsyncIterator
@@ -47,8 +47,8 @@ class FilePart:
             raise bad_request(f"the multipart body cannot be read: {error}") from None
 
     async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the bytes of the file as they arrive. Raises TooLargeError if the body is longer than `limit_bytes`
-        plus OVERHEAD_BYTES, ApiError 400 if it is not valid or has no, or more than one, part named `file`."""
+        """Yield the bytes of the part named `file` as they arrive. Raises TooLargeError if the body is longer than
+        `limit_bytes` plus OVERHEAD_BYTES, ApiError 400 if it is not valid or does not have exactly one such part."""
         size = 0
         async for piece in body:
             size += len(piece)
@@ -123,6 +123,6 @@ def form_fields(raw: bytes, content_type: str, *, limit: int) -> list[tuple[str,
 
 
 def safe_name(name: str) -> str:
-    """The file name without folders, quotes and control characters, so that it fits into a header."""
+    """Last part of a file's path, up to 255 characters, without quotes and control characters, for HTTP headers."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
     return re.sub(r'[\x00-\x1f\x7f"]', "", last)[:255]

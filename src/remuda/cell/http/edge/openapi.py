@@ -42,7 +42,7 @@ _REFUSED = "The call was refused or cannot be answered now; the body says why."
 
 
 class Refusal(TypedDict, total=False):
-    """Why a call failed: `error` for invalid parameters, unknown paths and missing token scopes, else `message`."""
+    """Body of an error response: why the call failed, in `error` (parameters, paths, token scopes) or `message`."""
 
     message: str | dict[str, Any]
     error: str
@@ -88,8 +88,8 @@ def _all_shapes(shape: type[Shape]) -> Iterable[type[Shape]]:
 
 
 def _require_fields(shape: type[Shape], schema: dict[str, Any]) -> None:
-    """Mark every field of a response's schema as required, unless its default is UNSET: msgspec takes every field with
-    a default for optional, but responses leave out only those that are UNSET."""
+    """Correct the JSON schema of a response type: every field is required, except those with the default UNSET. Only
+    these can be missing in a response, but msgspec marks every field with a default as optional."""
     fields = [field for field in msgspec.structs.fields(shape) if field.encode_name in schema.get("properties", {})]
     for field in fields:
         schema["properties"][field.encode_name].pop("default", None)
@@ -117,7 +117,7 @@ def _key(kind: Any) -> str:
 
 
 def _any(kind: type) -> dict[str, Any]:
-    """Hook of msgspec for the schemas of types that it does not know. `object` allows any JSON value."""
+    """msgspec's hook for types without a schema: `object` allows any JSON; others raise NotImplementedError."""
     if kind is not object:
         raise NotImplementedError
     return {"description": "Any JSON value."}

@@ -44,7 +44,7 @@ def page_of(request: Request) -> Page:
 
 def page_by_id(request: Request) -> Page:
     """The page that the query asks for: by number or, with `pagination=keyset`, by the last id of the previous page.
-    Keyset pages need no count and no skipping of rows, and new entries do not shift them."""
+    For keyset pages the database need not count or skip rows, and new entries do not move others to another page."""
     query = request.query_params
     size = min(_number(request, "per_page", 20), MAX_SIZE)
     order_by, sort = query.get("order_by") or "id", query.get("sort") or "desc"
@@ -105,14 +105,14 @@ def _keyset_answer(request: Request, entries: Sequence[Any], page: Page) -> Resp
 
 
 def slice_answer(request: Request, entries: Sequence[object]) -> Response:
-    """The response with the requested page of a list that is in memory as a whole."""
+    """The response with the page of `entries` that the request asks for; `entries` is the whole list."""
     page = page_of(request)
     start = (page.number - 1) * page.size
     return page_answer(request, entries[start : start + page.size], len(entries), page)
 
 
 def _address(request: Request, changed: Mapping[str, int]) -> str:
-    """The URL of this request with some parameters changed, under the host that the caller used."""
+    """The URL of this request with the query parameters `changed` set, under the host name that the caller used."""
     unchanged = [
         (key, value)
         for key, value in parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)

@@ -1,10 +1,10 @@
 """Rate limits: how often a caller may call, and the headers that tell the caller about it.
 
-A call counts for the token in its headers or query if an earlier call with that token succeeded. Otherwise, and with a
-token only in the body, it counts for the client's address. So nobody gets a new allowance by inventing tokens, or uses
-up that of another. Calls of runners, jobs and git have a limit of their own, far above what they need; health and
-metrics have none. Each process counts for itself: with three processes a caller can make three times as many calls.
-"""
+There is a limit for each token and one for each client address. A call is counted for the token in its headers or query
+if an earlier call with that token succeeded. Otherwise, and with a token only in the body, it is counted for the
+client's address. So nobody can avoid the limit by inventing tokens, or use up the limit of somebody else's token. Calls
+of runners, jobs and git have a limit of their own, far above what they need; health and metrics have none. Each process
+counts for itself: with three processes a caller can make three times as many calls."""
 
 import re
 from collections import OrderedDict
@@ -37,7 +37,7 @@ _TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
 
 
 class Buckets:
-    """Token buckets with the same rate, one per key. If there are too many, the least recently used one is dropped."""
+    """Limits calls per key, such as a token, by token buckets; drops the least recently used key above `most`."""
 
     def __init__(self, rate: Rate, *, most: int = REMEMBERED) -> None:
         self._rate = rate
@@ -51,7 +51,7 @@ class Buckets:
         return len(self._buckets)
 
     def spend(self, key: Hashable, now: float) -> Verdict | None:
-        """Count a call for this key. Returns whether it is within the limit; None if no limit is set."""
+        """Count a call for this key. Returns whether it is within the limit and how many remain; None: no limit."""
         if not self._rate.calls:
             return None
         bucket, verdict = spend(self._buckets.get(key), self._rate, now)
@@ -72,7 +72,7 @@ class RateLimits:
         self._addresses = {"user": Buckets(anonymous), "jobs": Buckets(jobs_of_address)}
 
     def admit(self, scope: Scope) -> "Admitted":
-        """Count a call for its token or its client's address. Raises ApiError 429 if it exceeds the limit."""
+        """Count a call for its token, if accepted before, or for its address. Raises ApiError 429 above the limit."""
         path: str = scope["path"]
         if path.startswith(_FREE):
             return Admitted()
@@ -99,15 +99,15 @@ class RateLimits:
         return Admitted(_headers(verdict, name, self._clock.now()) if kind == "user" else None, token, tokens)
 
     def note_answer(self, admitted: "Admitted", status: int) -> None:
-        """Give a token its own bucket after the first call with it that succeeded. Until then its calls count for the
-        client's address. Do not call it for an endpoint that checks no token."""
+        """If this answer shows that the token is valid, count later calls for the token, not for the client's address.
+        Do not call it for an endpoint that checks no token: there invented tokens succeed, too."""
         token, tokens = admitted.token, admitted.tokens
         if token is not None and tokens is not None and status in _ACCEPTED and token not in tokens:
             tokens.spend(token, self._clock.monotonic())
 
 
 class Admitted:
-    """A call within the limit: headers for its response, and the token that gets a bucket if the call is accepted."""
+    """A call within its rate limit: headers for its response, hash of its token, and the `Buckets` for that token."""
 
     __slots__ = ("headers", "token", "tokens")
 

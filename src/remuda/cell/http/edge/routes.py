@@ -3,13 +3,12 @@
     @routes.put("/api/v4/runners/{runner_id}", MANAGES_RUNNER)
     async def update(edge: Edge, caller: Caller, runner: Runner, change: RunnerChange) -> RunnerShape:
 
-The type of each further parameter says what the handler gets: the request, the caller, the requested page, or the
+The type of each parameter after `edge` says what the handler gets: the request, the caller, the requested page, or the
 project, group, runner, pipeline or job in the path (404 if there is none). `Annotated[Schedule, find]`: what the
 function `find` loads. Any other type is read from the parameters of the request (400 if they are not valid).
 
 What the handler returns becomes the response: None a 204, a `Paged` one page, a list the page of it that the request
-asks for, any other value JSON. A handler that returns a `Response` declares the type of its content with `gives`.
-"""
+asks for, any other value JSON. A handler that returns a `Response` declares the type of its content with `gives`."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial, wraps
@@ -40,7 +39,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Awaitable[Any]])
 
 
 class Details(TypedDict, total=False):
-    """Arguments of the decorators: fields of `Endpoint`. They override those derived from the handler's signature."""
+    """Optional arguments of `Routes.get` and so on: `Endpoint` fields that override those from the signature."""
 
     takes: Any
     query: dict[str, Any]
@@ -51,7 +50,7 @@ class Details(TypedDict, total=False):
 
 
 class Routes(list[Endpoint]):
-    """The endpoints of a module, in the order in which their paths are tried."""
+    """The endpoints of a module, in the order in which they are tried. Its decorators add endpoints."""
 
     def get(self, path: str, access: Access, **details: Unpack[Details]) -> Callable[[_Function], _Function]:
         return partial(self._add, "GET", path, access, details)
@@ -90,7 +89,7 @@ class Routes(list[Endpoint]):
 
 
 def _find_response_type(returned: Any) -> Any:
-    """The response type to declare for a handler with this return type; None if that is a plain `Response`."""
+    """Type of the content for a handler with this return type (`Paged`: a list); None for a plain `Response`."""
     if get_origin(returned) is Paged:
         return list[get_args(returned)[0]]  # type: ignore[misc]
     return None if returned is Response else returned

@@ -12,7 +12,7 @@ from remuda.cell.http.edge.bodies import HangUp
 
 
 class Streamed(Response):
-    """A response whose body comes from an iterator (None: no body). `headers` must have its Content-Length."""
+    """A response whose body comes from the iterator `pieces` (None: no body). `headers` need a Content-Length."""
 
     def __init__(
         self, pieces: AsyncGenerator[bytes, None] | None, status_code: int, headers: Mapping[str, str], media_type: str

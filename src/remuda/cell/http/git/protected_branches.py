@@ -1,5 +1,5 @@
-"""The protected branches of a project in GitLab's form. Only the default branch is protected: maintainers push to it,
-and may only add commits unless the project allows force pushes."""
+"""The protected branches of a project in GitLab's form. Only the default branch is protected: only maintainers may push
+to it, and force pushes are refused unless the project allows them."""
 
 from typing import Annotated
 

@@ -48,7 +48,7 @@ class BranchShape(Shape, kw_only=True):
 
 @routes.post(f"{_ROOT}/commits", in_project(Level.DEVELOPER), takes=CommitRequest)
 async def commit(edge: Edge, request: Request, caller: Caller, project: Project) -> CommitShape:
-    """Create a commit with file actions."""
+    """Create a commit from a list of file actions, such as create, update or delete."""
     async with large_parameters(edge, request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes) as params:
         if not params.commit_message.strip():
             raise bad_parameter("commit_message is empty")
@@ -90,7 +90,7 @@ async def _resolve(edge: Edge, project: Project, name: str, what: str) -> str:
 
 @routes.get(f"{_ROOT}/commits", in_project(Level.REPORTER), query={"ref_name": str, "path": str})
 async def list_commits(edge: Edge, request: Request, project: Project, page: Page) -> Paged[CommitShape]:
-    """List the commits of a ref or path."""
+    """List the commits of a ref, or only those that changed a path."""
     repos = edge.projects.repos
     if await repos.is_empty(project.repo_path):
         return Paged([], 0, page)

@@ -92,7 +92,7 @@ async def commit_at(edge: Edge, project: Project, ref: str | None) -> str:
 
 @routes.get(f"{_ROOT}/tree", _READ, query={"path": str, "ref": str, "recursive": bool})
 async def list_tree(edge: Edge, request: Request, project: Project, page: Page) -> Paged[TreeEntryShape]:
-    """List a folder."""
+    """List the files and folders in a folder of the repository."""
     query = request.query_params
     if not query.get("ref") and await edge.projects.repos.is_empty(project.repo_path):
         return Paged([], 0, page)
@@ -151,7 +151,7 @@ async def show_raw(edge: Edge, request: Request, project: Project) -> Response:
 
 @asynccontextmanager
 async def _read_file(edge: Edge, project: Project, sha: str, path: str) -> AsyncIterator[bytes]:
-    """Context manager: the content of a file; 404 if there is none. Memory for a large one is reserved in the block."""
+    """Context manager: the content of a file at `sha`; ApiError 404 if missing. Reserves memory for a large one."""
     repos, repo = edge.projects.repos, project.repo_path
 
     def read(limit_bytes: int) -> Awaitable[bytes | None]:

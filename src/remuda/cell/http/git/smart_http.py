@@ -1,12 +1,12 @@
 """git over smart HTTP at `/<project path>.git`; as with GitLab, the `.git` may be left out.
 
-A job's token may fetch its own project and, so that submodules work, others of its organization whose allow list admits
-it and whose code the pipeline's user may read; a fetch shows that the job is alive. A user's token, with any user
-name, lets reporters fetch and developers push; the protected branch and the first branch need a maintainer. A
-maintainer's push to a missing project creates it. Others cannot even learn whether a project exists.
+A job's token may fetch its own project. So that submodules work, it may also fetch other projects of its organization
+whose job token allow list admits it and whose code the pipeline's user may read. A fetch shows that the job is alive. A
+user's token, with any user name, lets reporters fetch and developers push; the protected branch and the first branch
+need a maintainer. A maintainer's push to a missing project creates it. For a project that the user may not see, the
+answer is the same 404 as for a missing one.
 
-Invariant: when a push is answered, the pipelines that it starts are stored, even if its client disconnects.
-"""
+Invariant: when a push is answered, the pipelines that it starts are stored, even if its client disconnects."""
 
 import re
 from contextlib import nullcontext
@@ -104,8 +104,8 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
 
 
 async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Headers) -> tuple[Project, PushRules | None]:
-    """The project with this path, and for a push the rules that git's hook enforces (None for a fetch).
-    `wanted_service` is PUSH for a push, else it is a fetch. Raises _RefusedError if the caller may not do that."""
+    """The project with this path (a push may create it), and the push rules that git's hook enforces (None for a
+    fetch). `wanted_service`: PUSH, or anything else for a fetch. Raises _RefusedError if the caller may not do that."""
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         try:
@@ -137,8 +137,8 @@ async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Header
 
 
 async def _project_for_job(edge: Edge, job: Job, path: str) -> Project | None:
-    """The project with this path; None if there is none or the job may not read its code. Raises _RefusedError 403 if
-    only the job token allow list of the project forbids it."""
+    """The project with this path, which a job wants to fetch; None if there is no such project or the job may not read
+    its code. Raises _RefusedError 403 if it is only the project's job token allow list that forbids the fetch."""
     project = await edge.store.projects.find_project(path)
     if project is None or project.removed_at is not None or project.organization_id != job.organization_id:
         return None
@@ -171,9 +171,8 @@ async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) ->
 
 
 async def _create_by_push(edge: Edge, caller: Caller, path: str) -> Project | None:
-    """Create the missing project that a push is for, or return the one that another push has created meanwhile; None if
-    the caller may not create it. Raises _RefusedError 403 if the path is not valid, and for developers: they may not
-    push the first branch, so the project would stay empty."""
+    """Create the project of a push; if another push has just created it, return that. None if the caller may not create
+    it. Raises _RefusedError 403 for a bad path or a developer, who may not push the first branch."""
     try:
         namespace = await check_namespace(edge, caller, path.rpartition("/")[0])
         if namespace is not None and (caller.level_in_group(namespace) or 0) < Level.MAINTAINER:

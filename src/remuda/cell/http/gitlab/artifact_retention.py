@@ -24,7 +24,7 @@ routes = Routes()
 
 @routes.post(f"{_ROOT}/artifacts/keep", in_project(Level.DEVELOPER), status=200)
 async def keep(edge: Edge, caller: Caller, job: Job, project: Project) -> JobShape:
-    """Keep the artifacts of a job for ever."""
+    """Keep the artifacts of a job, so that they never expire."""
     check_acts_on(caller, project, job)
     if not await edge.store.jobs.list_artifacts(job.id):
         raise not_found("Artifacts")

@@ -150,7 +150,7 @@ async def update(edge: Edge, group: Namespace, params: GroupChange) -> GroupShap
 
 @routes.delete(_ONE, in_group(Level.OWNER), status=202)
 async def remove(edge: Edge, group: Namespace) -> MessageShape:
-    """Delete a group with everything in it."""
+    """Delete a group with its subgroups, projects and runners."""
     for project in await list_all_projects(edge.store, ProjectFilter(group_id=group.id)):
         await remove_project(edge, project)
     for namespace in [*await edge.projects.namespaces.inside(group), group]:
@@ -186,7 +186,7 @@ async def subgroups(edge: Edge, request: Request, group: Namespace) -> Paged[Gro
 
 @routes.get(f"{_ONE}/descendant_groups", in_group(0), query={"search": str})
 async def descendants(edge: Edge, request: Request, group: Namespace) -> Paged[GroupShape]:
-    """List all groups below a group."""
+    """List all groups inside a group, at any depth."""
     return await _groups(edge, request, NamespaceFilter(inside=group.id))
 
 
@@ -200,7 +200,7 @@ async def projects(edge: Edge, request: Request, group: Namespace) -> Paged[Proj
 
 @routes.get("/api/v4/namespaces", USER, query={"search": str})
 async def list_namespaces(edge: Edge, request: Request, caller: Caller, page: Page) -> Paged[NamespaceShape]:
-    """List groups, and the caller's own namespace."""
+    """List the groups that the caller may see, and the caller's own namespace."""
     namespace_filter = NamespaceFilter(search=request.query_params.get("search", ""), sight=caller.sight)
     namespaces, total = await edge.store.people.list_namespaces(page, namespace_filter)
     return Paged([_namespace_view(namespace, edge.settings.url) for namespace in namespaces], total, page)
@@ -243,7 +243,7 @@ async def create_organization(edge: Edge, params: NewOrganization) -> Organizati
 
 @routes.get("/api/v4/organizations", USER)
 async def list_organizations(edge: Edge, caller: Caller) -> list[OrganizationShape]:
-    """List the caller's organization; for administrators all."""
+    """List the caller's organization, or all organizations for administrators."""
     user = caller.user
     return [
         _organization_view(organization, edge.settings.url)

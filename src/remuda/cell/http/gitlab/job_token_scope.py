@@ -1,5 +1,5 @@
-"""The job token allow list of a project in GitLab's form: the switch that enables it, and the projects and groups on
-the list. Only projects and groups that the caller may see, in the same organization, can be added."""
+"""The job token allow list of a project in GitLab's form: projects and groups whose jobs may use their token here, and
+the switch for it. Only projects and groups of the same organization that the caller sees can be added."""
 
 from collections.abc import Callable
 from typing import Any
@@ -59,20 +59,20 @@ class GroupEntryShape(Shape, kw_only=True):
 
 @routes.get(_ROOT, _ACCESS)
 async def show(edge: Edge, project: Project) -> ScopeShape:
-    """Show whether the allow list for job tokens of other projects is enabled."""
+    """Show whether the job token allow list is enabled; if not, jobs of all projects are admitted."""
     return ScopeShape(inbound_enabled=project.job_token_scope_enabled)
 
 
 @routes.patch(_ROOT, _ACCESS)
 async def update(edge: Edge, request: Request, project: Project, params: ScopeChange) -> None:
-    """Enable the allow list for job tokens, or disable it to admit the jobs of all projects."""
+    """Enable the job token allow list, or disable it, which admits the jobs of all projects."""
     await _change(edge, project, "job_token_scope_enabled", lambda _: params.enabled)
     add_audit_details(request, enabled=params.enabled)
 
 
 @routes.get(_PROJECTS, _ACCESS)
 async def list_projects(edge: Edge, project: Project) -> list[ProjectShape]:
-    """List the projects on the allow list, the project itself first."""
+    """List the projects on the job token allow list, the project itself first."""
     projects = [
         project,
         *[await edge.store.projects.load_project(ProjectId(number)) for number in project.job_token_projects],
@@ -82,7 +82,7 @@ async def list_projects(edge: Edge, project: Project) -> list[ProjectShape]:
 
 @routes.post(_PROJECTS, _ACCESS)
 async def add_project(edge: Edge, caller: Caller, project: Project, params: NewProjectEntry) -> ProjectEntryShape:
-    """Add a project to the allow list."""
+    """Add a project to the job token allow list."""
     target = await existing_project(edge, params.target_project_id, "Target project")
     if target.organization_id != project.organization_id:
         raise not_found("Target project")
@@ -95,7 +95,7 @@ async def add_project(edge: Edge, caller: Caller, project: Project, params: NewP
 
 @routes.delete(f"{_PROJECTS}/{{target_project_id}}", _ACCESS)
 async def remove_project(edge: Edge, request: Request, project: Project) -> None:
-    """Remove a project from the allow list."""
+    """Remove a project from the job token allow list."""
     number = number_in_path(request, "target_project_id")
     if number == project.id:
         raise InvalidError("The project itself is always in its list")
@@ -104,14 +104,14 @@ async def remove_project(edge: Edge, request: Request, project: Project) -> None
 
 @routes.get(_GROUPS, _ACCESS)
 async def list_groups(edge: Edge, project: Project) -> list[GroupShape]:
-    """List the groups on the allow list."""
+    """List the groups on the job token allow list."""
     groups = [await edge.store.people.load_namespace(number) for number in project.job_token_groups]
     return [group_view(group, edge.settings.url) for group in groups if group is not None]
 
 
 @routes.post(_GROUPS, _ACCESS)
 async def add_group(edge: Edge, caller: Caller, project: Project, params: NewGroupEntry) -> GroupEntryShape:
-    """Add a group with all its projects to the allow list."""
+    """Add a group with all its projects to the job token allow list."""
     group = await existing_group(edge, params.target_group_id, "Target group")
     if group.organization_id != project.organization_id:
         raise not_found("Target group")
@@ -122,13 +122,13 @@ async def add_group(edge: Edge, caller: Caller, project: Project, params: NewGro
 
 @routes.delete(f"{_GROUPS}/{{target_group_id}}", _ACCESS)
 async def remove_group(edge: Edge, request: Request, project: Project) -> None:
-    """Remove a group from the allow list."""
+    """Remove a group from the job token allow list."""
     number = number_in_path(request, "target_group_id")
     await _change(edge, project, "job_token_groups", lambda entries: _remove_entry(entries, number, "Target group"))
 
 
 async def _change(edge: Edge, project: Project, field: str, decide: Callable[[Any], Any]) -> None:
-    """Change a field of the project: `decide` gets its value and returns the new one. 404 if the project is gone."""
+    """Change a field of the project: `decide` gets its value and returns the new one. ApiError 404 if it is gone."""
 
     def change(row: Project) -> Project:
         return replace(row, **{field: decide(getattr(row, field))})

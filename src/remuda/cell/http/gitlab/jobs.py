@@ -1,5 +1,5 @@
 """Jobs in GitLab's form, and Remuda's own view of where a job's time went. Trigger jobs are listed as bridges, as in
-GitLab; every endpoint that takes a job id takes theirs too."""
+GitLab; every endpoint with a job id in its path also accepts the id of a trigger job."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -55,7 +55,7 @@ class Play(msgspec.Struct, kw_only=True):
 
 
 class TimedJobShape(JobShape, kw_only=True):
-    """A job with the fields that only Remuda has."""
+    """A job with the fields that only Remuda has, such as its priority and where its time went."""
 
     state: str
     epoch: int
@@ -66,8 +66,8 @@ class TimedJobShape(JobShape, kw_only=True):
 
 
 async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None) -> list[JobShape]:
-    """API responses for jobs, without those of deleted projects or pipelines. The downstream pipeline of a trigger job
-    is left out if it is in another project, unless there is a `caller` who may read that project."""
+    """Build the API responses for jobs, without jobs of deleted projects or pipelines. A trigger job's downstream
+    pipeline is included if it is in the same project or in one that `caller` may read."""
     projects: dict[ProjectId, Project | None] = {}
     pipelines: dict[PipelineId, Pipeline | None] = {}
     commits: dict[PipelineId, Commit | None] = {}
@@ -103,15 +103,14 @@ async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None
 
 
 async def describe_job(edge: Edge, job: Job, caller: Caller | None = None) -> JobShape:
-    """API response for a job, as `describe` makes it. Raises ApiError 404 if the project or pipeline was deleted."""
+    """API response to `caller` for a job. Raises ApiError 404 if its project or pipeline was deleted."""
     if not (views := await describe(edge, [job], caller)):
         raise not_found("Job")
     return views[0]
 
 
 def scope_of(request: Request) -> list[str]:
-    """The job states that the query asks for; ApiError 400 if unknown. As in GitLab, `running` includes jobs that a
-    runner has received but not started (leased)."""
+    """Job states in the query (none: all); ApiError 400 if unknown. `running` includes jobs handed out (leased)."""
     query = request.query_params
     values = [*query.getlist("scope[]"), *query.getlist("scope"), *query.getlist("state")]
     states = [state for text in values for state in text.split(",") if state]
@@ -145,7 +144,7 @@ async def _page(
 
 
 async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSummaryShape | None:
-    """The pipeline that a trigger job started; None if there is none or the caller may not read it."""
+    """The pipeline that a trigger job started; None if none, or if it is in a project that `caller` may not read."""
     pipeline = await edge.store.pipelines.load_pipeline(job.downstream_id) if job.downstream_id is not None else None
     project = await edge.store.projects.load_project(pipeline.project_id) if pipeline else None
     if project is not None and project.id != job.project_id:
@@ -178,7 +177,7 @@ async def list_bridges(edge: Edge, request: Request, pipeline: Pipeline, project
 
 @routes.get("/api/remuda/v1/jobs", USER, query=SCOPE | {"held": bool})
 async def list_all(edge: Edge, request: Request, caller: Caller) -> Paged[JobShape]:
-    """List the jobs of the caller's projects; for administrators all."""
+    """List the jobs of the caller's projects, or of all projects for administrators."""
     projects = await _own_projects(edge, caller)
     if not flag_in_query(request, "held"):
         return await _page(edge, request, project_ids=projects)
@@ -207,13 +206,13 @@ async def show(edge: Edge, caller: Caller, job: Job) -> JobShape:
 
 @routes.get("/api/v4/job", JOB, query={"token": str})
 async def show_own(edge: Edge, request: Request) -> JobShape:
-    """Show the job whose token is used."""
+    """Show the job that calls, which is found by its job token."""
     return await describe_job(edge, await auth.job_of(edge, auth.job_token_in(request)))
 
 
 @routes.get("/api/remuda/v1/jobs/{job_id}", of_job(Level.REPORTER))
 async def show_with_times(edge: Edge, caller: Caller, job: Job) -> TimedJobShape:
-    """Show a job, and where its time went."""
+    """Show a job, with how long it waited, ran and spent in each step."""
     return await with_times(edge, job, caller)
 
 
@@ -239,7 +238,7 @@ def _hold_end(edge: Edge, job_id: JobId) -> str | None:
 
 
 async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
-    """The step results of a job, reduced to the fields for times, and a note if some are missing (None if not)."""
+    """A job's step results, with only the fields for times, and why some are missing (None if all are there)."""
     events: list[StepTimes] = []
     async with aclosing(read_results(edge.store.jobs, job.id)) as results:
         async for result in results:
@@ -253,8 +252,8 @@ async def _events(edge: Edge, job: Job) -> tuple[list[StepTimes], str | None]:
 
 
 async def _split(edge: Edge, job: Job, bodies: Sequence[Any], now: float) -> TimeSplit | None:
-    """How a job's time until its end or `now` divides into parts, such as waiting: computed from its step results
-    (`bodies`) or, if a finished job has none, from the sections of its log. None if the job was never pending."""
+    """How the time of a job until its end or `now` divides into parts such as waiting, by its step results `bodies` or,
+    if a finished job has none, the sections of its log. None if the job never waited for a runner (pending)."""
     spans = job_times.spans_of_steps(bodies, now)
     if spans or job.state not in FINAL or job.started_at is None or job.is_trigger:
         return job_times.split(job, spans, "steps", now)
@@ -314,7 +313,7 @@ async def play(edge: Edge, caller: Caller, job: Job, project: Project, params: P
 
 @routes.post(f"{_ROOT}/jobs/{{job_id}}/unschedule", in_project(Level.DEVELOPER), status=200)
 async def unschedule(edge: Edge, caller: Caller, job: Job, project: Project) -> JobShape:
-    """Make a delayed job a manual one."""
+    """Cancel the start time of a delayed job, which becomes a manual job."""
     check_acts_on(caller, project, job)
     try:
         return await describe_job(edge, await edge.dispatch.user_commands.unschedule_job(job.id))

@@ -1,8 +1,8 @@
 """`ci/lint` in GitLab's form: checks a pipeline file for this project.
 
-If rules leave no job, the file is valid with a warning; with `dry_run` that is an error, because no pipeline would
-start. Remuda adds `mistakes`, each with its place, and `left_out`: jobs that rules leave out, with the reason.
-"""
+If the rules exclude all jobs, the file is valid with a warning; with `dry_run` that is an error, because no pipeline
+would start. Remuda adds `mistakes`, each with file, line and column, and `left_out`: the jobs that rules exclude, with
+the reason."""
 
 import asyncio
 from typing import Any
@@ -81,7 +81,7 @@ async def lint_stored(edge: Edge, request: Request, project: Project, params: St
 
 
 async def _request_for(edge: Edge, request: Request, project: Project, params: Content | Stored) -> PipelineRequest:
-    """Build the pipeline request to check, as for a push to the given ref or, without one, to the default branch."""
+    """Pipeline request to check: a push to the ref in `params` or default branch; ApiError 404 if it is missing."""
     name = params.dry_run_ref or params.ref or default_branch(edge.projects.repos, project)
     ref_and_commit = await find_ref(edge.projects.repos, project, name)
     if ref_and_commit is None and (params.dry_run_ref or params.ref):
@@ -145,7 +145,7 @@ def _include_view(edge: Edge, included: Included, pipeline_request: PipelineRequ
 
 
 def _job_view(spec: JobSpec) -> View:
-    """The JSON values for a job in a lint response. `before_script` is part of `script`, as when the job runs."""
+    """JSON values for a job in a lint response. `before_script` is empty: its commands are part of `script`."""
     return {
         "name": spec.name,
         "stage": spec.stage,

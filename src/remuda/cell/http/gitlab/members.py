@@ -1,5 +1,5 @@
-"""Members of groups and projects in GitLab's form. Owners of a group and maintainers of a project change members, up to
-their own level. A top-level group keeps its last owner. Members are users of the same organization."""
+"""Members of groups and projects in GitLab's form. Owners of a group and maintainers of a project change members up to
+their own level. The last owner of a top-level group must stay. Members are users of the same organization."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
@@ -105,14 +105,14 @@ async def _members(edge: Edge, owner: Pool) -> list[Member]:
 @routes.get(_OF_GROUP, in_group(Level.GUEST))
 @routes.get(_OF_PROJECT, in_project(Level.GUEST))
 async def list_direct(edge: Edge, place: Annotated[_Place, _place]) -> list[MemberShape]:
-    """List the direct members."""
+    """List the direct members of a group or project."""
     return await _views(edge, await _members(edge, place.owner))
 
 
 @routes.get(f"{_OF_GROUP}/all", in_group(Level.GUEST))
 @routes.get(f"{_OF_PROJECT}/all", in_project(Level.GUEST))
 async def list_all(edge: Edge, place: Annotated[_Place, _place]) -> list[MemberShape]:
-    """List all members, inherited ones too, each with the highest level."""
+    """List all members of a group or project, also those of the groups above it, each with the highest level."""
     return await _views(edge, (await _load_all(edge, place)).values())
 
 
@@ -127,7 +127,7 @@ async def _load_all(edge: Edge, place: _Place) -> dict[int, Member]:
 
 @routes.get("/api/v4/projects/{id}/users", in_project(Level.GUEST), query={"search": str})
 async def list_users(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> list[UserShape]:
-    """List the users who are members, directly or by a group."""
+    """List the users who are members of a project, directly or through a group."""
     users = [await edge.store.people.load_user(number) for number in await _load_all(edge, place)]
     search = request.query_params.get("search", "").casefold()
     url = edge.settings.url
@@ -137,14 +137,14 @@ async def list_users(edge: Edge, request: Request, place: Annotated[_Place, _pla
 @routes.get(f"{_OF_GROUP}/{{user_id}}", in_group(Level.GUEST))
 @routes.get(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.GUEST))
 async def show(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> MemberShape:
-    """Show a direct member."""
+    """Show a direct member of a group or project."""
     return (await _views(edge, [await _find_direct(edge, request, place)]))[0]
 
 
 @routes.get(f"{_OF_GROUP}/all/{{user_id}}", in_group(Level.GUEST))
 @routes.get(f"{_OF_PROJECT}/all/{{user_id}}", in_project(Level.GUEST))
 async def show_any(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> MemberShape:
-    """Show a member, direct or inherited."""
+    """Show a member of a group or project, direct or inherited from a group above it."""
     member = (await _load_all(edge, place)).get(number_in_path(request, "user_id"))
     if member is None:
         raise not_found("Member")
@@ -169,7 +169,7 @@ def _check_level(level: int, place: _Place) -> None:
 @routes.post(_OF_GROUP, in_group(Level.OWNER), also=(409,))
 @routes.post(_OF_PROJECT, in_project(Level.MAINTAINER), also=(409,))
 async def add(edge: Edge, place: Annotated[_Place, _place], params: NewMember) -> MemberShape:
-    """Add a member."""
+    """Add a member to a group or project."""
     _check_level(params.access_level, place)
     if (params.user_id is None) == (params.username is None):
         raise bad_parameter("user_id, username are missing, exactly one parameter must be provided")
@@ -196,7 +196,7 @@ async def add(edge: Edge, place: Annotated[_Place, _place], params: NewMember) -
 @routes.put(f"{_OF_GROUP}/{{user_id}}", in_group(Level.OWNER))
 @routes.put(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.MAINTAINER))
 async def update(edge: Edge, request: Request, place: Annotated[_Place, _place], params: MemberChange) -> MemberShape:
-    """Change the level or the expiry of a member."""
+    """Change the level or the expiry of a member of a group or project."""
     member = await _find_direct(edge, request, place)
     _check_level(params.access_level, place)
     _check_level(member.level, place)
@@ -211,7 +211,7 @@ async def update(edge: Edge, request: Request, place: Annotated[_Place, _place],
 @routes.delete(f"{_OF_GROUP}/{{user_id}}", in_group(Level.GUEST))
 @routes.delete(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.GUEST))
 async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[_Place, _place]) -> None:
-    """Remove a member. Everybody may remove themselves."""
+    """Remove a member from a group or project. Everybody may remove themselves."""
     member = await _find_direct(edge, request, place)
     if member.user_id != caller.user.id:
         if place.level < (Level.OWNER if place.owner[0] == "group" else Level.MAINTAINER):
@@ -222,7 +222,7 @@ async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[
 
 
 async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
-    """Raise ApiError 403 if this member is the only owner of a top-level group."""
+    """Before removing or lowering a member: raise ApiError 403 if they are the only owner of a top-level group."""
     if member.level < Level.OWNER or place.owner[0] != "group" or place.above:
         return
     owners = [other for other in await _members(edge, place.owner) if other.level >= Level.OWNER]

@@ -1,6 +1,6 @@
-"""OpenID Connect discovery: the public keys with which others verify identity tokens and job tokens.
+"""OpenID Connect discovery: the public keys with which other services verify the id tokens and job tokens of a cell.
 
-Cloud providers and Vault verify identity tokens; routers and services in front of the cell verify job tokens.
+Cloud providers and Vault verify id tokens; routers and services in front of the cell verify job tokens.
 """
 
 from typing import Any

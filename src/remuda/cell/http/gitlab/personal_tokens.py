@@ -2,8 +2,7 @@
 
 A token is shown once, when it is created; the store has only its SHA-256. People manage their own tokens,
 administrators those of everybody. Invariant: a token without the scope `api` creates no token with scopes that
-it lacks itself.
-"""
+it lacks itself."""
 
 import secrets
 from typing import Annotated, Literal
@@ -72,7 +71,7 @@ class PersonalTokenShape(Shape, kw_only=True):
 
 
 def new_user_token(cell_id: int, user: User) -> str:
-    """Create the text of a new token, which names its cell, organization and user."""
+    """Create the text of a new personal token: a random value, and the ids of its cell, organization and user."""
     routing = {"c": cell_id, "o": user.organization_id, "u": user.id}
     return encode(prefix=USER_PREFIX, routing=routing, random=secrets.token_bytes(RANDOM_BYTES))
 
@@ -91,7 +90,7 @@ def token_view(token: UserToken, now: float) -> PersonalTokenShape:
 
 @routes.get(_ROOT, USER, query={"user_id": int, "state": Literal["active", "inactive"]})
 async def list_all(edge: Edge, request: Request, caller: Caller) -> list[PersonalTokenShape]:
-    """List the caller's tokens; for administrators all."""
+    """List the caller's personal tokens, or those of all users for administrators."""
     user, query = caller.user, request.query_params
     user_id = query.get("user_id", "")
     if user_id and not (user_id.isascii() and user_id.isdigit()):
@@ -106,8 +105,8 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> list[Persona
 
 
 async def _find(edge: Edge, request: Request) -> UserToken:
-    """The personal token in the path (`self`: the one in use); 404 for one of another user, except for
-    administrators."""
+    """The personal token whose id is in the path; `self` is the token that the caller uses. Raises ApiError 404 if
+    there is none, or if it belongs to another user and the caller is not an administrator."""
     caller = caller_of(request)
     if text_in_path(request, "token_id") == "self":
         return caller.token

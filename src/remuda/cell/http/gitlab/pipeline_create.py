@@ -67,7 +67,7 @@ async def ref_of(edge: Edge, project: Project, name: str) -> tuple[str, str]:
 
 
 async def start_pipeline(edge: Edge, request: PipelineRequest) -> Pipeline:
-    """Create the pipeline. Raises ApiError 400, in GitLab's form, if it is not valid or has no jobs."""
+    """Create and start a pipeline. ApiError 400, in GitLab's form, if its file is not valid or it has no jobs."""
     try:
         return await edge.pipelines.start(request)
     except InvalidError as error:
@@ -119,7 +119,7 @@ async def list_for_merge_request(edge: Edge, request: Request, project: Project)
 
 @routes.post("/api/remuda/v1/projects/{id}/pipelines", in_project(Level.DEVELOPER), takes=NewPipelineRequest)
 async def create_chosen(edge: Edge, request: Request, caller: Caller, project: Project) -> PipelineShape:
-    """Create a pipeline, with all options of Remuda."""
+    """Create a pipeline, with options that GitLab lacks, such as a choice of jobs."""
     params = await parameters(request, NewPipelineRequest, limit_bytes=FILE_LIMIT_BYTES)
     if params.source not in SOURCES:
         raise bad_parameter(f"source does not have a valid value; expected one of {', '.join(sorted(SOURCES))}")

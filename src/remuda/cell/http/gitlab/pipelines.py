@@ -114,7 +114,7 @@ async def show(edge: Edge, pipeline: Pipeline, project: Project) -> PipelineShap
 
 
 async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
-    """The mean coverage of a finished pipeline's jobs; None if no job reports any, or the pipeline is not finished."""
+    """Mean test coverage in percent of a finished pipeline's jobs; None if not finished or no job reports any."""
     family = await edge.store.pipelines.load_family(pipeline.id) if pipeline.status in OVER else None
     coverages = [job.coverage for job in family.jobs if job.coverage is not None] if family else []
     return sum(coverages) / len(coverages) if coverages else None
@@ -122,7 +122,7 @@ async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
 
 @routes.get(f"{_ROOT}/{{pipeline_id}}/variables", in_project(Level.DEVELOPER))
 async def variables(edge: Edge, pipeline: Pipeline) -> list[GivenVariableShape]:
-    """List the variables given to a pipeline."""
+    """List the variables that were given when the pipeline was created."""
     return [given_view(key, value, pipeline.file_variables) for key, value in pipeline.variables.items()]
 
 
@@ -141,14 +141,14 @@ async def rename(edge: Edge, caller: Caller, pipeline: Pipeline, project: Projec
 
 @routes.post(f"{_ROOT}/{{pipeline_id}}/cancel", in_project(Level.DEVELOPER), status=200)
 async def cancel(edge: Edge, caller: Caller, pipeline: Pipeline, project: Project) -> PipelineShape:
-    """Cancel all jobs of a pipeline."""
+    """Cancel all unfinished jobs of a pipeline, and its child pipelines."""
     check_acts_on(caller, project, pipeline)
     return describe_pipeline(edge, await edge.dispatch.changes.cancel_pipeline(pipeline.id), project)
 
 
 @routes.post(f"{_ROOT}/{{pipeline_id}}/retry", in_project(Level.DEVELOPER))
 async def retry(edge: Edge, caller: Caller, pipeline: Pipeline, project: Project) -> PipelineShape:
-    """Retry failed and canceled jobs."""
+    """Retry the failed and canceled jobs of a pipeline."""
     check_acts_on(caller, project, pipeline)
     return describe_pipeline(edge, await edge.dispatch.user_commands.retry_pipeline(pipeline.id), project)
 
@@ -156,9 +156,7 @@ async def retry(edge: Edge, caller: Caller, pipeline: Pipeline, project: Project
 @routes.delete(f"{_ROOT}/{{pipeline_id}}", in_project(Level.OWNER), also=(409,))
 async def remove(edge: Edge, pipeline: Pipeline, project: Project) -> None:
     """Stop and delete a pipeline with its jobs, logs and artifacts.
-
-    Child pipelines stay, as in GitLab.
-    """
+    Child pipelines stay, as in GitLab."""
     if pipeline.status not in OVER:
         await edge.dispatch.changes.cancel_pipeline(pipeline.id)
     if pipeline.upstream_job_id is not None:

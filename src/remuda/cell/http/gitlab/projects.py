@@ -99,8 +99,9 @@ async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | 
 
 
 async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | None:
-    """The namespace with this path, for a new project. If it is missing, administrators, who may create it, get None,
-    and others ApiError 404. Raises ApiError 404 also if it is hidden from the caller, 403 if their level is too low."""
+    """The namespace with this path, in which the caller wants to create a project. If it does not exist, administrators
+    get None, because they may create it. Raises ApiError 404 if it does not exist for others or is hidden from the
+    caller, 403 if the caller is not at least a developer in it."""
     namespace = await edge.store.people.find_namespace(path)
     if namespace is None:
         if not caller.user.is_admin:
@@ -111,7 +112,7 @@ async def check_namespace(edge: Edge, caller: Caller, path: str) -> Namespace | 
 
 
 def check_texts(*, name: str | None, description: str | None, visibility: str | None) -> None:
-    """Raise ApiError 400 if a project, group or user cannot have such a name, description or visibility."""
+    """Raise ApiError 400 if a name, description or visibility is not valid for a project, group or user."""
     if name is not None and (not name.strip() or len(name) > _MAX_NAME or not name.isprintable()):
         raise bad_field("name", f"must have 1 to {_MAX_NAME} characters, and no control characters")
     if len(description or "") > _MAX_DESCRIPTION:
@@ -215,7 +216,7 @@ async def remove(edge: Edge, project: Project) -> MessageShape:
 
 
 async def remove_project(edge: Edge, project: Project) -> None:
-    """Delete a project and cancel its pipelines. A missed job, such as a new one, fails when a runner would get it."""
+    """Delete a project with its own runners and cancel its pipelines; jobs created meanwhile fail at the hand-out."""
     await edge.projects.remove(project)
     await _leave_runners(edge, project)
     pipelines: set[PipelineId] = set()
@@ -230,7 +231,7 @@ async def remove_project(edge: Edge, project: Project) -> None:
 
 
 async def _leave_runners(edge: Edge, project: Project) -> None:
-    """Unlink the project from its project runners. Runners that serve no other project are removed."""
+    """Unlink the project from the project runners that serve it. A runner that serves no other project is removed."""
     while runners := (
         await edge.store.runners.list_runners(Page(size=100), RunnerFilter(pools=(("project", project.id),)))
     )[0]:

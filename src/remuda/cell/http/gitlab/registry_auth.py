@@ -1,8 +1,7 @@
 """`GET /jwt/auth`: creates tokens for clients of a Docker registry, which sends them here (the URL is its `realm`).
 
 The caller authenticates by HTTP Basic: a job (`gitlab-ci-token` and its token) or a person (any name and a personal
-token). A bad token gets 401; every other caller gets a token that lists what they may do. It may list nothing.
-"""
+token). A bad token gets 401. Others get a registry token that lists what they may do, perhaps nothing."""
 
 from collections.abc import Collection
 from typing import Any

@@ -1,5 +1,5 @@
 """Releases in GitLab's form, for users and for jobs of the project (`glab` and `release-cli` call it inside a job).
-`remuda.cell.pipelines.releases` has the rules."""
+`remuda.cell.pipelines.releases` creates and checks them."""
 
 from typing import Annotated, Any
 
@@ -32,7 +32,7 @@ class Assets(msgspec.Struct, kw_only=True):
 
 
 class Asked(msgspec.Struct, kw_only=True):
-    """Parameters to create or change a release. Those that the request does not give are None."""
+    """Parameters to create or change a release. A parameter that is not in the request is None."""
 
     tag_name: str | None = None
     tag_message: str | None = None

@@ -1,9 +1,8 @@
 """Runner tokens: register a runner with a registration token, create one as a user, reset tokens.
 
 Administrators create runners for an organization, owners for a group, maintainers for a project. Registration tokens
-are stored in plain text, because people look them up; of a runner's token only the hash. Invariant: a token that is
-reset is invalid before its successor is returned.
-"""
+are stored in plain text, because people look them up; a runner's own token is stored only as a hash. Invariant: when a
+token is reset, the old one is invalid before the new one is returned."""
 
 import hmac
 import secrets
@@ -85,7 +84,7 @@ class TokenShape(Shape, kw_only=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """The organization, group or project that a new runner is for."""
+    """The organization, group or project that a runner serves, and the user who created it."""
 
     type: RunnerType
     organization_id: int
@@ -121,7 +120,7 @@ async def change_settings(edge: Edge, params: SettingsChange) -> dict[str, Any]:
 
 
 async def ensure_registration_token(store: Store, settings: CellSettings, owner: Pool = _INSTANCE) -> str:
-    """The registration token of a group, a project or the whole cell (`owner`). It is created on first use."""
+    """Runner registration token of `owner`: the stored one or, if missing, a new one; settings override the cell's."""
     if owner == _INSTANCE and settings.registration_token is not None:
         return settings.registration_token
     return await store.settings.load_setting(_name(owner)) or await reset_registration_token(store, owner)
@@ -234,7 +233,7 @@ def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
 
 
 async def _expiry(edge: Edge, runner_type: RunnerType, token_expires_at: str | None = None) -> float | None:
-    """When a new token expires: by the settings, or sooner at `token_expires_at` (400 if in the past). None: never."""
+    """When a new runner token expires (None: never): by the settings, or sooner at `token_expires_at` (400 if past)."""
     now = edge.clock.wall()
     life = (await application_settings(edge.store)).life_seconds(runner_type)
     latest = None if life is None else now + life
@@ -312,7 +311,7 @@ async def _reset(edge: Edge, runner: Runner, *, ends_at: float | None = None) ->
     expires_at = ends_at if by_settings is None else by_settings
 
     def renew(row: Runner) -> Runner | None:
-        """The runner with the new token; None, which changes nothing, if another call has reset it meanwhile."""
+        """The runner with the new token; None, to change nothing, if another call has reset the token meanwhile."""
         if row.token_hash != runner.token_hash:
             return None
         return replace(row, token_hash=token_hash(token), token_expires_at=expires_at)

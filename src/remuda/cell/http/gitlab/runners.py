@@ -57,7 +57,7 @@ class RunnerChange(msgspec.Struct, kw_only=True):
 
 
 def apply_change(runner: Runner, change: RunnerChange) -> Runner:
-    """The runner with the given fields changed; 400 if the result is not valid."""
+    """Return the runner with the fields that `change` contains. Raises ApiError 400 if the result is not valid."""
     paused = change.paused if change.active is None else not change.active
     limit = runner.maximum_timeout if change.maximum_timeout is None else change.maximum_timeout or None
     hold = runner.poll_hold_seconds if change.poll_hold_seconds is msgspec.UNSET else change.poll_hold_seconds
@@ -162,7 +162,7 @@ def _manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> M
 
 
 def _load(manager: RunnerManager) -> dict[str, Any] | None:
-    """The load that a manager reported: jobs running, free slots, and the share in use; None if it reported none."""
+    """Load that a runner manager reported: running jobs, free slots, share of slots in use; None if not reported."""
     running, free = manager.load_running, manager.load_free
     if running is None or free is None:
         return None
@@ -172,7 +172,7 @@ def _load(manager: RunnerManager) -> dict[str, Any] | None:
 
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
     """The runner filter in the query, with GitLab's old and new parameters; ApiError 400 if not valid. `pools`: only
-    runners that serve one of these organizations, groups or projects; None: all. `now`: for the online status."""
+    runners of these organizations, groups or projects (None: all). `now`: to decide which runners are online."""
     query = request.query_params
     kind, status = choice_in_query(request, "type", tuple(RunnerType)), query.get("status", "")
     paused = query.get("paused", "").lower()
@@ -208,7 +208,7 @@ async def _page(edge: Edge, request: Request, pools: Sequence[Pool] | None) -> P
 
 @routes.get("/api/v4/runners", USER.with_scopes("manage_runner"), query=LISTED)
 async def list_own(edge: Edge, request: Request, caller: Caller) -> Paged[RunnerShape]:
-    """List the runners that the caller manages; for administrators all."""
+    """List the runners that the caller may manage; administrators see all runners."""
     if caller.user.is_admin:
         return await _page(edge, request, None)
     pools: list[Pool] = []
@@ -230,7 +230,7 @@ async def list_all(edge: Edge, request: Request) -> Paged[RunnerShape]:
 
 @routes.get("/api/v4/groups/{id}/runners", in_group(Level.MAINTAINER).with_scopes("manage_runner"), query=LISTED)
 async def list_of_group(edge: Edge, request: Request, group: Namespace) -> Paged[RunnerShape]:
-    """List the runners that serve a whole group."""
+    """List the runners that serve all projects of a group."""
     groups: list[Pool] = [("group", number) for number in group.group_ids]
     return await _page(edge, request, [("organization", group.organization_id), *groups])
 
@@ -265,7 +265,7 @@ async def remove(edge: Edge, runner: Runner) -> None:
 
 @routes.get(f"{_ONE}/managers", SEES_RUNNER.with_scopes("manage_runner"))
 async def managers(edge: Edge, runner: Runner) -> list[ManagerShape]:
-    """List the managers of a runner."""
+    """List the managers of a runner: the processes that use its token."""
     now = edge.clock.now()
     jobs = edge.dispatch.explanations.jobs_by_manager(runner.id)
     rows = await edge.store.runners.list_managers(runner.id)
@@ -274,7 +274,7 @@ async def managers(edge: Edge, runner: Runner) -> list[ManagerShape]:
 
 @routes.get(f"{_ONE}/jobs", MANAGES_RUNNER, query={"status": str})
 async def list_jobs(edge: Edge, request: Request, runner: Runner, caller: Caller, page: Page) -> Paged[JobShape]:
-    """List the jobs of a runner, of projects that the caller may read."""
+    """List the jobs that a runner got, only of projects that the caller may read."""
     status = choice_in_query(request, "status", tuple(JobState))
     states = [status, JobState.LEASED.value] if status == JobState.RUNNING else [status] if status else []
     selection = JobFilter(runner_id=runner.id, states=states, with_retried=True)

@@ -75,7 +75,7 @@ class ScheduleShape(Shape, kw_only=True):
 
 
 def apply_change(old: Schedule, params: Given, now: float) -> Schedule:
-    """The schedule with the given fields changed; 400 if the result is not valid."""
+    """Return the schedule changed by `params`, with a new next run if needed. ApiError 400 if it is not valid."""
     new = with_given(
         old,
         description=params.description,
@@ -143,7 +143,7 @@ def _is_own(caller: Caller, schedule: Schedule, project: Project) -> bool:
 
 
 async def _find_own(edge: Edge, request: Request) -> Schedule:
-    """The schedule in the path; 403 unless the caller owns it or is a maintainer."""
+    """The schedule in the path. Raises ApiError 403 unless the caller owns it or is a maintainer of the project."""
     schedule = await _find(edge, request)
     if not _is_own(caller_of(request), schedule, await project_in_path(edge, request)):
         raise forbidden("only the owner of a schedule and maintainers may do this")
@@ -151,8 +151,8 @@ async def _find_own(edge: Edge, request: Request) -> Schedule:
 
 
 async def _find_to_change(edge: Edge, request: Request) -> Schedule:
-    """The schedule in the path; 403 unless the caller owns it or is an administrator. A maintainer must take ownership
-    first, because the pipelines of a schedule run in its owner's name."""
+    """The schedule in the path. Raises ApiError 403 unless the caller owns it or is an administrator. A maintainer must
+    take ownership first, because the pipelines of a schedule run in the name of its owner."""
     schedule, user = await _find(edge, request), caller_of(request).user
     if schedule.user_id != user.id and not user.is_admin:
         raise forbidden("only its owner may change a schedule; a maintainer can take ownership first")

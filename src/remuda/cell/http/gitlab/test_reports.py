@@ -1,5 +1,5 @@
-"""The test report of a pipeline in GitLab's form. The encoded response is kept on disk, so that the JUnit files are
-parsed once for all callers."""
+"""The test report of a pipeline in GitLab's form. The encoded response is cached, on disk if it is large, so that the
+JUnit files are parsed once for all callers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,8 +38,8 @@ async def summary(edge: Edge, pipeline: Pipeline) -> Response:
 
 
 async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Response:
-    """The response with a test report; `with_cases`: with the test cases, not only totals. It is cached under the names
-    of the report blobs, which never change, so it is computed again only if a job has uploaded another report."""
+    """The response with a pipeline's test report; `with_cases`: with each test case, not only totals. Cached by the
+    names of the report files: a new upload has a new name, so a report is computed again only after an upload."""
     reports = await find_reports(edge.store, pipeline.id)
     key = ("test report", with_cases, tuple((report.job.id, report.artifact.blob) for report in reports))
     settings = edge.settings

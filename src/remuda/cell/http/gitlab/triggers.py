@@ -1,9 +1,8 @@
 """Trigger tokens in GitLab's form, and the call that starts a pipeline with one.
 
-The call needs a trigger token of the project, or the token of a job whose project the job token allow list admits. A
-token is shown once, when it is created. Invariant: a wrong token and a missing project get the same answer; tokens are
-looked up by hash, so the response time does not reveal how much of a guessed token is right.
-"""
+The call needs a trigger token of the project, or the token of a job that the job token allow list of the project
+admits. A token is shown once, when it is created. Invariant: a wrong token and a missing project get the same answer;
+tokens are looked up by hash, so the response time does not reveal how much of a guessed token is right."""
 
 import secrets
 from collections.abc import Mapping
@@ -190,8 +189,8 @@ def _payload(values: Mapping[str, Any]) -> str:
 
 
 async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project, PipelineRequest]:
-    """The project in the path, and a pipeline request of the token's user, to which ref and commit must be added.
-    ApiError 404 if the token is invalid or its user may not start pipelines, 403 if the allow list refuses a job."""
+    """Check a trigger or job token. Returns the project and a pipeline request for the token's user, still without ref
+    and commit. Raises ApiError 404 (project, token or rights of the user) or 403 (job token allow list)."""
     try:
         project = await project_in_path(edge, request)
         job = await auth.job_of(edge, token, scope="pipelines") if token.startswith(JOB_PREFIX) else None
@@ -212,8 +211,8 @@ async def _authorize(edge: Edge, request: Request, token: str) -> tuple[Project,
 
 
 async def _by_job(edge: Edge, project: Project, job: Job) -> PipelineRequest:
-    """The pipeline request for a call with this job's token, still without ref and commit. Raises ApiError 404 if the
-    job's user may not start pipelines in the project, 403 if the project's allow list refuses the job."""
+    """Pipeline request for a call with this job's token, without ref and commit. Raises ApiError 404 if the user of the
+    job's pipeline may not start pipelines in the project, 403 if its job token allow list refuses the job."""
     parent, source = (
         await edge.store.pipelines.load_pipeline(job.pipeline_id),
         await edge.store.projects.load_project(job.project_id),

@@ -61,7 +61,7 @@ def whole_view(edge: Edge, user: User) -> UserShape:
 
 @routes.get("/api/v4/user", _READ)
 async def show_self(edge: Edge, caller: Caller) -> UserShape:
-    """Show the caller."""
+    """Show the user who calls."""
     return whole_view(edge, caller.user)
 
 
@@ -102,7 +102,7 @@ def _check_email(email: str) -> None:
 
 
 async def _find(edge: Edge, request: Request) -> User:
-    """The user in the path; 404 if the caller may not see them."""
+    """The user whose id is in the path. Raises ApiError 404 if there is none, or if the caller may not see them."""
     caller, user = caller_of(request).user, await edge.store.people.load_user(number_in_path(request, "id"))
     if user is None or not (caller.is_admin or caller.organization_id == user.organization_id):
         raise not_found("User")
@@ -149,7 +149,7 @@ async def update(edge: Edge, user: Annotated[User, _find], params: UserChange) -
 
 @routes.post(f"{_ROOT}/{{id}}/block", ADMINISTRATOR)
 async def block(edge: Edge, caller: Caller, user: Annotated[User, _find]) -> bool:
-    """Block a user. Their tokens stop working, their pipelines cannot read other projects."""
+    """Block a user. Their tokens stop working, and their pipelines cannot read other projects."""
     if user.id in (USER_ID, caller.user.id):
         raise forbidden("you cannot block the first user or yourself")
     await edge.store.people.put_user(msgspec.structs.replace(user, state="blocked"))

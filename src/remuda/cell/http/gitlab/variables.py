@@ -34,7 +34,7 @@ routes = Routes()
 
 
 class GivenVariable(msgspec.Struct, kw_only=True):
-    """A variable given to one pipeline, schedule or job."""
+    """A variable in a request to create a pipeline, start a job or change a schedule."""
 
     key: str
     value: str | bool | int | float = ""
@@ -45,7 +45,7 @@ class GivenVariable(msgspec.Struct, kw_only=True):
 
 
 class GivenVariableShape(Shape, kw_only=True):
-    """A variable of one pipeline or schedule."""
+    """A variable of one pipeline or schedule, as responses show it."""
 
     key: str
     value: str
@@ -58,7 +58,7 @@ def given_view(key: str, value: str, file_variables: Collection[str]) -> GivenVa
 
 
 def check_variable(key: str, value: str) -> None:
-    """Raise ApiError 400 if no job can have a variable with this name or value."""
+    """Raise ApiError 400 if the name or the value is not valid for a variable that is given to a pipeline or job."""
     if not _NAME.fullmatch(key):
         raise bad_parameter("variables[key] is invalid: letters, digits and _ only, 1 to 255 of them")
     if len(value) > MAX_GIVEN_VALUE:
@@ -68,7 +68,7 @@ def check_variable(key: str, value: str) -> None:
 
 
 def read_given(pairs: Iterable[GivenVariable]) -> tuple[dict[str, str], frozenset[str]]:
-    """Values of the given variables by name, and the names of those of type `file`. 400 if one is not valid."""
+    """Values of given variables by name, and names of those of type `file`. Raises ApiError 400 if one is not valid."""
     variables: dict[str, str] = {}
     files: set[str] = set()
     for variable in pairs:
@@ -114,7 +114,7 @@ class Given(msgspec.Struct, kw_only=True):
 
 
 def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
-    """The variable with the given fields changed; 400 if the result is not valid."""
+    """Return the variable with the fields that `params` contains. Raises ApiError 400 if the result is not valid."""
     if params.variable_type not in (None, "env_var", "file"):
         raise bad_parameter("variable_type does not have a valid value")
     if old.hidden and False in (params.masked, params.masked_and_hidden):
@@ -188,8 +188,8 @@ async def create(edge: Edge, request: Request, params: Given) -> VariableShape:
 
 
 async def _find(edge: Edge, request: Request, in_scope: str | None = None) -> ProjectVariable:
-    """The variable in the path; `in_scope` or the query's environment scope selects one of several with that name.
-    Raises ApiError 404 if there is none, 409 if there are several."""
+    """The variable whose name is in the path. If there are several with that name, the environment scope selects one:
+    `in_scope` or, without it, that in the query. Raises ApiError 404 if none matches, 409 if several do."""
     _, variables = await _load_variables(edge, request)
     key = text_in_path(request, "key")
     scope = in_scope or request.query_params.get("filter[environment_scope]")

@@ -1,7 +1,6 @@
-"""Responses that several endpoints share, in GitLab's form: each struct with the function that fills it from a value.
+"""Responses that several endpoints share, in GitLab's form: each struct with the function that fills it from an object.
 
-A response that only one module gives is defined in that module. Field names are GitLab's, times are RFC 3339.
-"""
+A response that only one module gives is defined in that module. Field names are GitLab's, times are RFC 3339."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +29,7 @@ class MessageShape(Shape, kw_only=True):
 
 
 class UserShape(Shape, kw_only=True):
-    """A user. The optional fields are shown to administrators and to the user."""
+    """A user. The optional fields are shown to administrators and to the user themselves."""
 
     id: int
     username: str
@@ -53,7 +52,7 @@ def user_view(url: str, user: User) -> UserShape:
 
 
 def pipeline_user_view(pipeline: Pipeline, url: str) -> UserShape:
-    """The user who started a pipeline, with the names that the pipeline's predefined variables contain."""
+    """The user who started a pipeline, with the names in its variables GITLAB_USER_LOGIN and GITLAB_USER_NAME."""
     username = pipeline.predefined.get("GITLAB_USER_LOGIN", FIRST_USER.username)
     return UserShape(
         id=pipeline.user_id,
@@ -161,7 +160,7 @@ def commit_view(commit: Commit, project: Project, url: str) -> CommitShape:
 
 
 class PipelineSummaryShape(Shape, kw_only=True):
-    """A pipeline in a list or inside a job."""
+    """A pipeline with the few fields that are shown in lists and inside a job."""
 
     id: int
     iid: int
@@ -360,7 +359,7 @@ def seconds_running(job: Job, now: float) -> float | None:
 
 
 def seconds_waiting(job: Job, now: float) -> float | None:
-    """Seconds that a job was pending: until its start, its end or `now`. None for a job that was never pending."""
+    """Seconds a job waited for a runner (was pending): until its start, end or `now`. None if it was never pending."""
     if job.pending_at is None:
         return None
     return round(max((job.start_time() or job.finished_at or now) - job.pending_at, 0.0), 6)

@@ -1,5 +1,5 @@
-"""`GET /demand`: how many jobs run, wait or will wait, for administrators and for runner managers that scale machines.
-A runner sees only jobs that it can run and, of the numbers for each manager (`shares`), those of its own managers."""
+"""`GET /demand`: how many jobs run, wait or will wait for a runner, for administrators and managers that scale
+machines. A runner sees only jobs that it can run and, of the numbers for each manager (`shares`), its own managers'."""
 
 from msgspec.structs import replace
 from starlette.requests import Request
@@ -18,7 +18,7 @@ routes = Routes()
 
 @routes.get("/api/remuda/v1/demand", RUNNER, query={"system_id": str})
 async def show(edge: Edge, request: Request) -> Demand:
-    """Count the jobs that run, wait or will wait, by capability key (what a job needs of a runner)."""
+    """Count the jobs that run, wait or will wait, by tags and other needs (capability key)."""
     token = request.headers.get("runner-token")
     if token is None:
         await admit(edge, ADMINISTRATOR, request)

@@ -1,9 +1,9 @@
 """`GET /api/remuda/v1/events`: changes of jobs, pipelines and runners, as server-sent events.
 
-A person sees what they may read; rights are loaded again every few seconds, so a lost right takes effect soon. All
-clients read the same buffer, so slow ones need no more memory: a client that is too far behind, or reconnects too late
-or to another process, gets a `reset` event and is disconnected.
-"""
+A client gets only events about what its user may read; the user's rights are loaded again every few seconds, so a lost
+right takes effect soon. All clients read the same buffer, so a slow client needs no memory of its own. If the next
+event of a client is not in the buffer any more, because the client is too slow, or has reconnected too late or to
+another process, it gets a `reset` event and is disconnected."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -49,7 +49,7 @@ class _Sight:
         self._projects: dict[ProjectId, bool] = {}
 
     async def renew(self) -> None:
-        """Load the user's rights again if older than RIGHTS_SECONDS. Raises ApiError if the token became invalid."""
+        """Load the user's rights again after RIGHTS_SECONDS. Raises ApiError if the token is not valid any more."""
         now = self._edge.clock.monotonic()
         if now - self._loaded_at >= RIGHTS_SECONDS:
             self._caller = await person(self._edge, self._token)
@@ -80,7 +80,7 @@ class _Sight:
 
 
 class _EventStream(Response):
-    """A stream of server-sent events that lasts until the client disconnects or the cell ends it."""
+    """Server-sent events until the client disconnects, the cell stops, events are lost or the token is invalid."""
 
     def __init__(self, edge: Edge, sight: _Sight, last_event_id: str) -> None:
         self.status_code = 200
@@ -161,8 +161,8 @@ async def watch(edge: Edge, request: Request, caller: Caller) -> Response:
 
 
 async def _read_filter(edge: Edge, caller: Caller, query: Mapping[str, str]) -> EventFilter:
-    """Read the filter in the query. Raises ApiError: 400 if not valid, 404 or 403 if the caller may not read the
-    project, pipeline or job that it names."""
+    """Read from the query which events the client wants. Raises ApiError 400 if the query is not valid, 404 or 403 if
+    the caller may not read the project, pipeline or job in it."""
     names = [name.strip() for name in query.get("kind", "").split(",") if name.strip()]
     unknown = [name for name in names if name not in tuple(EventKind)]
     if unknown:

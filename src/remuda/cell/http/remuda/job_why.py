@@ -34,7 +34,7 @@ async def why(edge: Edge, job: Job, caller: Caller) -> JobWhy:
 
 @routes.get("/api/remuda/v1/jobs/{job_id}/payload", ADMINISTRATOR, gives=dict[str, Any])
 async def payload(edge: Edge, job: Job) -> Response:
-    """Show the payload that a runner gets, without secrets."""
+    """Show the job payload, the JSON that the job's runner gets, without secrets."""
     payload_view = await build_payload_view(edge.store, job, public_url=edge.settings.url, now=edge.clock.wall())
     headers = {"Content-Disposition": f'attachment; filename="job-{job.id}-payload.json"'}
     return json_answer(payload_view, headers=headers)

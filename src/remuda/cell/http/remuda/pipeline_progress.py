@@ -1,8 +1,7 @@
 """`GET /pipelines/:id/progress`: a pipeline with its jobs, what they wait for, and downstream pipelines, in one answer.
 
 Callers that follow a pipeline, such as `remuda run`, ask often, so steps and files are loaded only on request. The size
-of steps in an answer is limited; a job whose steps are not complete has a note (`steps_note`).
-"""
+of steps in an answer is limited; a job whose steps are not complete has a note (`steps_note`)."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -59,7 +58,7 @@ class StepStanding(TypedDict, total=False):
 
 
 class _Query:
-    """One request: its caller, the requested details, and how many bytes of steps still fit into the answer."""
+    """One request: its caller, the requested details, and how many bytes of step results still fit into the answer."""
 
     def __init__(self, caller: Caller, details: str) -> None:
         self.caller = caller
@@ -73,7 +72,7 @@ class _Query:
     query={"details": Literal["none", "running", "all"]},
 )
 async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress:
-    """Show the progress of a pipeline."""
+    """Show a pipeline with its jobs, what they wait for, and its downstream pipelines."""
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
         raise bad_parameter(f"details does not have a valid value; expected one of {', '.join(DETAILS)}")
@@ -85,7 +84,7 @@ async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress
 
 
 async def _pipeline(edge: Edge, query: _Query, pipeline_id: PipelineId) -> PipelineProgress | None:
-    """The progress of a pipeline; None if it does not exist or the caller may not read it."""
+    """Progress of a pipeline, its jobs and downstream pipelines; None if missing or the caller may not read it."""
     family = await edge.store.pipelines.load_family(pipeline_id)
     project = await edge.store.projects.load_project(family.pipeline.project_id) if family else None
     if family is None or project is None or (query.caller.level_in(project) or 0) < Level.REPORTER:
@@ -118,7 +117,7 @@ async def _job(edge: Edge, query: _Query, job: Job, family: Family) -> JobProgre
 
 
 async def _steps(edge: Edge, query: _Query, job: Job) -> tuple[tuple[StepStanding, ...], str]:
-    """The states of a job's steps, and a note if not all of them fit into the answer."""
+    """States of a job's steps, and a note where to find the rest if not all of them fit (else empty)."""
     steps: list[StepStanding] = []
     async with aclosing(read_results(edge.store.jobs, job.id)) as results:
         async for result in results:
@@ -132,7 +131,7 @@ async def _steps(edge: Edge, query: _Query, job: Job) -> tuple[tuple[StepStandin
 
 
 def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
-    """The progress of a job without its steps; `family` are all jobs of its pipeline."""
+    """Progress of a job without its steps. `family`: all jobs of its pipeline, to name those that it waits for."""
     return JobProgress(
         id=job.id,
         name=job.name,

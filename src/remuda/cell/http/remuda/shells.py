@@ -1,10 +1,9 @@
 """Interactive shells, the user's side: open one in a job, send and read frames, close it; release a job on hold.
 
-Frames (`remuda.wire.shell`) carry stdin, stdout and events; the cell does not parse them, and offsets count their
-bytes. A job on hold is a failed job whose environment is kept for debugging. Only the user who opened a shell uses it,
-and every call checks that they are still a maintainer of the job's project, because a shell sees the job's secrets.
-Developers may release a job.
-"""
+Frames (`remuda.wire.shell`) are the messages of a shell: stdin, stdout and events. The cell does not parse them, and
+offsets count their bytes. A job on hold is a failed job whose environment is kept for debugging; to release it removes
+the environment. Only the user who opened a shell may use it, and every call checks that they are still a maintainer of
+the job's project, because a shell sees the job's secrets. Developers may release a job."""
 
 from typing import Any
 
@@ -81,13 +80,13 @@ async def show(edge: Edge, request: Request, job: Job) -> ShellShape:
 
 @routes.patch(f"{_SHELL}/input", of_job(Level.MAINTAINER), **STREAM)
 async def send(edge: Edge, request: Request) -> Response:
-    """Append input frames for the command of a shell."""
+    """Send input to the command of a shell: append frames (messages) to its input."""
     return await append_frames(edge, request, _find_own(edge, request), INPUT)
 
 
 @routes.get(f"{_SHELL}/output", of_job(Level.MAINTAINER), query={"offset": int}, gives=bytes)
 async def receive(edge: Edge, request: Request) -> Response:
-    """Read output frames of the command of a shell, from `offset` on."""
+    """Read the output of the command of a shell: frames (messages) from the byte `offset` on."""
     return await read_frames(edge, request, _find_own(edge, request), OUTPUT)
 
 
@@ -105,8 +104,8 @@ async def release(edge: Edge, job: Job) -> dict[str, int]:
 
 
 async def append_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """Append the request's body to the INPUT or OUTPUT `stream` of the shell `about`, at the offset in Content-Range:
-    202 if stored, 416 after a gap, if stored bytes differ, the shell has ended, or the reader stays far behind."""
+    """Append the body to the shell's `stream`, INPUT or OUTPUT, at the offset in Content-Range; 202 if stored. 416 if
+    it leaves a gap or differs from stored bytes, the shell has ended, or the stream's reader is too far behind."""
     data = await Body(request.receive).read(PIECE_BYTES)
     content_range = request.headers.get("content-range", "")
     start = parse_content_range(content_range)
@@ -120,8 +119,8 @@ async def append_frames(edge: Edge, request: Request, about: About, stream: str)
 
 
 async def read_frames(edge: Edge, request: Request, about: About, stream: str) -> Response:
-    """The bytes of the INPUT or OUTPUT `stream` of the shell `about`, from the byte `offset` in the query on. Waits up
-    to HOLD_SECONDS of `shells.shells` for some, unless the shell has ended; the response is empty if none come."""
+    """Response with the bytes of the shell's `stream`, INPUT or OUTPUT, from `offset` in the query on. If there are
+    none, waits up to HOLD_SECONDS for some or for the shell's end; empty if none come."""
     frames = await edge.shells.read(about, stream, number_in_query(request, "offset") or 0)
     headers = {"X-Remuda-Shell-State": frames.state, "Cache-Control": "no-store"}
     return Response(frames.data, media_type="application/octet-stream", headers=headers)

@@ -33,8 +33,7 @@ class PolicyShape(Shape, kw_only=True):
 
 
 async def _scope(edge: Edge, request: Request) -> Pool:
-    """The kind and id of the organization, group or project in the path. Raises ApiError 404 if there is none, 400
-    if the kind is unknown."""
+    """Kind and id of the organization, group or project in the path. ApiError 404 if missing, 400: unknown kind."""
     kind, number = request.path_params["scope"], number_in_path(request, "id")
     match kind:
         case "organization":
@@ -51,13 +50,13 @@ async def _scope(edge: Edge, request: Request) -> Pool:
 
 @routes.get("/api/remuda/v1/policies/{scope}/{id}", ADMINISTRATOR)
 async def show(edge: Edge, scope: Annotated[Pool, _scope]) -> PolicyShape:
-    """Show a step policy."""
+    """Show the step policy of an organization, group or project."""
     return _view(scope, read_policy(await edge.store.settings.load_setting(policy_setting(scope))))
 
 
 @routes.put("/api/remuda/v1/policies/{scope}/{id}", ADMINISTRATOR, also=(409,))
 async def change(edge: Edge, scope: Annotated[Pool, _scope], params: PolicyChange) -> PolicyShape:
-    """Change a step policy."""
+    """Change the step policy of an organization, group or project."""
     _check(params.document, scope)
     now = edge.clock.now()
     stored = await edge.store.settings.change_setting(
@@ -67,7 +66,7 @@ async def change(edge: Edge, scope: Annotated[Pool, _scope], params: PolicyChang
 
 
 def _check(document: dict[str, Any], scope: Pool) -> None:
-    """Raise ApiError 400 if the policy document is not valid. Jobs would otherwise fail because of it later."""
+    """Raise ApiError 400 if the policy `document` is not valid. If it were stored, jobs would fail because of it."""
     from remuda.steps.policy.document import (
         parse_layer,
     )  # only here: a cell rarely needs it, and it takes time to import

@@ -2,9 +2,8 @@
 
 A job may read its own artifacts, those of the jobs that it depends on (while it may read their project), and under
 `/projects/:id/jobs` those of any job of its project; a user may read what their level allows. A second upload of the
-same type is ignored if it has the same content and refused otherwise. Invariant: a row in the store names a complete
-blob; a refused upload leaves no blob.
-"""
+same type is ignored if it has the same content and refused otherwise. Invariant: every artifact that the store lists
+has a complete file in the blob store; a refused upload leaves no file there."""
 
 import secrets
 from collections.abc import AsyncGenerator
@@ -98,7 +97,7 @@ class OfRef(msgspec.Struct, kw_only=True):
 
 @routes.post("/api/v4/jobs/{job_id}/artifacts", JOB, takes=bytes, query=_UPLOAD, gives=str)
 async def upload(edge: Edge, request: Request) -> Response:
-    """Upload artifacts of a job."""
+    """Upload an artifact of a job, such as its archive or a report."""
     token, job_id = auth.job_token_in(request), number_in_path(request, "job_id")
     job = await auth.job_of(edge, token, job_id)
     kind = choice_in_query(request, "artifact_type", ZIP | GZIP | RAW, "archive")
@@ -165,7 +164,7 @@ def _upload_limit(settings: CellSettings, kind: str) -> int:
 
 
 def _too_large(settings: CellSettings, kind: str) -> Exception:
-    """Error 413 with the limit for artifacts of this type, and the setting that sets it."""
+    """Error 413 that names the size limit for artifacts of this type, and how to change it."""
     limit = settings.artifact_limit_bytes
     if _upload_limit(settings, kind) < limit:
         return too_large(explain_limit(settings.dotenv_limit_bytes))
@@ -178,7 +177,7 @@ def _too_large(settings: CellSettings, kind: str) -> Exception:
     "/api/v4/jobs/{job_id}/artifacts", of_job(Level.REPORTER, or_job="artifacts"), query={"token": str}, gives=bytes
 )
 async def download(edge: Edge, request: Request) -> Response:
-    """Download the archive of a job, with a job or user token."""
+    """Download the artifacts archive of a job, with a job or user token."""
     token = auth.job_token_in(request)
     if not token:
         return await _answer(edge, await any_job_in_path(edge, request))
@@ -193,7 +192,8 @@ async def download(edge: Edge, request: Request) -> Response:
 
 
 async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
-    """Raise ApiError 403 if the job `caller` may not read the project of `job`; checked each time, as in GitLab."""
+    """Raise ApiError 403 if the calling job may not read artifacts of `job` in another project: its user must be a
+    reporter there, and the job token allow list must admit it. Checked for each download, as in GitLab."""
     project, source = (
         await edge.store.projects.load_project(job.project_id),
         await edge.store.projects.load_project(caller.project_id),
@@ -209,25 +209,25 @@ async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
 
 @routes.get(f"{_ROOT}/artifacts/{{ref}}/download", _READ, takes=OfRef, gives=bytes)
 async def download_of_ref(edge: Edge, request: Request) -> Response:
-    """Download the archive of the newest successful job with this name on a ref."""
+    """Download the artifacts archive of the newest successful job with this name on a ref."""
     return await _answer(edge, await _find_newest(edge, request))
 
 
 @routes.get(f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", _READ, takes=OfRef, gives=bytes)
 async def file_of_ref(edge: Edge, request: Request) -> Response:
-    """Download one file of the archive of the newest successful job with this name on a ref."""
+    """Download one file from the artifacts archive of the newest successful job with this name on a ref."""
     return await _one_file(edge, await _find_newest(edge, request), text_in_path(request, "path"))
 
 
 @routes.get(f"{_ROOT}/{{job_id}}/artifacts", _READ, query={"file_type": str, "job_token": str}, gives=bytes)
 async def download_of_job(edge: Edge, request: Request, job: Job) -> Response:
-    """Download the artifact of a job with this `file_type`."""
+    """Download the artifact of a job that has the type `file_type`, by default its archive."""
     return await _answer(edge, job, request.query_params.get("file_type") or "archive")
 
 
 @routes.get(f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}", _READ, query={"job_token": str}, gives=bytes)
 async def file_of_job(edge: Edge, request: Request, job: Job) -> Response:
-    """Download one file of the archive of a job."""
+    """Download one file from the artifacts archive of a job."""
     return await _one_file(edge, job, text_in_path(request, "path"))
 
 

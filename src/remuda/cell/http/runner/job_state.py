@@ -70,7 +70,7 @@ def check_runner(runner: Runner) -> Runner:
 
 
 def is_protected(access_level: str | None) -> bool:
-    """True for `ref_protected`, GitLab's value for runners of protected refs only. 400 for unknown values."""
+    """True for `ref_protected`: the runner gets only jobs of protected refs. ApiError 400 for an unknown value."""
     if access_level not in (None, "", "not_protected", "ref_protected"):
         raise bad_parameter("access_level does not have a valid value")
     return access_level == "ref_protected"
@@ -84,7 +84,7 @@ def credentials(runner: Runner, token: str) -> RunnerCredentials:
 
 @routes.post("/api/v4/runners/verify", RUNNER, status=200)
 async def verify(edge: Edge, request: Request, params: VerifyRunner) -> RunnerCredentials:
-    """Check a runner's token."""
+    """Check a runner's token, and record that its manager has called."""
     runner = await auth.runner_of(edge, params.token)
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, params.system_id, params.info, ip)
@@ -101,7 +101,7 @@ async def remove(edge: Edge, request: Request, params: VerifyRunner) -> None:
 
 @routes.delete("/api/v4/runners/managers", RUNNER)
 async def remove_manager(edge: Edge, request: Request, params: VerifyRunner) -> None:
-    """Remove one manager of a runner."""
+    """Remove one manager of a runner, a process that uses its token."""
     runner = await auth.runner_of(edge, params.token)
     request.state.runner_id = runner.id
     if not params.system_id:
@@ -118,7 +118,8 @@ async def discover_router(edge: Edge, request: Request) -> Response:
 
 
 def _compare_checksums(edge: Edge, params: UpdateJob, updated: Updated) -> None:
-    """Count and log a finished job whose stored log has another checksum than its runner reported."""
+    """Compare the checksum of a finished job's log that the runner reported with that of the stored log. A difference
+    is counted in a metric and logged; the job keeps its result."""
     reported = params.output.checksum if params.output else None
     stored = updated.job.trace_checksum
     if updated.code == 200 and reported and stored and reported != stored:
@@ -132,7 +133,7 @@ def _compare_checksums(edge: Edge, params: UpdateJob, updated: Updated) -> None:
 
 
 async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, send: Send) -> None:
-    """Report the state of a job."""
+    """Report the state of a job, by its runner."""
     if not job_id.isdecimal() or len(job_id) > MAX_DIGITS:
         raise bad_parameter("job_id is invalid")
     headers = first_headers(scope)

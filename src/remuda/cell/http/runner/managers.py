@@ -1,5 +1,5 @@
 """Records in the store which runner managers poll with a runner's token, and caches runners by the hash of their token.
-A manager that polls often is written once a minute only, but at once if what it reports of itself changed."""
+A manager that polls often is written only once a minute, but at once if it reports something new about itself."""
 
 import math
 from collections import OrderedDict
@@ -31,8 +31,7 @@ class Managers:
         self._runners: OrderedDict[str, Runner] = OrderedDict()
 
     def find_runner(self, token_hash: str) -> Runner | None:
-        """The cached runner with this token; None on a miss, or if the token has expired. It can be outdated, or even
-        removed from the store."""
+        """The cached runner with this token, perhaps outdated or removed; None if not cached or the token expired."""
         runner = self._runners.get(token_hash)
         is_expired = runner is None or (runner.token_expires_at or math.inf) <= self._clock.wall()
         return None if is_expired else runner
@@ -51,7 +50,7 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> bool:
-        """Record a call as `note_call` does; False if that raises NotFoundError (the runner was removed), else True."""
+        """Record a call of a runner manager (see `note_call`). Returns False if the runner was removed, else True."""
         try:
             await self.note_call(runner_id, system_id, info, ip, load)
         except NotFoundError:
@@ -59,8 +58,8 @@ class Managers:
         return True
 
     def is_fresh(self, job: Job, ip: str) -> bool:
-        """True if contact time and address of the job's runner manager need not be stored now: the same address was
-        stored in the last minute, or the job has no runner."""
+        """True if a call about this job need not be stored: the job's runner manager called from the same address, and
+        that was stored, in the last minute; or the job has no runner."""
         if job.runner_id is None:
             return True
         before = self._written.get(_key(job.runner_id, job.system_id))
@@ -69,7 +68,7 @@ class Managers:
         return self._clock.now() - before.contacted_at < WRITE_EVERY_SECONDS
 
     async def note_job_call(self, job: Job, info: RunnerInfo | None, ip: str) -> None:
-        """Record a call about a job as a call of its runner manager. Does nothing if the runner was removed."""
+        """Record a call about a job as a sign of life of its runner manager. Does nothing if the runner was removed."""
         if job.runner_id is not None:
             await self.try_note_call(job.runner_id, job.system_id, info, ip)
 
@@ -81,9 +80,9 @@ class Managers:
         ip: str,
         load: dict[str, Any] | None = None,
     ) -> None:
-        """Record a call of a runner manager. `info` is its description of itself; `load`, its running jobs and free
-        slots, changes often, so a new `load` alone is not written at once, unless none is stored yet. Raises
-        NotFoundError if a write is needed and the runner was removed."""
+        """Record time and address of a manager's call: in the store once a minute, or at once if something is new. A
+        new `load` (running jobs, free slots) alone is written at once only if none is stored yet. Raises NotFoundError
+        if a write is needed and the runner was removed."""
         now = self._clock.now()
         key = _key(runner_id, system_id)
         before = self._written.get(key)
@@ -113,7 +112,7 @@ class Managers:
             self._said.pop(self._written.popitem(last=False)[0], None)
 
     async def remove(self, runner_id: RunnerId, system_id: str) -> bool:
-        """Remove a runner manager from the store and the cache, so that its next call is written. False if unknown."""
+        """Remove a manager from store and cache; its next call is stored again. False if there is no such manager."""
         key = _key(runner_id, system_id)
         self._written.pop(key, None)
         self._said.pop(key, None)

@@ -1,9 +1,8 @@
 """Step results: the runner manager sends them with sequence numbers, people read them.
 
-A result that is stored already is ignored, so a manager may repeat any. If earlier ones are missing, the answer is 409
-with the expected number; a number above MAX_RESULTS gets 413, and the manager sends no more. Secrets are removed, and
-results longer than RESULT_BYTES are cut.
-"""
+A result that is stored already is ignored, so a manager may send a result again. If earlier results are missing, the
+answer is 409 with the expected number; a number above MAX_RESULTS gets 413, and the manager sends no more. Secrets are
+removed, and results longer than RESULT_BYTES are cut."""
 
 from collections.abc import Iterable
 from contextlib import aclosing
@@ -54,7 +53,7 @@ class StepsShape(Shape, kw_only=True):
 
 
 class StepTimes(TypedDict, total=False):
-    """The fields of a step result from which times are computed, and `note`, which says that results are missing."""
+    """The fields of a step result from which times are computed. `note`: set if results of the job are missing."""
 
     event: Any
     path: Any
@@ -80,7 +79,7 @@ class StepTimes(TypedDict, total=False):
     also=(409,),
 )
 async def add(edge: Edge, request: Request) -> Response:
-    """Store step results."""
+    """Store the step results that a runner manager sends for a job."""
     job = await auth.job_of(edge, auth.job_token_in(request), number_in_path(request, "job_id"))
     params = await parameters(request, StepResultsIn, limit_bytes=edge.settings.results_limit_bytes)
     numbers = [result["seq"] for result in params.results if isinstance(result.get("seq"), int)]
@@ -123,7 +122,7 @@ def _encode(result: dict[str, Any]) -> bytes:
 
 @routes.get("/api/remuda/v1/jobs/{job_id}/steps", of_job(Level.REPORTER), query={"after": int, "limit": int})
 async def show(edge: Edge, request: Request, job: Job) -> StepsShape:
-    """Show step results, without secrets, a page at a time."""
+    """Show the step results of a job, without secrets, a page at a time."""
     after, limit = number_in_query(request, "after") or 0, number_in_query(request, "limit")
     limit = PAGE if limit is None else max(min(limit, PAGE), 1)
     page: list[StepResult] = []

@@ -1,8 +1,7 @@
 """Interactive shells, the runner manager's side: a long poll for users' requests, and the two streams of a shell.
 
-A manager learns only of shells in jobs that were handed out to it (its runner's token and its `system_id`). All
-requests come through one long poll that the manager opens, so the cell need not be able to connect to it.
-"""
+A manager, identified by its runner's token and its `system_id`, learns only of shells in jobs that were handed out to
+it. All requests come through one long poll that the manager opens, so the cell need not be able to connect to it."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,7 +28,7 @@ routes = Routes()
 
 @routes.post("/api/remuda/v1/runners/wanted", RUNNER, status=200)
 async def poll_requests(edge: Edge, request: Request, params: LookRequest) -> Wanted:
-    """Wait for a request about a job of the manager: open a shell, cancel the job, or end its hold after a failure."""
+    """Wait for a request of a user: open a shell in a job, cancel it, or remove the environment of a failed one."""
     runner = await auth.runner_of(edge, params.token or request.headers.get("runner-token", ""))
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, params.system_id, None, ip)
@@ -42,13 +41,13 @@ async def poll_requests(edge: Edge, request: Request, params: LookRequest) -> Wa
 
 @routes.get(f"{_SHELL}/input", RUNNER, query=_WHO | {"offset": int}, gives=bytes)
 async def receive(edge: Edge, request: Request) -> Response:
-    """Read input frames for the command of a shell, from `offset` on."""
+    """Read the input for the command of a shell: frames (messages) from the byte `offset` on."""
     return await read_frames(edge, request, await _find_shell(edge, request), INPUT)
 
 
 @routes.patch(f"{_SHELL}/output", RUNNER, query=_WHO, **STREAM)
 async def send(edge: Edge, request: Request) -> Response:
-    """Append output frames of the command of a shell."""
+    """Send output of the command of a shell: append frames (messages) to its output."""
     return await append_frames(edge, request, await _find_shell(edge, request), OUTPUT)
 
 

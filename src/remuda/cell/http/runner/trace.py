@@ -1,5 +1,5 @@
 """Job logs (traces): runners append at exact offsets (`PATCH`, plain ASGI, every few seconds per job), people read.
-Invariant: `Range` in the answer to a runner is the number of bytes stored, so that it finds the right offset again."""
+Invariant: `Range` in the answer is the number of bytes stored: the offset at which the runner continues."""
 
 import re
 from collections.abc import AsyncGenerator
@@ -31,7 +31,7 @@ routes = Routes()
 
 
 async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, send: Send) -> None:
-    """Append a piece to a trace."""
+    """Append bytes to the log (trace) of a job."""
     headers = first_headers(scope)
     in_query = job_token_in(Request(scope)) if scope["query_string"] else ""
     token = in_query or headers.get(b"job-token", b"").decode("latin-1")
@@ -55,8 +55,8 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
 
 
 def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
-    """The job to whose trace a request appends; None if only the ordinary handler can answer: token or job is not
-    cached, the manager's contact must be stored, or the request has a query or comes through a proxy."""
+    """The job to whose log a request appends, if the cache is enough to answer. None if token or job is not cached, the
+    call of the manager must be stored, or the request has a query or comes through a proxy."""
     headers = first_headers(scope)
     if scope["query_string"] or b"x-forwarded-for" in headers:
         return None
@@ -66,7 +66,7 @@ def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
 
 
 def append_now(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
-    """Append to the trace without waiting, and return the answer; None if only the ordinary handler can answer."""
+    """Append to a job's log without waiting and return the answer; None if only the ordinary handler can answer."""
     content_range = first_headers(scope).get(b"content-range", b"").decode("latin-1")
     start = parse_content_range(content_range)
     if (
@@ -95,7 +95,7 @@ def job_headers(edge: Edge, job: Job) -> dict[str, str]:
 
 @routes.get("/api/v4/projects/{id}/jobs/{job_id}/trace", in_project(Level.REPORTER), gives=bytes, also=(206, 304, 416))
 async def get_trace(edge: Edge, request: Request, job: Job) -> Response:
-    """Return the log, or its part in `Range`; 304 if `If-None-Match` has its ETag."""
+    """Return the log of a job, or its part in `Range`; 304 if `If-None-Match` has its ETag."""
     size = await _size(edge, job)
     # A log only grows until it is erased, so its length identifies its content.
     tag = f'"{job.id}-{size}"'
@@ -136,7 +136,7 @@ def _parse_range(header: str, size: int) -> tuple[int, int] | None:
 
 @routes.get("/api/remuda/v1/jobs/{job_id}/trace", of_job(Level.REPORTER), query={"offset": int}, gives=bytes)
 async def follow_trace(edge: Edge, request: Request) -> Response:
-    """Return the log from `offset` on and the job's state, to follow it."""
+    """Return the log of a job from the byte `offset` on, and the job's state in a header."""
     text = request.query_params.get("offset", "0")
     if not text.isascii() or not text.isdigit():
         raise bad_parameter("offset is invalid")

@@ -1,6 +1,6 @@
-"""An in-memory implementation of the store's `Database` port, for unit tests. No method gives control back to the event
-loop, so no other task runs during a transaction. There is no rollback: the ports check all conditions before their
-first change, so a transaction that raises has changed nothing."""
+"""An in-memory implementation of the store's interface `Database`, for unit tests. No method gives control back to the
+event loop, so no other task runs during a transaction. There is no rollback: the methods of the store check all
+conditions before their first change, so a transaction that raises has changed nothing."""
 
 import operator
 from collections import defaultdict
@@ -207,7 +207,7 @@ class MemoryDatabase:
 
 
 def _reader(table: Table[T], name: str) -> Callable[[T], Any]:
-    """Return a function that reads `name` from a value: the column of its row with that name, or else its attribute."""
+    """Return a function that reads the column `name` of a stored value, or else the attribute with that name."""
 
     def read(value: T) -> Any:
         row = table.columns(value)
@@ -217,7 +217,7 @@ def _reader(table: Table[T], name: str) -> Callable[[T], Any]:
 
 
 def cut_page(ordered: list[T], page: Page) -> tuple[list[T], int]:
-    """Return one page of `ordered`, whose values have an `id`, and the total number (0 if `page` asks for no count)."""
+    """Return one page of values with ids, and how many are in its range of ids (0 if the page asks for no count)."""
     values: list[Any] = ordered
     if page.ascending is not None:
         values = sorted(values, key=lambda value: value.id, reverse=not page.ascending)

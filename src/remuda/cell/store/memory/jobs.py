@@ -1,4 +1,4 @@
-"""The in-memory implementation of the `JobStore` port, for unit tests."""
+"""The in-memory implementation of the store's interface `JobStore`, for unit tests."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

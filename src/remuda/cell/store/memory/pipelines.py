@@ -1,4 +1,4 @@
-"""The in-memory implementation of the `PipelineStore` port, for unit tests."""
+"""The in-memory implementation of the store's interface `PipelineStore`, for unit tests."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -1,8 +1,7 @@
-"""The schema of a cell's tables as Alembic revisions. They are rendered as SQL, so they cannot read rows in Python.
-Importing Alembic is slow, so a new SQLite file is created from `sqlite.sql`, the whole schema. To add a revision, add a
-file in `versions` and its name in `NAMES`, and run `tools/sqlite-sql`; a test checks that `sqlite.sql` is up to date.
-SQLite can compute a column from the JSON in the column `body`; in PostgreSQL the store must write it
-(`Table.generated`)."""
+"""The schema of a cell's tables as Alembic revisions. They become SQL text, which the store runs, so they cannot read
+rows in Python. Importing Alembic is slow, so a new SQLite file is created from `sqlite.sql`, the whole schema. To add a
+revision, add a file in `versions` and its name in `NAMES`, and run `tools/sqlite-sql`; a test checks the result. SQLite
+can compute a column from the JSON in the column `body`; in PostgreSQL the store must write it (`Table.generated`)."""
 
 import io
 from pathlib import Path
@@ -34,8 +33,7 @@ _FOLDER = Path(__file__).parent
 
 
 def statements(dialect: str, since: str | None) -> list[str]:
-    """Return the SQL from revision `since` (None: empty database) to `HEAD`, for `sqlite` or `postgresql`
-    (`dialect`)."""
+    """Return the SQL from the revision `since` (None: empty database) to `HEAD`, for `sqlite` or `postgresql`."""
     from alembic import command
     from alembic.config import Config
 
@@ -53,8 +51,8 @@ def sqlite_statements() -> list[str]:
 
 
 def check(where: str, revision: str, owner: int | None, cell_id: int) -> None:
-    """Raise DataFolderError if a newer release made the schema `revision`, or if the database belongs to another cell
-    (`owner`; None: any cell). `where` names the database in the message."""
+    """Raise DataFolderError if a newer release made the schema `revision`, or if the database belongs to another cell,
+    `owner` (None: not checked). `where` names the database in the message."""
     if revision not in NAMES:
         raise DataFolderError(
             f"{where} has schema version {revision}, made by a newer release; this one reads up to {HEAD}. "

@@ -1,6 +1,5 @@
-"""Column types for the Alembic revisions, so that a column has the same content in SQLite and PostgreSQL. Ids have the
-type INTEGER in SQLite, because only such a column can be its row id. Text is sorted by its bytes, whatever the locale
-of the server."""
+"""Column types for the Alembic revisions, so that a column has the same content in SQLite and PostgreSQL. SQLite uses a
+key column as row id only if it is INTEGER. Text is sorted by its bytes, whatever the locale of the server."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """The interfaces ("ports") to a cell's store; tests/contract/cell has one test suite that every implementation must
-pass. Writes are transactions. Where a change needs a decision, the caller passes a pure function. The store calls it
-with the stored values, possibly more than once, and stores its result only if the rows that it changes are still the
-same. A decision and its consequences are stored together or not at all."""
+pass. Writes are transactions. If the new value depends on the stored one, the caller passes a pure function (`decide`),
+which gets the stored value and returns the new one. The store may call it more than once, and stores its result only if
+the rows that it changes are still the same. All changes that `decide` returns are stored together or not at all."""
 
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.people import PeopleStore

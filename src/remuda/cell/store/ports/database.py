@@ -1,6 +1,6 @@
-"""The interface that the store's ports need from a database (SQLite, PostgreSQL or memory). Most ports use only this
-interface; those of jobs and pipelines have further methods, which are written for each database. A row has the whole
-value as JSON in the column `body`, and copies of the fields that queries need in other columns (`Table.columns`)."""
+"""The interface to a database (SQLite, PostgreSQL or memory) that the classes in `ports` use. Those of jobs and
+pipelines have further methods, written for each database. A row has the whole value as JSON in the column `body`, and
+copies of the fields that queries need in other columns (`Table.columns`)."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ class Table(Generic[T]):
 
 @dataclass(frozen=True)
 class Lock:
-    """Names a lock that only one transaction at a time can hold, across all processes that use the database."""
+    """Names a lock that one transaction at a time can hold, in all processes: `Lock("project", 7)` for project 7."""
 
     kind: str
     of: int | str = 0
@@ -71,8 +71,7 @@ TOKENS = Lock("tokens")
 
 
 class Rows(Protocol):
-    """Reads and writes rows. Keyword arguments (`**columns`) select the rows that have these values in the columns, or
-    in the fields of the value that can be searched without a column (`Table.fields`)."""
+    """Reads and writes rows. `**columns` selects rows by values of columns, or of JSON fields (`Table.fields`)."""
 
     async def find(self, table: Table[T], **columns: Any) -> T | None:
         """Return the row whose columns have these values, or None. The values must identify at most one row."""
@@ -87,11 +86,11 @@ class Rows(Protocol):
         limit: int | None = None,
         **columns: Any,
     ) -> list[T]:
-        """Return the rows that have these values and for which `where` holds, sorted by `order` (such as `id DESC`)."""
+        """Return rows that have these values and for which `where` is true, sorted by `order` (such as `id DESC`)."""
         ...
 
     async def add(self, table: Table[T], *values: T) -> None:
-        """Add rows. Their keys must not exist yet."""
+        """Add rows for the values. The caller must make sure that no row with the same key exists."""
         ...
 
     async def add_if_absent(self, table: Table[T], value: T) -> bool:
@@ -127,19 +126,19 @@ class Transaction(Rows, Protocol):
         ...
 
     async def draw_pipeline(self, project_id: ProjectId) -> tuple[int, PipelineId] | None:
-        """Return a new pipeline's number (iid) in the project and its id; None if the project does not exist."""
+        """Return a new pipeline's number in the project (iid) and its id; None if the project does not exist."""
         ...
 
     async def draw_job_ids(self, count: int) -> Sequence[JobId]: ...
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """Return those resource groups of the given jobs that a job of another pipeline occupies."""
+        """Return those resource groups of `jobs` that are not free: an active job of another pipeline has them."""
         ...
 
     async def read_family(self, pipeline: Pipeline) -> Family: ...
 
     async def add_jobs(self, jobs: Sequence[tuple[Job, JobSpec]]) -> None:
-        """Add the first attempts of jobs, each with its spec. Retries of a job share its spec."""
+        """Add new jobs, each with its spec (script, image and so on), which later retries of the job share."""
         ...
 
     async def update_job(self, job: Job) -> None:
@@ -148,11 +147,11 @@ class Transaction(Rows, Protocol):
 
 
 class Database(Rows, Protocol):
-    """The database of a cell: reads, single writes, and transactions."""
+    """The database of a cell. Methods read or write single rows; `change` runs several in one transaction."""
 
     async def change(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], lock: Lock | None = None) -> T:
-        """Run `work` in a transaction that holds `lock`, and return its result. After a conflict with another
-        transaction `work` is called again in a new one."""
+        """Run `work` in a transaction and return its result. With `lock`, it first waits for that lock and keeps it
+        until the end. After a conflict with another transaction `work` is called again."""
         ...
 
     async def find_page(
@@ -163,11 +162,12 @@ class Database(Rows, Protocol):
         ...
 
     async def put_inside(self, table: Table[T], value: T, owner: Table[Any], owner_id: int) -> bool:
-        """Add or replace a row if the table `owner` has a row with the id `owner_id`. Returns whether it was stored."""
+        """Add a row for `value`, or replace the row with the same key, but only if the table `owner` has a row with the
+        id `owner_id`. Returns whether the value was stored."""
         ...
 
     async def remove_some(self, table: Table[Any], where: Comparison, *, limit: int) -> int:
-        """Remove at most `limit` rows for which `where` holds, from a table with ids. Returns how many it removed."""
+        """Remove at most `limit` rows for which `where` is true, from a table with ids. Returns how many."""
         ...
 
     async def close(self) -> None: ...
@@ -180,8 +180,7 @@ class Database(Rows, Protocol):
 
 
 async def add_row(database: Database, table: Table[S], value: S, *, taken: str = "the new id is taken already") -> S:
-    """Store a value with a new id. Raises ConflictError with the message `taken` if a stored row has its id or unique
-    column."""
+    """Store a value with a new id and return it. Raises ConflictError(taken) if its id or unique value exists."""
 
     async def add(rows: Transaction) -> S:
         added = replace(value, id=await rows.draw_id(table))
@@ -195,7 +194,7 @@ async def add_row(database: Database, table: Table[S], value: S, *, taken: str =
 async def change_row(
     database: Database, table: Table[T], row_id: int, decide: Callable[[T], T | None], lock: Lock | None = None
 ) -> T | None:
-    """Store and return what `decide` returns for the current row; None if it returns None or the row does not exist."""
+    """Store and return what `decide` returns for the stored row; None if it returns None or the row does not exist."""
 
     async def change(rows: Transaction) -> T | None:
         value = await rows.find_locked(table, id=row_id)

@@ -1,5 +1,5 @@
-"""The store port of jobs, their step results and the rows of their artifacts. The abstract methods are implemented for
-each database; SQLite and PostgreSQL share some of them (`store.sql.lists`)."""
+"""The store's interface to jobs, their step results and the rows of their artifacts (the files are blobs). Each
+database implements the abstract methods; SQLite and PostgreSQL share some of them (`store.sql.lists`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -30,7 +30,7 @@ class JobStore(ABC):
 
     @abstractmethod
     async def load_payload_parts(self, job: Job, settings: Collection[str] = ()) -> PayloadParts:
-        """Read what a job's payload is built from: spec, pipeline, project, variables, and these settings (names)."""
+        """Return what a job's payload is built from: spec, pipeline, project, variables, and settings by name."""
 
     @abstractmethod
     async def list_jobs(self, page: Page, selection: JobFilter = ALL_JOBS) -> tuple[Sequence[Job], int]:
@@ -42,8 +42,8 @@ class JobStore(ABC):
 
     @abstractmethod
     async def list_coming_jobs(self, states: Collection[JobState], *, held_since: float) -> Sequence[Job]:
-        """Return the jobs in these states whose pipelines have not ended, oldest first. A pipeline that waits for a
-        manual action is left out unless updated after `held_since`, because such pipelines accumulate without end."""
+        """Return the jobs in these states whose pipelines have not ended, oldest first. Leaves out pipelines that wait
+        for a manual job since before `held_since`: perhaps it is never started, so there may be any number of them."""
 
     @abstractmethod
     async def count_jobs(self) -> Mapping[str, int]:
@@ -53,46 +53,44 @@ class JobStore(ABC):
     async def find_newest_success(
         self, project_id: ProjectId, ref: str, name: str, *, tag: bool | None = None
     ) -> Job | None:
-        """Return the newest successful job with this name on the tag (`tag` is True) or branch (False) `ref`, or on
-        either (None)."""
+        """Return the newest successful job of a project with this name on the ref `ref`; None if there is none. `ref`
+        is a tag (`tag` is True), a branch (False) or either of them (None)."""
 
     @abstractmethod
     async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
-        """Return the oldest job of a resource group that is in one of these states, or None."""
+        """Return the oldest job that has this resource group and is in one of these states; None if there is none."""
 
     @abstractmethod
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
-        """Return the job that a request of the runner got and that is still `leased` (not acknowledged), or None. So a
-        repeated request gets the same job again."""
+        """Return the job leased for this request and not acknowledged yet, for a request that a runner repeats."""
 
     @abstractmethod
     async def change_job(
         self, job_id: JobId, decide: Callable[[Job], Job | None], *, known: Job | None = None
     ) -> Job | None:
-        """Store and return what `decide` returns for the job. Returns None, and stores nothing, if `decide` returns
-        None or there is no such job. `known` is the job as the caller last read it: it saves reading the job if the
-        stored one still equals it."""
+        """Call the function `decide` with the stored job, and store and return its result. Returns None, and stores
+        nothing, if the result is None or there is no such job. `known` is the job as the caller last read it. If the
+        stored job still equals it, the job is not read again."""
 
     @abstractmethod
     async def end_beside(self, known: Job, ended: Job) -> bool:
-        """Store the success of a job without reading the other jobs of its pipeline. `known` is the job as the caller
-        read it, `ended` is from `lifecycle.finish_alone`. Returns False, and stores nothing, if the stored job differs
-        from `known`, or if no job of the pipeline with a higher id is pending, leased or running. Then the pipeline may
-        end with this job, and the caller must use `change_family`. So of jobs that end at the same time, at least one
-        goes through `change_family`, which sees all others."""
+        """Store the success of a job without reading the other jobs of its pipeline. `known` is the job as read,
+        `ended` the same job after its end (`lifecycle.finish_alone`). Returns True only if the stored job still equals
+        `known`, and a job of the pipeline with a higher id is pending, leased or running; its end then sets the
+        pipeline's status. Otherwise nothing is stored, and the caller must use `change_family`."""
 
     @abstractmethod
     async def lease_job(
         self, known: Job, leased: Job, runner: Runner, settings: Collection[str] = ()
     ) -> PayloadParts | None:
-        """Store the change of a job from `known` to `leased`, and return the parts of its payload (`settings` as for
-        `load_payload_parts`). Returns None, and stores nothing, if the stored job differs from `known` or the stored
-        runner from `runner`, or if the same request of the runner already has another job (`find_leased_job`)."""
+        """Store that a job was given to a runner: its change from `known` (as read) to `leased`. Returns the stored
+        values for its payload. Returns None, and stores nothing, if the stored job differs from `known` or the stored
+        runner from `runner`, or if the same request of the runner already has another job."""
 
     async def add_results(self, job_id: JobId, results: Sequence[StepResult], *, limit_bytes: int) -> int:
-        """Store step results that follow the stored ones without a gap, and ignore others. Returns the next expected
-        sequence number. `limit_bytes` limits the total size of a job's results (`core.jobs.result_limits`). Raises
-        NotFoundError if the job does not exist."""
+        """Store the step results whose sequence numbers continue those of the stored results without a gap; the others
+        are ignored. Returns the next expected sequence number. `limit_bytes` limits the total size of a job's results
+        (`core.jobs.result_limits`). Raises NotFoundError if the job does not exist."""
 
         async def add(rows: Transaction) -> int:
             await _lock_job(rows, job_id)
@@ -108,8 +106,8 @@ class JobStore(ABC):
         return await self._rows.find_all(RESULTS, where=("seq", ">", after), order=("seq",), limit=limit, job_id=job_id)
 
     async def put_artifact(self, artifact: Artifact) -> Artifact:
-        """Store and return an artifact. If the job has one of this type, return that one and change nothing. Raises
-        NotFoundError if the job does not exist."""
+        """Store an artifact and return it. If the job already has an artifact of this type, nothing is changed and that
+        one is returned. Raises NotFoundError if the job does not exist."""
 
         async def put(rows: Transaction) -> Artifact:
             await _lock_job(rows, artifact.job_id)
@@ -131,8 +129,8 @@ class JobStore(ABC):
     async def change_artifacts(
         self, job_id: JobId, decide: Callable[[Job, Sequence[Artifact]], JobArtifacts | None]
     ) -> Sequence[Artifact]:
-        """Store the job and the artifacts that `decide` returns for the stored ones (None: change nothing). Artifacts
-        that it leaves out are removed and returned."""
+        """Store what `decide` returns for a job and its artifacts (None: no change). Removes the rows of artifacts that
+        are not in the result and returns them, so that the caller can delete their files."""
 
         async def change(rows: Transaction) -> Sequence[Artifact]:
             job = await rows.find_locked(JOBS, id=job_id)

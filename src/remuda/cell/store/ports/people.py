@@ -1,4 +1,4 @@
-"""The store port of organizations, namespaces, users, their memberships and their access tokens."""
+"""The store's interface to organizations, namespaces, users, their memberships and their access tokens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,9 +37,9 @@ class UserFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PeopleStore:
-    """Stores organizations, namespaces, users, members and user tokens. A new store has the FIRST_* values of
-    `values.people`. `add_*` methods assign a new id. Paths and user names are unique, ignoring case; a method raises
-    ConflictError if one is taken."""
+    """Stores organizations, namespaces, users, members and user tokens. A new store contains one organization,
+    namespace and user (`FIRST_ORGANIZATION`, `FIRST_NAMESPACE`, `FIRST_USER`). `add_*` methods assign a new id. Paths
+    and user names are unique, ignoring case; a method raises ConflictError if one is taken."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -61,8 +61,8 @@ class PeopleStore:
         return await self._database.find_all(ORGANIZATIONS, order=("id",))
 
     async def add_namespace(self, namespace: Namespace, *, first: Member | None = None) -> Namespace:
-        """Store a namespace and, for a group, its `first` member. Raises ConflictError if a namespace or project has
-        the path."""
+        """Store a namespace and, for a group, its `first` member. Raises ConflictError if another namespace or a
+        project has the same path."""
 
         async def add(rows: Transaction) -> Namespace:
             added = await _add_namespace(rows, namespace)
@@ -89,7 +89,7 @@ class PeopleStore:
 
     async def remove_namespace(self, namespace_id: int) -> bool:
         """Remove a namespace with its members and variables. Returns False if it does not exist. Raises ConflictError
-        while it has projects or namespaces."""
+        if it still contains projects or other namespaces."""
 
         async def remove(rows: Transaction) -> bool:
             has_project = await rows.has_match(PROJECTS, ProjectFilter(namespace_id=namespace_id))
@@ -102,7 +102,7 @@ class PeopleStore:
         return await self._database.change(remove, PATHS)
 
     async def add_user(self, user: User, namespace: Namespace) -> User:
-        """Store a user and the user's own namespace with new ids, in one transaction."""
+        """Store a user, and `namespace` as the user's personal namespace, in one transaction. Both get new ids."""
 
         async def add(rows: Transaction) -> User:
             if await rows.find(USERS, name_key=user.username.casefold()):
@@ -148,8 +148,8 @@ class PeopleStore:
         return await self._database.find_all(MEMBERS, order=("kind", "owner_id"), user_id=user_id)
 
     async def add_user_token(self, token: UserToken, *, instead_of: int | None = None) -> UserToken:
-        """Store a token and, in the same transaction, revoke the one with the id `instead_of`, if given. Raises
-        ConflictError if that is revoked already or does not exist, or if a token with the same hash exists."""
+        """Store a token and revoke the one with the id `instead_of`, in one transaction. Raises ConflictError if that
+        is revoked already or does not exist, or if a token with the same hash exists."""
 
         async def add(rows: Transaction) -> UserToken:
             if await rows.find(USER_TOKENS, token_hash=token.token_hash):
@@ -187,7 +187,7 @@ class PeopleStore:
 
 
 async def check_path_is_free(rows: Transaction, path: str, *, but: int | None = None) -> None:
-    """Raise ConflictError if a namespace or a project has the path. The project with the id `but` may have it."""
+    """Raise ConflictError if a namespace, or a project other than that with the id `but`, already has this path."""
     project = await rows.find(PROJECTS, path_key=path.casefold())
     namespace = await rows.find(NAMESPACES, path_key=path.casefold())
     if namespace or (project and project.id != but):
@@ -202,7 +202,7 @@ async def _add_namespace(rows: Transaction, namespace: Namespace) -> Namespace:
 
 
 async def _draw_free_id(rows: Transaction, table: Table[Any]) -> int:
-    """Return a new id that no row has. Some rows, such as those that every new cell has, got ids without `draw_id`."""
+    """Return a new id that no row has: some rows, such as the first ones of a cell, got their ids without `draw_id`."""
     while await rows.find(table, id=(number := await rows.draw_id(table))):
         pass
     return number

@@ -1,4 +1,4 @@
-"""The store port of pipelines, and of changes that concern several jobs of a pipeline (`change_family`)."""
+"""The store's interface to pipelines, and to changes that concern several jobs of a pipeline (`change_family`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -31,12 +31,11 @@ class PipelineStore(ABC):
         schedule: Schedule | None = None,
         due_at: float | None = None,
     ) -> Family:
-        """Store a pipeline with its jobs, assign their ids, and enqueue the jobs that can start (`lifecycle.begin`).
-        For a push, `sees` is its full ref and commit, which are recorded as processed in the same transaction. For a
-        schedule, `schedule` has the next run time to store, and `due_at` is the run time that was due (None: a user
-        started it). If a pipeline with this `upstream_job_id` exists, it is returned and nothing is stored. Raises
-        NotFoundError if the project does not exist, ConflictError if the stored schedule is due at another time than
-        `due_at`, because another process has run it or a user has changed it."""
+        """Store a pipeline with its jobs, assign ids, and enqueue the jobs that can start (`lifecycle.begin`). `sees`
+        is the full ref and commit of a push, recorded so that it starts no second pipeline. `schedule` has its next run
+        time, `due_at` is the time of this run (None: a user started it). If a pipeline with the same `upstream_job_id`
+        exists, it is returned and nothing is stored. Raises NotFoundError if there is no such project, ConflictError if
+        the stored schedule is not due at `due_at`: another process has run it, or a user has changed it."""
         owner = pipeline.project_id
 
         async def add(rows: Transaction) -> Family:
@@ -68,8 +67,7 @@ class PipelineStore(ABC):
     async def list_pipelines(
         self, project_id: ProjectId, page: Page, selection: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
-        """Return one page of the pipelines of a project that `selection` selects, in the order that it sets, and the
-        total number of matches."""
+        """Return one page of a project's pipelines that match `selection`, in its order, and the number of matches."""
 
     @abstractmethod
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
@@ -83,8 +81,8 @@ class PipelineStore(ABC):
 
     @abstractmethod
     async def change_family(self, pipeline_id: PipelineId, decide: Callable[[Family], Changes]) -> Applied:
-        """Store the changes that `decide` returns for the stored family, and return what was stored. Raises
-        NotFoundError if the pipeline does not exist."""
+        """Store what `decide` returns for a pipeline and the newest attempts of its jobs (the family), in a
+        transaction. Returns what was stored. Raises NotFoundError if the pipeline does not exist."""
 
     @abstractmethod
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:

@@ -1,4 +1,4 @@
-"""The store port of projects, CI/CD variables, and the refs whose last push the cell has processed."""
+"""The store's interface to projects, CI/CD variables, and the refs whose last push the cell has processed."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,13 +13,13 @@ from remuda.model.job import ProjectId
 
 
 class ProjectStore:
-    """Stores projects, CI/CD variables and seen refs: per ref the commit whose push the cell processed last."""
+    """Stores projects, CI/CD variables and seen refs: for each ref the commit of the last push that was processed."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add_project(self, project: Project) -> Project:
-        """Store a project with a new id. Raises ConflictError if a project or namespace has the path."""
+        """Store a project with a new id. Raises ConflictError if another project or a namespace has the same path."""
 
         async def add(rows: Transaction) -> Project:
             await check_path_is_free(rows, project.path)
@@ -43,7 +43,7 @@ class ProjectStore:
         self, project_id: ProjectId, decide: Callable[[Project], Project | None]
     ) -> Project | None:
         """Store and return what `decide` returns for a project; None if it returns None or there is no such project.
-        Raises ConflictError if the new path is taken."""
+        Raises ConflictError if another project or namespace has the new path."""
 
         async def change(rows: Transaction) -> Project | None:
             project = await rows.find_locked(PROJECTS, id=project_id)
@@ -70,7 +70,7 @@ class ProjectStore:
         )
 
     async def put_variable(self, variable: ProjectVariable, *, replace: bool) -> bool:
-        """Add a variable; False if it exists. With `replace`, replace the stored one; False if it does not exist."""
+        """Add a variable, or overwrite it with `replace`. Returns False if it exists, with `replace` if it does not."""
         put = self._database.update if replace else self._database.add_if_absent
         return await put(VARIABLES, variable)
 
@@ -81,15 +81,15 @@ class ProjectStore:
         return bool(await self._database.remove(VARIABLES, **where))
 
     async def load_seen_refs(self, project_id: ProjectId) -> Mapping[str, str]:
-        """Return for each ref, by full name, the commit whose push the cell has processed last."""
+        """Return for each ref of the project, by full name, the commit of the last push that the cell has processed."""
         return {row.ref: row.sha for row in await self._database.find_all(SEEN_REFS, project_id=project_id)}
 
     async def is_ref_seen(self, project_id: ProjectId, ref: str) -> bool:
-        """Return whether the cell has processed a push of this full ref, and has not seen its deletion since."""
+        """Return whether the cell has processed a push to this full ref name, and no deletion of the ref since."""
         return await self._database.find(SEEN_REFS, project_id=project_id, ref=ref) is not None
 
     async def put_seen_refs(self, project_id: ProjectId, refs: Mapping[str, str | None]) -> None:
-        """Record the commits of refs (full names) as processed: they start no pipelines. None: the ref was deleted."""
+        """Record commits, by full ref name, as processed: they start no pipeline. None removes a deleted ref."""
 
         async def put(rows: Transaction) -> None:
             for ref, sha in sorted(refs.items()):

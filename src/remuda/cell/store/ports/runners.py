@@ -1,4 +1,4 @@
-"""The store port of runners and their managers (the processes that poll for jobs with a runner's token)."""
+"""The store's interface to runners and their managers (the processes that poll for jobs with a runner's token)."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""The store port of pipeline schedules, trigger tokens and releases."""
+"""The store's interface to pipeline schedules, trigger tokens and releases."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,7 +23,7 @@ class ScheduleStore:
         return await self._database.find_all(SCHEDULES, order=("id",), project_id=project_id)
 
     async def change_schedule(self, schedule_id: int, decide: Callable[[Schedule], Schedule | None]) -> Schedule | None:
-        """Store and return what `decide` returns; None if it returns None or there is no such schedule."""
+        """Store and return what `decide` returns for a schedule; None if it returns None or there is no such one."""
         return await change_row(self._database, SCHEDULES, schedule_id, decide)
 
     async def remove_schedule(self, schedule_id: int) -> bool:
@@ -53,7 +53,7 @@ class ScheduleStore:
         return bool(await self._database.remove(TRIGGERS, id=trigger_id))
 
     async def put_release(self, release: Release, *, replace: bool) -> bool:
-        """Add a release; False if it exists. With `replace`, replace the stored one; False if it does not exist."""
+        """Add a release, or overwrite it with `replace`. Returns False if it exists, with `replace` if it does not."""
         put = self._database.update if replace else self._database.add_if_absent
         return await put(RELEASES, release)
 

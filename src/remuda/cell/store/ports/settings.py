@@ -1,4 +1,4 @@
-"""The store port of the cell's settings, signing keys and audit log."""
+"""The store's interface to the cell's settings, the keys that sign tokens, and the audit log."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -14,12 +14,12 @@ class SettingStore:
         self._database = database
 
     async def load_signing_keys(self) -> Mapping[str, bytes]:
-        """Return the signing keys as PEM by key id, oldest first."""
+        """Return the private keys with which the cell signs tokens, as PEM texts by key id, oldest first."""
         keys = await self._database.find_all(SIGNING_KEYS, order=("number",))
         return {key.kid: key.pem for key in keys}
 
     async def add_signing_key(self, kid: str, pem: bytes) -> None:
-        """Store a signing key. Raises ConflictError if the key id exists already."""
+        """Store a private key in PEM format that signs tokens. Raises ConflictError if the id `kid` exists already."""
         if not await self._database.add_if_absent(SIGNING_KEYS, StoredKey(kid, pem)):
             raise ConflictError(f"there is a signing key {kid} already")
 
@@ -39,8 +39,8 @@ class SettingStore:
         return {setting.name: setting.value for setting in settings}
 
     async def change_setting(self, name: str, decide: Callable[[str | None], str | None]) -> str | None:
-        """Store and return what `decide` returns for the current value (None: not set). If it returns None, nothing is
-        stored."""
+        """Call the function `decide` with the stored value (None: not set), and store and return its result. If the
+        result is None, nothing is stored."""
 
         async def change(rows: Transaction) -> str | None:
             setting = await rows.find(SETTINGS, name=name)

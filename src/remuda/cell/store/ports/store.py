@@ -1,4 +1,4 @@
-"""The store of a cell: seven ports (interfaces), one for each subject, over one database."""
+"""The store of a cell: seven interfaces ("ports") over one database, such as those of jobs and of pipelines."""
 
 from collections.abc import AsyncGenerator, Collection
 
@@ -14,7 +14,7 @@ from remuda.model.job import JobId
 
 
 class Store:
-    """Persistent storage of a cell, except for job logs and blobs. Each attribute is the port of one subject."""
+    """Stores the data of a cell, except logs and artifact files. Each attribute is the interface to one subject."""
 
     def __init__(self, database: Database, jobs: JobStore, pipelines: PipelineStore) -> None:
         self.jobs = jobs
@@ -38,6 +38,6 @@ class Store:
         await self.database.check_writable()
 
     def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Yield ids of jobs that other processes of this cell changed. Some changes may never be reported. An empty
-        collection means that reports may have been lost. Ends at once if only one process can use the store."""
+        """Yield ids of jobs that other processes of this cell have changed. Notifications may get lost: an empty
+        collection means that the caller may have missed some. Ends at once if only one process can use the store."""
         return self.database.watch_changes()

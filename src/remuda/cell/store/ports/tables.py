@@ -1,4 +1,4 @@
-"""Defines the tables of a cell as `Table` values, for the ports. `remuda.cell.store.migrations` has their SQL."""
+"""Defines the tables of a cell as `Table` values, for `ports`. `remuda.cell.store.migrations` has their SQL."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ class StoredKey(NamedTuple):
 
 
 class SeenRef(NamedTuple):
-    """A row of `seen_refs`: the commit of a ref whose push the cell has processed last."""
+    """A row of `seen_refs`: a ref, and the commit of the last push to it that the cell has processed."""
 
     project_id: int
     ref: str
@@ -41,8 +41,7 @@ class SeenRef(NamedTuple):
 
 
 def _columns(*fields: str, **computed: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
-    """Return a function that computes the columns of a value's row: `fields` are copied from its attributes, each of
-    `computed` is the result of a function."""
+    """Return a function that computes a row's columns: `fields` copied from the value, `computed` by function."""
 
     def columns(row: Any) -> dict[str, Any]:
         copied = {name: getattr(row, name) for name in fields}

@@ -1,7 +1,7 @@
-"""The PostgreSQL implementation of the store's `Database` port. A transaction that lost a race (a deadlock, a row that
-changed, an id that another process took) is run again, a few times. One whose connection was lost after it had begun is
-not, because it may have been committed. A read whose connection was lost is repeated once. BEGIN and the first lock are
-sent in one message, because each message costs a round trip to the server."""
+"""The PostgreSQL implementation of the interface `Database`. A transaction that failed because of another one (a
+deadlock, a row that changed, an id that another process took) is run again, a few times. One whose connection was lost
+after BEGIN is not, because it may have been committed. A read whose connection was lost is repeated once. BEGIN and the
+first lock are sent in one message, because each message costs a round trip to the server."""
 
 import asyncio
 import hashlib
@@ -103,8 +103,7 @@ def store_error(error: BaseException) -> StoreError:
 
 
 def shorten(text: str) -> str:
-    """Return a text as stored in a column of `Table.shortened`: without NUL; a long text is cut and ends in its
-    hash."""
+    """Return a text as in columns of `Table.shortened`: NUL is replaced, a long text is cut and ends in its hash."""
     if len(text) > _LONGEST_TEXT:
         digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
         text = f"{text[: _LONGEST_TEXT - len(digest)]}{digest}"
@@ -112,7 +111,7 @@ def shorten(text: str) -> str:
 
 
 def without_nul(text: str) -> str:
-    """Replace NUL characters, which PostgreSQL cannot store in text."""
+    """Replace NUL characters, which PostgreSQL cannot store in text, by the Unicode replacement character."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -122,8 +121,8 @@ def storable(value: Any) -> Any:
 
 @asynccontextmanager
 async def connect(url: str) -> AsyncIterator[Connection]:
-    """Open a connection that belongs to no pool, without time limit for statements, and close it after the block.
-    Raises DataFolderError if connecting fails, or the block raises a database error."""
+    """Open a connection that belongs to no pool and has no time limit for statements, and close it at the end of the
+    `async with` block. Raises DataFolderError if connecting fails, or if the block raises a database error."""
     try:
         try:
             db = await asyncpg.connect(url, timeout=_WAIT_SECONDS)
@@ -141,9 +140,8 @@ async def connect(url: str) -> AsyncIterator[Connection]:
 
 
 class _Borrowed:
-    """A context manager that takes a connection from a pool and gives it back. It closes the connection if the block
-    was cancelled, or failed because the connection was lost or timed out. It is a class, because an
-    `asynccontextmanager` takes as long as a statement."""
+    """A context manager for a connection from a pool. It closes a connection that was lost or timed out, or whose block
+    was cancelled. It is a class, because `asynccontextmanager` would take as long as a whole SQL statement."""
 
     __slots__ = ("_db", "_pool")
 
@@ -260,8 +258,8 @@ class PostgresTransaction(_Rows):
         return Family(pipeline=pipeline, jobs=jobs, taken=await self.find_taken_groups(pipeline, jobs))
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """Return those resource groups of `jobs` that other pipelines occupy. Other transactions that call this for the
-        same project wait until this one ends, so no two of them assign the same group."""
+        """Return those resource groups of `jobs` that a job of another pipeline has. Other transactions that call this
+        for the same project wait until this one ends, so no two of them give away the same group."""
         groups = groups_by_column(jobs)
         if not groups:
             return frozenset()
@@ -277,7 +275,7 @@ class PostgresTransaction(_Rows):
 
 
 def groups_by_column(jobs: Iterable[Job]) -> dict[str, str]:
-    """Return the resource groups of jobs, each by its text in the database column, which may be shortened."""
+    """Return the resource groups of jobs, by their (possibly shortened) text in the database column."""
     return {shorten(job.resource_group): job.resource_group for job in jobs if job.resource_group}
 
 
@@ -323,8 +321,8 @@ class PostgresDatabase(_Rows, SqlDatabase):
                 await pool.close()
 
     async def warm_up(self) -> None:
-        """Run the frequent statements once on each connection for lookups by key, so that the server has planned them
-        before the first request. Ignores errors."""
+        """Run the frequent statements once on each connection that serves lookups by key, so that PostgreSQL has
+        planned them before the first request. Ignores errors."""
 
         async def plan(db: Connection) -> None:
             for sql, lists in self.frequent.items():
@@ -340,14 +338,13 @@ class PostgresDatabase(_Rows, SqlDatabase):
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")
 
     def borrow(self, *, keyed: bool = False) -> _Borrowed:
-        """Return a context manager for a pooled connection; `keyed`: of the pool for statements that find rows by
-        key."""
+        """Take a connection from a pool for a block. `keyed`: from the pool for statements that find rows by key."""
         return _Borrowed(self._keyed_pool if keyed else self._pool)
 
     @asynccontextmanager
     async def begin(self, lock: str = "", *, keyed: bool = False) -> AsyncIterator[Connection]:
-        """Run the block in a transaction. `lock` is SQL without parameters that takes locks and is sent together with
-        BEGIN; for `keyed` see `borrow`."""
+        """Run the block in a transaction, which is rolled back if the block raises. `lock` is SQL that takes locks,
+        sent together with BEGIN. `keyed`: use the pool for statements that find rows by key."""
         async with self.borrow(keyed=keyed) as db:
             try:
                 try:
@@ -375,8 +372,8 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return await self.transact(lambda db: work(PostgresTransaction(db)), _statement(lock) if lock else "")
 
     async def transact(self, work: Callable[[Connection], Awaitable[T]], lock: str = "") -> T:
-        """Run `work` in a transaction. If that loses a race (`RACES`), run it again, up to `TRIES` times in total;
-        `lock` as for `begin`. Raises StoreError if it fails."""
+        """Run `work` in a transaction, up to `TRIES` times if it fails with one of `RACES`, such as a conflict with
+        another transaction. `lock` is SQL that takes locks first. Raises StoreError on failure."""
         for failures in count(1):
             try:
                 async with self.begin(lock) as db:
@@ -421,8 +418,8 @@ class PostgresDatabase(_Rows, SqlDatabase):
         return decode(kind, body) if body else None
 
     async def load_body(self, sql: str, key: Any) -> bytes | None:
-        """Return the column `body` (the encoded value) of the row with this key, or None. `sql` selects by a list of
-        keys, so that concurrent calls share one statement."""
+        """Return the column `body` (the encoded value) of the row with this key, or None. `sql` must accept a list of
+        keys: concurrent calls with the same `sql` are answered by one statement."""
         body: bytes | None = await self.fetch_together(sql, partial(self._fetch_bodies, sql), storable(key))
         return body
 
@@ -432,8 +429,7 @@ class PostgresDatabase(_Rows, SqlDatabase):
     async def fetch_together(
         self, kind: str, fetch: Callable[[Sequence[Any]], Awaitable[Mapping[Any, Any]]], key: Any
     ) -> Any:
-        """Return what `fetch`, which gets a list of keys, finds for `key`, or None. Concurrent calls with the same
-        `kind` share one call of `fetch`."""
+        """Return the value for `key`, or None. Concurrent calls of one `kind` share one call of `fetch`."""
         batch = self._batches.get(kind)
         if batch is None:
             batch = self._batches[kind] = ReadBatcher(fetch)

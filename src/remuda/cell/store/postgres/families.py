@@ -1,8 +1,7 @@
-"""Changes several families (pipelines with their jobs) in one PostgreSQL transaction. The changes are the results of
-functions (decisions), each of which sees the results of the earlier ones. Decisions that add jobs, and those about jobs
-with resource groups, which the pipelines of a project share, need a transaction of their own. Invariant: pipelines are
-locked in the order of their ids, so that transactions cannot deadlock. A job is stored only if its row still equals
-what was read."""
+"""Changes several pipelines with their jobs (families) in one PostgreSQL transaction. A function, the decision, gets a
+family with the changes of earlier decisions and returns what to store. One that adds jobs, or whose jobs have resource
+groups, which all pipelines of a project share, needs its own transaction. Invariant: pipelines are locked in the order
+of their ids, so that transactions cannot deadlock. A job is stored only if its row still equals what was read."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -28,14 +27,14 @@ FAMILIES = (
 
 
 class FamilyDecision(msgspec.Struct, frozen=True):
-    """A change to make: `decide` gets the stored pipeline with its jobs and returns the changes to store."""
+    """A change of one pipeline: `decide` gets the stored pipeline with its jobs and returns the changes to store."""
 
     pipeline_id: PipelineId
     decide: Callable[[Family], Changes]
 
 
 class FamilyChange(msgspec.Struct, frozen=True):
-    """The result of a `FamilyDecision`: the family before it and what was stored, or the exception that it raised."""
+    """The result of a `FamilyDecision`: the family before it, and what was stored or the exception that it raised."""
 
     before: Family | None
     applied: Applied
@@ -52,8 +51,8 @@ def lock_statement(pipeline_ids: Iterable[PipelineId]) -> str:
 
 
 async def change_families(db: Connection, decisions: Sequence[FamilyDecision]) -> Sequence[FamilyChange | None]:
-    """Make and store decisions about pipelines that the caller has locked. Returns the result of each; None if it was
-    not stored, because it needs a transaction of its own."""
+    """Call each decision with its stored pipeline and jobs, and store what it returns. The caller must have locked the
+    pipelines. Returns the result of each decision; None if it was not stored, because it needs its own transaction."""
     fetched = await db.fetch(FAMILIES, sorted({decision.pipeline_id for decision in decisions}))
     families, bodies = read_families(fetched)
     changes, jobs, pipelines = apply_decisions(decisions, families)
@@ -80,8 +79,8 @@ def read_families(rows: Iterable[Any]) -> tuple[dict[PipelineId, Family], Mappin
 def apply_decisions(
     decisions: Sequence[FamilyDecision], families: dict[PipelineId, Family]
 ) -> tuple[Sequence[FamilyChange | None], Sequence[Job], Sequence[Pipeline]]:
-    """Call the decisions in order without storing anything. Returns the result of each (None: it needs a transaction of
-    its own), and all changed jobs and pipelines. `families` is updated with the changes."""
+    """Call the decisions in order and update `families`, without storing. Returns the result of each (None: it needs
+    its own transaction), and all changed jobs and pipelines."""
     results: list[FamilyChange | None] = []
     jobs: dict[JobId, Job] = {}
     pipelines: dict[PipelineId, Pipeline] = {}

@@ -1,4 +1,4 @@
-"""Statements that change rows of jobs and pipelines in PostgreSQL."""
+"""SQL statements for PostgreSQL that change rows of jobs and pipelines, and functions that run them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -61,7 +61,8 @@ LEASE_JOBS = (
 
 
 class Write(NamedTuple):
-    """A changed job, to be stored only if the column `body` of its row still equals `before`."""
+    """A changed job. It is stored only if the column `body` of its row (the encoded job) still equals `before`, so that
+    no other change is overwritten."""
 
     before: bytes
     job: Job
@@ -86,7 +87,8 @@ def update_values(before: bytes, job: Job) -> tuple[Any, ...]:
 
 
 async def update_jobs(db: Connection, jobs: Sequence[Job], bodies: Mapping[JobId, bytes]) -> None:
-    """Store changed jobs. `bodies` has their rows' `body` as read; raises LostRaceError if one has changed since."""
+    """Store changed jobs. `bodies` has the encoded job from each row as the caller read it. Raises LostRaceError if a
+    row has changed since then."""
     if len(jobs) == 1:
         count = row_count(await db.execute(UPDATE_JOB, *update_values(bodies[jobs[0].id], jobs[0])))
     elif jobs:
@@ -121,5 +123,6 @@ async def update_pipelines(db: Connection, pipelines: Sequence[Pipeline]) -> Non
 
 
 def is_news(before: JobState | None, after: JobState) -> bool:
-    """Return whether other processes must be notified: of every change of state except the start of a leased job."""
+    """Return whether other processes must be notified of this change of a job: yes if its state has changed, except
+    from `leased` to `running`."""
     return before is not after and (before, after) != (JobState.LEASED, JobState.RUNNING)

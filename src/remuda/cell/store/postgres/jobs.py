@@ -1,6 +1,6 @@
-"""The PostgreSQL implementation of the `JobStore` port, for several processes at the same time. A job is changed only
-if its row is still, byte for byte, what the change was computed from, or inside a transaction that has locked the row.
-So a lease needs one message to the server and holds no lock between reading and writing."""
+"""The PostgreSQL implementation of `JobStore`, for several processes at the same time. A job is changed only if its row
+is still, byte for byte, what the change was computed from, or is locked by the transaction. So giving a job to a runner
+needs one message to the server, and no lock is held between reading and writing."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -119,9 +119,9 @@ class PostgresJobs(SqlJobs):
         return result if isinstance(result, PayloadParts) else None
 
     async def _store_jobs(self, writes: Sequence[job_statements.Write]) -> Sequence[PayloadParts | bool | None]:
-        """Store changes of jobs with one statement. Returns for each whether it was stored; for a lease, the payload
-        parts. Of two changes of one job only the first is stored. None for all: the statement failed, and each caller
-        must store its change alone. Raises StoreError if the connection was lost."""
+        """Store changes of jobs with one statement. Returns for each whether it was stored; for a job given to a
+        runner, the values for its payload. Of two changes of one job only the first is stored. None for all: the
+        statement failed, and each caller must store its change alone. Raises StoreError if the connection was lost."""
         first = {write.job.id: write for write in reversed(writes)}
         chosen = list(first.values())
         columns = map(list, zip(*(write.values() for write in chosen), strict=True))

@@ -1,7 +1,7 @@
 """Tells the other processes of a cell which jobs this process changed, with PostgreSQL's LISTEN and NOTIFY. A
 notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
-other in the whole database. Notifications may be lost; therefore `receive` yields an empty collection whenever it has
-connected, and `dispatch.timeouts` reads waiting and assigned jobs periodically."""
+other in the whole database. Notifications may be lost; so `receive` yields an empty collection after each connect,
+which makes its caller read all pending jobs, and `dispatch.timeouts` reads waiting and assigned jobs periodically."""
 
 import asyncio
 import random
@@ -104,8 +104,8 @@ class JobNotifications:
             raise
 
     async def _wait(self, db: Any, seconds: float) -> None:
-        """Wait until there are ids to send or to yield, at most `seconds`. If nothing happens for `_CHECK_SECONDS`,
-        test the connection. Raises ConnectionResetError if the connection is closed."""
+        """Wait at most `seconds` for job ids to send or ids that arrived; test the connection if nothing happens for
+        `_CHECK_SECONDS`. Raises ConnectionResetError if the connection is closed."""
         if seconds <= 0:
             return
         self._news.clear()

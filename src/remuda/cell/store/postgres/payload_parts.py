@@ -14,8 +14,8 @@ T = TypeVar("T")
 
 
 def select_payload_parts(first: int) -> str:
-    """Return the SQL that selects payload parts for five lists of keys: ids of jobs, pipelines, projects and groups,
-    and names of settings. `first` is the number of its first parameter (`$1`)."""
+    """Return the SQL that selects the rows from which payloads of jobs are built, for five lists of keys: ids of jobs,
+    pipelines, projects and groups, and names of settings. `first` is the number of its first parameter: 1 for `$1`."""
     jobs, pipelines, projects, groups = (f"ANY(${number}::bigint[])" for number in range(first, first + 4))
     return (
         "SELECT 'spec' AS kind, jobs.id, 0 AS group_id, '' AS name, specs.body"
@@ -35,7 +35,7 @@ PAYLOAD_PARTS = select_payload_parts(1)
 
 
 class PartsQuery(NamedTuple):
-    """The ids and setting names with which the rows for the payload of one job are found."""
+    """The keys (ids and setting names) of all rows that are needed to build the payload of one job."""
 
     job_id: JobId
     pipeline_id: PipelineId
@@ -60,8 +60,8 @@ def query_values(queries: Sequence[PartsQuery]) -> tuple[list[Any], ...]:
 
 
 def read_payload_parts(queries: Iterable[PartsQuery], rows: Iterable[Any]) -> dict[PartsQuery, PayloadParts]:
-    """Return for each query the values that the payload of a job is built from, decoded from the rows that
-    `PAYLOAD_PARTS` or `rows.LEASE_JOBS` returned for all queries."""
+    """Return for each query the values that the payload of a job is built from. `rows` are the rows that the statement
+    `PAYLOAD_PARTS` or `job_statements.LEASE_JOBS` returned for all queries together."""
     bodies: dict[tuple[str, int], Any] = {}
     variables: defaultdict[tuple[int, int], list[ProjectVariable]] = defaultdict(list)
     settings: dict[str, str] = {}

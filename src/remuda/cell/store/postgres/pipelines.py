@@ -1,7 +1,7 @@
-"""The PostgreSQL implementation of the `PipelineStore` port, for several processes at the same time. A pipeline's row
-is locked while a change of its jobs is computed and stored, a project's row while it gets a pipeline, and all resource
-groups of a project while one is assigned. A job that is not changed itself may be leased in the meantime: the result is
-then as if its runner had called a moment later."""
+"""The PostgreSQL implementation of `PipelineStore`, for several processes at the same time. A pipeline's row is locked
+while a change of its jobs is computed and stored, a project's row while it gets a pipeline, and all resource groups of
+a project while one is given to a job. Meanwhile a runner may get a job of the pipeline that the change does not touch;
+the result is the same as if that runner had asked after the change."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,6 +1,6 @@
-"""A pool of PostgreSQL connections; callers that wait get connections in the order in which they asked. asyncpg's own
-pool creates a task and timers for every returned connection, which took longer than the statement itself. Invariant: a
-connection has one user at a time, and a waiting caller is woken as soon as a connection is free or may be opened."""
+"""A pool of PostgreSQL connections; callers get them in the order in which they asked. asyncpg's own pool is not used:
+it creates a task and timers for every returned connection, which took longer than the statement itself. Invariant: a
+connection has one user at a time, and a waiting caller is woken as soon as one is free or may be opened."""
 
 import asyncio
 from collections import deque
@@ -41,8 +41,7 @@ class Pool:
         self._waiting: deque[asyncio.Future[Connection | None]] = deque()
 
     async def take(self) -> Connection:
-        """Return a connection for exclusive use until `give`. Raises TimeoutError if all are in use for too long,
-        InterfaceError after `close`."""
+        """Take a connection until `give`. Raises TimeoutError if all stay in use, InterfaceError after `close`."""
         if self._closed:
             raise asyncpg.InterfaceError("the connections are closed")
         while self._idle:
@@ -62,7 +61,7 @@ class Pool:
             raise
 
     def give(self, db: Connection) -> None:
-        """Return a connection to the pool. If it is closed, the next waiting caller may open a new one."""
+        """Give a connection back. If it is closed, the caller that has waited longest may open a new one."""
         if self._closed:
             db.terminate()
         if db.is_closed():
@@ -88,14 +87,14 @@ class Pool:
             self.give(db)
 
     async def close(self) -> None:
-        """Close idle connections now, and those in use when they are returned."""
+        """Close the idle connections now. Connections in use are closed when their users give them back."""
         self._closed = True
         while self._idle:
             await self._idle.pop()[0].close(timeout=self._wait_seconds)
             self._count -= 1
 
     async def _wait_turn(self) -> Connection | None:
-        """Wait for a connection that another caller returns. Returns None if the caller may open a new one instead."""
+        """Wait until another caller gives a connection back. None: this caller must open a new one instead."""
         waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:

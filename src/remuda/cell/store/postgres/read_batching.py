@@ -1,7 +1,6 @@
-"""Batches reads: while a statement runs, the keys that further requests need are collected, and the next statement
-reads all of them. A single request does not wait. Nearly every request begins by reading one job or runner, and a
-statement costs far more than a row. Invariant: a row is read after the caller asked for it, so every caller sees its
-own writes."""
+"""Batches reads: while a statement runs, the keys that other requests ask for are collected, and the next statement
+reads all of them. Otherwise a request does not wait. Nearly every request reads a job or runner first, and a statement
+costs far more than a row. Invariant: a row is read after the caller asked for it, so a caller sees its own writes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ class _Batch(Generic[K, R]):
 
 
 class ReadBatcher(Generic[K, R]):
-    """Batches reads of one kind of row; `fetch` gets many keys and returns the rows that exist, by key."""
+    """Reads rows for many callers with one statement. `fetch` gets keys and returns the rows that exist, by key."""
 
     def __init__(self, fetch: Callable[[Sequence[K]], Awaitable[Mapping[K, R]]]) -> None:
         self._fetch = fetch

@@ -1,6 +1,6 @@
 """Creates or migrates the tables of a cell in PostgreSQL. A database of a newer release, of another cell or of another
-program is refused and not changed. All is one transaction under one lock: of several processes that start at the same
-time, one migrates, and the others find the tables migrated."""
+program is refused and not changed. Changes are made in one transaction that holds a lock: of several processes that
+start at the same time, one migrates, and the others wait and then find the tables migrated."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _LOCK = 7_236_388_301
 
 
 async def prepare(db: Any, where: str, cell_id: int) -> None:
-    """Create or migrate the tables for this cell. Raises DataFolderError if the database must not be used."""
+    """Create or migrate the tables. Raises DataFolderError if they are of a newer release, another cell or program."""
     if await _check_revision(db, where, cell_id) == migrations.HEAD:
         return
     async with db.transaction():

@@ -1,5 +1,5 @@
-"""Translates the filters of lists (such as `ProjectFilter`) to SQL that selects the values for which their `fits` is
-true. `Conditions` maps each SQL condition to the value of its parameter `?`, or to None if it has no parameter."""
+"""Translates the filters of lists (such as `ProjectFilter`) to SQL, which selects the same values as their method
+`fits`. `Conditions` maps each SQL condition to the value of its `?`, or to None if it has no parameter."""
 
 from collections.abc import Collection, Iterable, Sequence
 from functools import singledispatch
@@ -30,16 +30,15 @@ class Dialect(Protocol):
     """The SQL expressions of filters that differ between SQLite and PostgreSQL."""
 
     def field(self, name: str, kind: str = "bigint") -> str:
-        """Return SQL for a field of the JSON in `body`, which PostgreSQL casts to `kind`; NULL if the row does not have
-        it."""
+        """Return SQL for a field of the JSON in `body`, NULL if it is missing; PostgreSQL converts it to `kind`."""
         ...
 
     def has_one_of(self, name: str, numbers: Collection[int]) -> str:
-        """Return the SQL condition that the list `name` in the JSON of `body` contains one of the numbers."""
+        """Return the SQL condition that the list `name` of the JSON in `body` contains one of the numbers."""
         ...
 
     def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
-        """Return the SQL condition that the field `name` of a runner, a list, contains all the texts."""
+        """Return the SQL condition that the list `name` in the JSON of a runner contains all the texts."""
         ...
 
     def among(self, column: str, values: Collection[Any], kind: str = "text") -> Conditions:
@@ -51,17 +50,17 @@ class Dialect(Protocol):
         ...
 
     def text(self, text: str) -> str:
-        """Return a text as it is stored in a `Table.shortened` column, to compare with that column."""
+        """Return a text as stored in columns of `Table.shortened`, to compare with: PostgreSQL shortens long ones."""
         ...
 
     def without_index(self, column: str) -> str:
-        """Return the SQL for a column in a form that keeps the database from using an index on it."""
+        """Return the SQL for a column; for SQLite in a form with which no index on this column is used."""
         ...
 
 
 @singledispatch
 def conditions(selection: Any, dialect: Dialect) -> Conditions:
-    """Return the SQL conditions of a filter, with their parameters. Raises TypeError if the filter has no SQL."""
+    """Return the SQL conditions of a filter, with their parameters. Raises TypeError for an unknown type of filter."""
     raise TypeError(f"no SQL for {type(selection).__name__}")
 
 
@@ -223,5 +222,5 @@ def _visibility(dialect: Dialect) -> str:
 
 
 def _numbers(numbers: Iterable[int]) -> str:
-    """Return a list for SQL `IN (...)`. NULL keeps an empty list valid and matches nothing."""
+    """Return the numbers for SQL `IN (...)`, and NULL, which matches nothing and keeps an empty list valid."""
     return ", ".join(str(int(number)) for number in sorted(numbers)) or "NULL"

@@ -1,4 +1,4 @@
-"""Queries for jobs and pipelines that both SQL databases share."""
+"""Queries for lists of jobs and pipelines that are the same for SQLite and PostgreSQL."""
 
 from abc import ABC
 from collections.abc import Collection, Sequence

@@ -65,8 +65,8 @@ class SqlRows(ABC):
     async def select_page(
         self, kind: type[T], table: str, where: Conditions, page: Page, order: str, states: Sequence[str] = ()
     ) -> tuple[list[T], int]:
-        """Return one page of rows, decoded as `kind`, and the number of all matches (0 if `page` asks for no count).
-        For `where`, `order` and `states` see `statements.select_page`."""
+        """Return one page of the rows for which all conditions of `where` (with their parameters) are true, sorted by
+        `order` and decoded as `kind`, and the number of all such rows (0 if `page` asks for no count)."""
         count, sql, values = statements.select_page(table, where, page, order, states, limits_parts=self.limits_parts)
         total = sum(row[0] for row in await self.fetch(count, *values)) if page.counted else 0
         return [decode(kind, row[0]) for row in await self.fetch(sql, *values)], total
@@ -140,5 +140,5 @@ class SqlRows(ABC):
 
 
 class SqlDatabase(SqlRows, Database, ABC):
-    """A database with the methods of `SqlRows`, which run outside transactions. The transactions of its `change` have
-    the methods of `SqlRows`, too."""
+    """A database whose methods of `SqlRows` run each on its own. Inside `change`, the same methods of the transaction
+    object run in one transaction."""

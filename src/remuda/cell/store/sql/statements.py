@@ -13,9 +13,8 @@ from remuda.cell.values import Page
 def insert(
     table: Table[Any], columns: tuple[str, ...], *, conflict: Literal["", "ignore", "replace"] = "", inside: str = ""
 ) -> str:
-    """Return the SQL that adds a row. If a row with the same key exists, the SQL fails (`conflict` is empty), ignores
-    the new row, or replaces the old one. With `inside`, the name of a table, the row is added only if that table has a
-    row with the id that is the last parameter."""
+    """Return the SQL that adds a row. If its key exists, it fails (`conflict` is empty), ignores the new row (`ignore`)
+    or replaces the old one (`replace`). With `inside`, that table must have a row with the id in the last parameter."""
     names, values = ", ".join(columns), _placeholders(len(columns))
     if table.is_numbered:
         source = f"(number, {names}) SELECT coalesce(max(number), 0) + 1, {values} FROM {table.name} WHERE true"
@@ -42,8 +41,7 @@ def update(table: Table[Any], columns: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def select(table: Table[Any], conditions: tuple[str, ...], order: tuple[str, ...], *, has_limit: bool) -> str:
-    """Return the SQL that selects rows by `conditions` (all must hold). With `has_limit` its last parameter is the
-    limit."""
+    """Return the SQL that selects rows that meet all `conditions`; with `has_limit` its last parameter is the limit."""
     sql = f"SELECT {table.column_list} FROM {table.name}"
     if conditions:
         sql += f" WHERE {' AND '.join(conditions)}"
@@ -69,10 +67,9 @@ def select_page(
     *,
     limits_parts: bool,
 ) -> tuple[str, str, list[Any]]:
-    """Return SQL that counts the rows for which all conditions of `where` hold, SQL that reads one page of them, and
-    the parameters of both. `where` maps each condition to the value of its `?`. Rows in several `states` are selected
-    per state and merged, so that an index by state can be used and only as many rows as the page needs are read.
-    `limits_parts` adds a limit to the selection of each state, because PostgreSQL would otherwise read all its rows."""
+    """Return SQL that counts the rows that meet all conditions of `where` (with the values of `?`), SQL that reads one
+    page of them, and the parameters of both. Rows in several `states` are selected per state and merged, to use the
+    index by state. `limits_parts` adds a limit to each part; without it PostgreSQL reads all rows of the state."""
     values: list[Any] = []
     parts = []
     where = {**where, **page.bounds}

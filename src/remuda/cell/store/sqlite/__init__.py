@@ -1,1 +1,1 @@
-"""The SQLite implementation of the cell's store."""
+"""The SQLite implementation of the cell's store: one file in the data folder."""

@@ -1,7 +1,7 @@
-"""The SQLite implementation of the store's `Database` port. Writes go through one writer thread and are on disk when
-they return. Fast reads use a read-only connection in the event loop, because reading a row by key takes less time than
-switching to a thread; they see every write that has returned. Only one process of a cell at a time uses the file; the
-lock of the data folder ensures that."""
+"""The SQLite implementation of the store's interface `Database`. Writes go through one writer thread and are on disk
+when they return. Fast reads use a read-only connection in the event loop, because reading a row by key takes less time
+than switching to a thread; they see every write that has returned. Only one process of a cell at a time uses the file;
+the lock of the data folder ensures that."""
 
 import asyncio
 import re
@@ -47,7 +47,7 @@ def store_error(error: sqlite3.Error) -> StoreError:
 
 
 def json_list(values: Collection[Any]) -> str:
-    """Return the parameter of `IN (SELECT value FROM json_each(?))` for these values."""
+    """Return these values as JSON, for the parameter in the SQL `IN (SELECT value FROM json_each(?))`."""
     return encode(list(values)).decode()
 
 
@@ -94,8 +94,8 @@ class _Rows(SqlRows):
 
 
 class SqliteTransaction(_Rows):
-    """A transaction. Its methods are coroutines, as the port requires, but never suspend: the writer thread runs them
-    to their end."""
+    """A transaction. Its methods are coroutines, as the interface requires, but they never wait for anything: the
+    writer thread runs a transaction without interruption."""
 
     def __init__(self, db: sqlite3.Connection, ids: IdRange) -> None:
         self.db = db
@@ -218,8 +218,8 @@ class SqliteDatabase(_Rows, SqlDatabase):
         return await self.write(lambda db: _run_to_end(work(SqliteTransaction(db, self._ids))))
 
     async def write(self, operation: Callable[[sqlite3.Connection], T], *, is_statement: bool = False) -> T:
-        """Run an operation on the writer thread and return after the commit. `is_statement`: only one statement changes
-        data, so it may run without a transaction. Raises StoreError if the write fails."""
+        """Run an operation on the writer thread and return its result after the commit. `is_statement`: it changes data
+        with only one statement, so it may run without a transaction. Raises StoreError if the write fails."""
         try:
             return await self.writer.run(operation, is_statement=is_statement)
         except IdsExhaustedError as error:

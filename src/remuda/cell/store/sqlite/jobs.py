@@ -1,7 +1,7 @@
-"""The SQLite implementation of the `JobStore` port. Changes that several requests make at the same time share one
-statement: Python may switch threads at every call of SQLite, so the number of calls decides the cost, not the number of
-rows. Invariant: a job is changed only if its row is still, byte for byte, what the change was based on, or inside a
-transaction that has read it."""
+"""The SQLite implementation of the store's interface `JobStore`. Changes that several requests make at the same time
+are stored by one statement: Python may switch threads at every call of SQLite, so the cost depends on the number of
+calls, not on the number of rows. Invariant: a job is changed only if its row is still, byte for byte, what the change
+was computed from, or inside a transaction that has read it."""
 
 import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -43,7 +43,7 @@ _setting = msgspec.json.Decoder(tuple[str, str]).decode
 
 
 class _Write(NamedTuple):
-    """A changed job, to be stored only if the column `body` of its row still equals `before`."""
+    """A changed job, to be stored only if the column `body` of its row (the encoded job) still equals `before`."""
 
     before: bytes
     job: Job
@@ -60,8 +60,7 @@ class _Write(NamedTuple):
 
 @lru_cache
 def _store_jobs(many: int) -> str:
-    """Return the SQL that stores `many` `_Write`s. Each condition is checked on the rows as they were before the
-    statement."""
+    """Return the SQL that stores `many` changed jobs; all conditions see the rows as they were before the statement."""
     return (
         "UPDATE jobs SET state = new.column2, retried = new.column3, runner_id = new.column4,"
         " request_id = new.column5, body = new.column6"
@@ -152,7 +151,7 @@ class SqliteJobs(SqlJobs):
 
     async def _store_jobs(self, writes: Sequence[_Write]) -> Sequence[bool]:
         """Store changed jobs and return for each whether it was stored. Of two changes of one job only the first is
-        stored, because neither takes the other into account."""
+        stored, because the second was computed from the job without the first."""
         first = {write.job.id: write for write in reversed(writes)}
         sql = _store_jobs(len(first))
         values = [value for write in first.values() for value in write.values()]

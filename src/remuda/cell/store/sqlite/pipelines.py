@@ -1,4 +1,4 @@
-"""The SQLite implementation of the `PipelineStore` port."""
+"""The SQLite implementation of the store's interface `PipelineStore`."""
 
 import sqlite3
 from collections.abc import Callable, Mapping

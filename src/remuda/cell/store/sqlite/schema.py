@@ -8,8 +8,8 @@ from remuda.cell.store import migrations
 
 
 def prepare(db: sqlite3.Connection, path: str, cell_id: int | None) -> int:
-    """Create or migrate the tables, and return the id of the owning cell. Raises DataFolderError if that is not
-    `cell_id`. With `cell_id` None, the file of any cell is accepted, but not an empty file."""
+    """Create or migrate the tables, and return the id of the owning cell. Raises DataFolderError if the file belongs to
+    another cell than `cell_id` (None: any cell, but no empty file), a newer release or another program."""
     db.execute("BEGIN IMMEDIATE")
     try:
         owner = _create_or_migrate(db, path, cell_id)

@@ -30,7 +30,7 @@ class Fact:
     """Returns another fact for some values."""
 
     def of(self, value: Any) -> "Fact":
-        """Return the fact that applies to this value of the key: some values are treated in another way (`unless`)."""
+        """Return how Remuda treats the key with this value: this fact, unless `unless` returns another one."""
         return self if self.unless is None else self.unless(value) or self
 
 
@@ -60,7 +60,7 @@ def refused(about: str) -> Fact:
 
 
 def refused_if_set(about: str) -> Fact:
-    """Return a fact about a key that is refused unless its value is empty or false."""
+    """Return a fact about a key that is refused unless its value is empty or false. `about` says why."""
     unset = works("not set", "none")
     why = f"{UNSAFE}{about}"
     return replace(refused(why), unless=lambda value: None if value else unset)

@@ -1,6 +1,5 @@
-"""Says how Remuda treats each of gitlab-runner's switches in `[runners.feature_flags]` (`fact.py`). Most choose between
-two behaviours, of which Remuda has only one. Flags without effect are listed so that they are not reported as
-unknown."""
+"""Says how Remuda treats each of gitlab-runner's switches in `[runners.feature_flags]`. Most choose between two
+behaviours, of which Remuda has only one. Flags without effect are listed so that they are not reported as unknown."""
 
 from dataclasses import replace
 from typing import Any

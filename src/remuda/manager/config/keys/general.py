@@ -1,4 +1,4 @@
-"""Says how Remuda treats each key outside of `[[runners]]` (`fact.py`). `table.py` joins all such tables."""
+"""Says how Remuda treats each key outside of `[[runners]]`: works, differs, ignored or refused (see `fact.py`)."""
 
 from remuda.manager.config.keys.fact import Facts, differs, ignored, own, refused_if_set, works
 

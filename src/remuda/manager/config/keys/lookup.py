@@ -64,7 +64,7 @@ def plain(text: str) -> str:
 
 def walk(document: Mapping[str, Any]) -> Iterator[Finding]:
     """Yield each key of a parsed configuration file, with how Remuda treats it (`Fact`). A section of an executor that
-    the runner does not use is yielded as a whole, without its keys."""
+    the runner does not use is yielded as one key, without the keys in it."""
     yield from _walk(document, "", "", is_below=False)
 
 

@@ -1,5 +1,4 @@
-"""Says how Remuda treats each key of `[runners.ssh]`, `[runners.instance]`, `[runners.autoscaler]`, `[runners.machine]`
-and `[runners.custom]` (`fact.py`). `table.py` joins all such tables."""
+"""Says how Remuda treats each key of the ssh, instance, autoscaler, Docker Machine and custom executor sections."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Says how Remuda treats each key of `[[runners]]` and its small sections (`fact.py`). `table.py` joins such tables."""
+"""Says how Remuda treats each key of `[[runners]]` and its small sections: works, differs, ignored or refused."""
 
 from dataclasses import replace
 from typing import Any

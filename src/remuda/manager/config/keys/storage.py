@@ -1,4 +1,4 @@
-"""Says how Remuda treats each key of `[runners.cache]` (`fact.py`). `table.py` joins all such tables."""
+"""Says how Remuda treats each key of `[runners.cache]`: works, differs, ignored or refused (see `fact.py`)."""
 
 from dataclasses import replace
 from typing import Any

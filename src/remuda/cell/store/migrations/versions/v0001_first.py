@@ -1,5 +1,5 @@
-"""Creates the first tables. A row has the whole value as JSON in the column `body`, and copies of the fields that
-queries need in other columns. All attempts of a job have the same `spec_id` and so share one spec."""
+"""Creates the first tables. A row has the whole value as JSON in the column `body`, and copies of fields that queries
+need. The spec of a job (script, image and so on) has its own table; all attempts of a job share it by `spec_id`."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Adds upstream jobs, resource groups, schedules, trigger tokens and releases, and indexes for lists."""
+"""Adds schedules, trigger tokens and releases; columns for upstream jobs and resource groups; indexes for lists."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Replaces the table `schema_version`: Alembic's table has the version, `cell` has the id of the owning cell."""
+"""Replaces `schema_version`: Alembic's table now has the version, the new table `cell` the id of the owning cell."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Adds the time at which an artifact must be checked for expiry."""
+"""Adds a column with the time at which the cell must check whether an artifact has expired."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Adds organizations, namespaces, users, members, ids of tokens, and variables of groups and of the cell."""
+"""Adds organizations, namespaces, users, members, ids of user tokens, and variables of groups and of the cell."""
 
 import sqlalchemy as sa
 from alembic import op
