@@ -112,9 +112,7 @@ def free_address() -> str:
     raise AssertionError("port 80 is in use on a hundred addresses")
 
 
-def test_a_plugin_that_upstream_released_is_installed_listed_and_checked(
-    registry: StepRegistry, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_upstreams_released_plugin(registry: StepRegistry, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"{registry.host}/team/herd"
     assert run_upstream("list", name).splitlines() == ["1.2.0", "1.10.0"]
     install_ours(f"{name}:1")
@@ -133,9 +131,7 @@ def test_a_plugin_that_upstream_released_is_installed_listed_and_checked(
     assert out.endswith("All checks passed\n")
 
 
-def test_a_pre_release_that_upstream_calls_latest_is_installed_only_by_its_version(
-    registry: StepRegistry, folder: Path
-) -> None:
+def test_a_pre_release_called_latest_is_installed_only_by_its_version(registry: StepRegistry, folder: Path) -> None:
     name = f"{registry.host}/team/herd"
     for constraint in ("", ":2", ":2.0"):
         with pytest.raises(BadInputError, match=r"gives 2\.0\.0-RC\.1, which does not fit; ask for the version itself"):
@@ -155,9 +151,7 @@ def file_version(path: Path) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     ("first", "second"), [(install_ours, install_theirs), (install_theirs, install_ours)], ids=["ours", "theirs"]
 )
-def test_both_write_the_same_layout_and_choose_the_same_version(
-    registry: StepRegistry, folder: Path, first: Install, second: Install
-) -> None:
+def test_both_have_one_layout_and_choice(registry: StepRegistry, folder: Path, first: Install, second: Install) -> None:
     name = f"{registry.host}/team/herd"
     for version in ("1.2", "2.0.0-RC.1"):
         first(f"{name}:{version}")

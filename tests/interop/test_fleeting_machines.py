@@ -125,9 +125,7 @@ async def test_a_plugin_on_upstreams_sdk_under_our_host() -> None:
         await group.close()
 
 
-async def test_our_local_plugin_under_the_real_host_library(
-    local_groups: LocalGroups, program: str, tmp_path: Path
-) -> None:
+async def test_local_plugin_under_real_host_library(local_groups: LocalGroups, program: str, tmp_path: Path) -> None:
     config = json.dumps({"name": local_groups.name, "folder": str(local_groups.folder), "max_size": 3})
     async with line_program(built("fleeting-host"), program, config, log=tmp_path / "host.log") as host:
         info = await host.call("init", settings=SETTINGS)
@@ -173,9 +171,7 @@ async def test_our_static_plugin_under_the_real_host_library(local_groups: Local
     assert not processes_of(program)
 
 
-async def test_upstreams_taskscaler_on_our_local_plugin(
-    local_groups: LocalGroups, program: str, tmp_path: Path
-) -> None:
+async def test_upstream_taskscaler_on_our_local_plugin(local_groups: LocalGroups, program: str, tmp_path: Path) -> None:
     keys = [f"job-{number}" for number in range(6)]
     config = json.dumps({"name": local_groups.name, "folder": str(local_groups.folder)})
     words = (built("fleeting-taskscaler"), program, config)
@@ -197,9 +193,7 @@ async def test_upstreams_taskscaler_on_our_local_plugin(
     assert not processes_of(program)
 
 
-async def test_upstreams_taskscaler_deletes_its_machines_when_it_exits(
-    local_groups: LocalGroups, program: str, tmp_path: Path
-) -> None:
+async def test_exiting_upstream_taskscaler_deletes_all(local_groups: LocalGroups, program: str, tmp_path: Path) -> None:
     config = json.dumps({"name": local_groups.name, "folder": str(local_groups.folder)})
     words = (built("fleeting-taskscaler"), program, config)
     async with line_program(*words, log=tmp_path / "taskscaler.log", end_seconds=60) as scaler:
@@ -211,9 +205,7 @@ async def test_upstreams_taskscaler_deletes_its_machines_when_it_exits(
     assert not processes_of(program)
 
 
-async def test_machines_of_a_taskscaler_that_was_killed_are_taken_over_by_the_next(
-    local_groups: LocalGroups, program: str, tmp_path: Path
-) -> None:
+async def test_machines_of_killed_taskscaler_are_kept(local_groups: LocalGroups, program: str, tmp_path: Path) -> None:
     config = json.dumps({"name": local_groups.name, "folder": str(local_groups.folder)})
     words = (built("fleeting-taskscaler"), program, config)
     async with line_program(*words, log=tmp_path / "first.log") as scaler:

@@ -162,9 +162,7 @@ def test_cancel_and_timeout(client: gitlab.Gitlab, cell: ServedCell, new_runner:
     )
 
 
-def test_a_job_is_canceled_before_its_first_log_piece(
-    client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner
-) -> None:
+def test_job_is_canceled_before_first_log_piece(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
     """The runner sends the first log piece three seconds after it got the job; until then the job counts as running.
 
     This version does not support graceful cancel, so after_script does not run. Newer versions are tested in
@@ -223,9 +221,7 @@ def test_tags_pause_and_unregister(client: gitlab.Gitlab, cell: ServedCell, new_
 
 
 @pytest.mark.timeout(400)
-def test_runners_that_share_one_worker_do_not_wait_for_each_other(
-    client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner
-) -> None:
+def test_runners_of_one_worker_never_wait(client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner) -> None:
     """With `concurrent = 1`, a long poll of one runner would prevent the two others from requesting jobs."""
     runner = new_runner(concurrent=1)
     for name in ("first", "second", "third"):

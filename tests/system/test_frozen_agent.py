@@ -187,9 +187,7 @@ async def test_a_killed_agent_is_replaced_on_this_machine(frozen: Path, tmp_path
     assert not list(temporary_folder.iterdir())
 
 
-async def test_the_frozen_program_starts_agent_proxy_and_delegate(
-    frozen: Path, tmp_path: Path, temporary_folder: Path
-) -> None:
+async def test_frozen_program_is_agent_proxy_and_delegate(frozen: Path, tmp_path: Path, temporary_folder: Path) -> None:
     """`delegate` starts `proxy --start`, which starts an agent; all of them are the frozen program."""
     order = {
         "command": [str(frozen), "proxy", "--start", "--idle-exit", "1", "--data", str(tmp_path / "data")],

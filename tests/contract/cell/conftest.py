@@ -24,6 +24,8 @@ from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.traces.memory import MemoryTraces
 from remuda.cell.traces.port import Traces
+from remuda.cell.values import Project
+from remuda.testing.builders import a_project
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -39,6 +41,11 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     # A cell always wraps its store like this, which encrypts secret columns.
     yield SealedStore(adapter, Seals(EncryptionKeys([bytes(32)])))
     await adapter.close()
+
+
+@pytest.fixture
+async def project(store: Store) -> Project:
+    return await store.projects.add_project(a_project())
 
 
 @pytest.fixture(scope="session")

@@ -31,11 +31,6 @@ from remuda.pipeline import JobSpec, Trigger
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, an_artifact, new_jobs
 
 
-@pytest.fixture
-async def project(store: Store) -> Project:
-    return await store.projects.add_project(a_project())
-
-
 async def push(store: Store, project: Project, *specs: JobSpec) -> Family:
     return await store.pipelines.add_pipeline(a_pipeline(project_id=project.id), new_jobs(*specs), now=NOW)
 
@@ -282,9 +277,7 @@ class TestJobs:
         assert len(winners) == 1
         assert await store.jobs.load_job(job.id) == winners[0]
 
-    async def test_a_decision_that_raises_changes_nothing_and_fails_no_other_write(
-        self, store: Store, project: Project
-    ) -> None:
+    async def test_a_decision_that_raises_fails_only_its_own_write(self, store: Store, project: Project) -> None:
         family = await push(store, project, a_spec("a"), a_spec("b"))
 
         def refuse(family: Family) -> Changes:
@@ -364,9 +357,7 @@ class TestJobs:
         assert [job.name for job in await store.jobs.list_jobs_in(ASSIGNED)] == ["leased", "running", "canceling"]
         assert await store.jobs.count_jobs() == dict.fromkeys((state.value for state in states[:-1]), 1)
 
-    async def test_many_jobs_are_read_in_pieces(
-        self, store: Store, project: Project, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_jobs_read_in_pieces(self, store: Store, project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(paging, "PIECE", 2)
         family = await push(store, project, *(a_spec(f"job{number}") for number in range(7)))
         assert [job.id for job in await store.jobs.list_jobs_in([JobState.PENDING])] == [job.id for job in family.jobs]
@@ -445,9 +436,7 @@ class TestEndBeside:
     @pytest.mark.parametrize(
         "state", [JobState.CREATED, JobState.MANUAL, JobState.SCHEDULED, JobState.CANCELING, JobState.FAILED]
     )
-    async def test_others_that_are_not_under_way_do_not_count(
-        self, store: Store, project: Project, state: JobState
-    ) -> None:
+    async def test_others_not_under_way_do_not_count(self, store: Store, project: Project, state: JobState) -> None:
         first, second = (await push(store, project, a_spec("one"), a_spec("two"))).jobs
         await push(store, project, a_spec("of another pipeline"))
         await store.jobs.change_job(second.id, lambda row: replace(row, state=state))

@@ -14,11 +14,6 @@ from remuda.model.job import JobId, JobState
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_spec, new_jobs
 
 
-@pytest.fixture
-async def project(store: Store) -> Project:
-    return await store.projects.add_project(a_project())
-
-
 def a_schedule(project: Project, **changes: Any) -> Schedule:
     values = {
         "id": 0,
@@ -94,9 +89,7 @@ class TestSchedules:
         stored = await store.schedules.load_schedule(due.id)
         assert stored == replace(due, next_run_at=NOW + 60, last_pipeline_id=family.pipeline.id)
 
-    async def test_a_schedule_that_was_changed_or_removed_meanwhile_stays_so(
-        self, store: Store, project: Project
-    ) -> None:
+    async def test_a_schedule_changed_or_removed_meanwhile_stays_so(self, store: Store, project: Project) -> None:
         schedule = await store.schedules.add_schedule(a_schedule(project, next_run_at=NOW))
         changed = replace(schedule, cron="1 1 * * *", next_run_at=NOW + 5)
         await store.schedules.change_schedule(schedule.id, lambda row: changed)
@@ -145,9 +138,7 @@ class TestReleases:
 
 
 class TestDownstream:
-    async def test_a_trigger_job_starts_one_pipeline_however_often_it_tries(
-        self, store: Store, project: Project
-    ) -> None:
+    async def test_trigger_job_starts_one_pipeline_however_often_it_tries(self, store: Store, project: Project) -> None:
         new = a_pipeline(project_id=project.id, upstream_job_id=JobId(7))
         first = await store.pipelines.add_pipeline(new, new_jobs(a_spec("a")), now=NOW)
         again = await store.pipelines.add_pipeline(new, new_jobs(a_spec("b")), now=NOW + 1)

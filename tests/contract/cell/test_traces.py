@@ -41,9 +41,7 @@ async def test_a_trace_that_nobody_wrote_is_empty(traces: Traces) -> None:
         (-1, b"hello", False, b"hello"),
     ],
 )
-async def test_append_accepts_only_bytes_that_continue_or_repeat_the_trace(
-    traces: Traces, start: int, data: bytes, taken: bool, whole: bytes
-) -> None:
+async def test_append_continues_or_repeats(traces: Traces, start: int, data: bytes, taken: bool, whole: bytes) -> None:
     await traces.append(JOB, 0, b"hello")
     answer = await traces.append(JOB, start, data)
     assert (answer.taken, answer.size) == (taken, len(whole))
@@ -53,9 +51,7 @@ async def test_append_accepts_only_bytes_that_continue_or_repeat_the_trace(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
 @given(whole=st.binary(max_size=60), cuts=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=20))
-def test_after_appends_in_any_order_a_trace_is_a_prefix_of_the_whole(
-    traces: Traces, whole: bytes, cuts: list[tuple[int, int]]
-) -> None:
+def test_appends_in_any_order_give_a_prefix_of_all(traces: Traces, whole: bytes, cuts: list[tuple[int, int]]) -> None:
     async def send() -> None:
         await traces.remove(JOB)
         for start, length in cuts:

@@ -78,9 +78,7 @@ async def test_the_ready_command_may_write_to_stderr_but_must_succeed(lab: Machi
         await instances(instance_ready_command="echo no >&2; exit 3").prepare(NAME, info(lab, lab.machines[0]))
 
 
-async def test_a_refused_port_is_tried_once(
-    lab: Machines, instances: MakeInstances, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_refused_port_is_final(lab: Machines, instances: MakeInstances, monkeypatch: pytest.MonkeyPatch) -> None:
     """One `prepare` makes one connection; the scaler decides when to try again."""
     subject, tries = instances(), 0
     connect = asyncssh.connect
@@ -117,9 +115,7 @@ async def test_a_wrong_password_fails_fast(lab: Machines, instances: MakeInstanc
     await subject.prepare(NAME, info(lab, lab.machines[0], username=USER, key=b"", password=PASSWORD))
 
 
-async def test_a_machine_that_never_answers_fails_after_the_connectors_timeout(
-    instances: MakeInstances, lab: Machines
-) -> None:
+async def test_a_machine_that_never_answers_fails_at_connector_timeout(instances: MakeInstances, lab: Machines) -> None:
     clock = VirtualClock()
     subject = instances(clock=clock)
     booting = info(lab, lab.machines[0], port=23, timeout_seconds=60.0)
@@ -139,9 +135,7 @@ async def test_the_plugins_key_is_used_without_a_file(lab: Machines, instances: 
 
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00"], ids=["empty", "garbage"])
-async def test_a_damaged_host_key_file_refuses_the_login(
-    lab: Machines, instances: MakeInstances, tmp_path: Path, damaged: bytes
-) -> None:
+async def test_damaged_host_keys_fail(lab: Machines, instances: MakeInstances, tmp_path: Path, damaged: bytes) -> None:
     first, second, _ = lab.machines
     await instances().prepare(NAME, info(lab, first))
     [pinned] = [path for path in tmp_path.rglob("host-keys/*") if path.is_file()]
@@ -187,9 +181,7 @@ async def test_winrm_is_refused_with_an_explanation(instances: MakeInstances) ->
         await instances().prepare(NAME, ConnectInfo(connector=Connector(protocol="winrm"), internal_addr="10.0.0.1"))
 
 
-async def test_a_slow_provider_does_not_fail_the_check(
-    instances: MakeInstances, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_provider_does_not_fail_the_check(instances: MakeInstances, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow answer of the plugin to ConnectInfo does not count as a failed check of the machine."""
 
     async def ask(_instance: str) -> ConnectInfo:

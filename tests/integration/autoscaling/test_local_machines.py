@@ -55,9 +55,7 @@ def plugin_pid(manager: int) -> int:
     return 0
 
 
-async def test_jobs_survive_a_crash_of_the_plugin_and_of_the_manager(
-    cell: ServedCell, local_groups: LocalGroups, tmp_path: Path
-) -> None:
+async def test_jobs_survive_two_kinds_of_crash(cell: ServedCell, local_groups: LocalGroups, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         f'concurrent = 4\ncheck_interval = 0.2\n[[runners]]\nname = "bench"\nurl = "{cell.url}"\n'
         f'token = "{cell.new_runner().token}"\nexecutor = "instance"\nrequest_concurrency = 3\n'
@@ -83,9 +81,7 @@ async def test_jobs_survive_a_crash_of_the_plugin_and_of_the_manager(
         await until(lambda: not list(local_groups.folder.glob("machines/*")), seconds=60)
 
 
-async def test_machines_of_a_runner_that_was_renamed_while_no_manager_ran_are_swept(
-    cell: ServedCell, local_groups: LocalGroups, tmp_path: Path
-) -> None:
+async def test_renamed_runners_machines_are_swept(cell: ServedCell, local_groups: LocalGroups, tmp_path: Path) -> None:
     """The manager and its plugin are killed; the next manager has no runner with machines."""
     text = (
         f'concurrent = 2\n[[runners]]\nname = "bench"\nurl = "{cell.url}"\n'

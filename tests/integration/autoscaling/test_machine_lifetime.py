@@ -193,9 +193,7 @@ async def test_a_draining_manager_creates_no_idle_machines(site: Any, tmp_path: 
         assert (await site.jobs(pipeline))["long"]["status"] == "success"
 
 
-async def test_machines_of_a_runner_that_was_removed_while_no_manager_ran_are_swept(
-    site: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_machines_of_runner_removed_between_runs_are_swept(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """No runner with machines is configured; the stored state of the removed runner names its plugin."""
     site.configure(policy=ONE_IDLE_MACHINE)
     async with site.manager(), asyncio.timeout(60):

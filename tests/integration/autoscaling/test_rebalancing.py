@@ -11,9 +11,7 @@ from remuda.testing.waiting import until
 
 
 @pytest.mark.long
-async def test_a_removal_by_an_overprovisioning_provider_is_explained(
-    site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_removal_by_provider_is_explained(site: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     site.configure(autoscaler='max_instances = 2\nupdate_interval = "1s"', policy='idle_time = "10m"')
     async with site.manager():
         script = f"[if mkdir {tmp_path}/first; then sleep 600; fi, hostname]"

@@ -165,9 +165,7 @@ async def test_a_job_sees_nothing_of_other_jobs_on_its_machine(local_site: Any, 
         assert all(f"O {uid}" in jobs["three"]["log"] + jobs["four"]["log"] for uid in (21000, 21001)), logs
 
 
-async def test_all_processes_of_a_timed_out_job_are_killed_before_the_next_job(
-    local_site: Any, local_groups: LocalGroups
-) -> None:
+async def test_a_timed_out_jobs_processes_end_before_the_next_job(local_site: Any, local_groups: LocalGroups) -> None:
     """Also processes that left the session, cleared their environment and ignore signals are killed."""
     configure(local_site, local_groups, "", capacity=1, runner="use_slot_cgroups = true\nlimit = 1")
     daemon = "setsid env -i sh -c 'trap \"\" TERM HUP; (sleep 617 &) ; sleep 618' >/dev/null 2>&1 </dev/null &"

@@ -22,9 +22,7 @@ def polls_are_held(site: Any) -> bool:
     return b"\nremuda_cell_held_polls 0.0\n" not in site.cell.send("GET", "/-/metrics").body
 
 
-async def test_machines_are_created_for_jobs_and_deleted_after_them(
-    site: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_machines_are_created_for_jobs_and_then_deleted(site: Any, capsys: pytest.CaptureFixture[str]) -> None:
     site.configure(autoscaler="max_instances = 2\nlog_internal_ip = true", policy='idle_time = "1s"')
     async with site.manager():
         jobs = await site.jobs(await site.push(PIPELINE))
@@ -115,9 +113,7 @@ async def test_cancelled_and_timed_out_jobs_do_not_report_a_lost_machine(site: A
 
 
 @pytest.mark.long
-async def test_containers_of_a_timed_out_job_are_removed(
-    site: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_containers_of_timed_out_job_are_gone(site: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers and processes of a timed-out job are removed before the next job gets its slot."""
     if missing := DockerEngine.missing():
         pytest.skip(missing)

@@ -39,9 +39,7 @@ def send_raw(cell: ServedCell, job: dict[str, Any], body: bytes, content_type: s
     return cell.send("POST", path, body, JOB_TOKEN=job["token"], Content_Type=content_type)
 
 
-def test_upload_and_download_of_a_large_file(
-    cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
-) -> None:
+def test_transfer_of_a_large_file(cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]) -> None:
     content = bytes(range(256)) * 40_000
     uploaded = runner.upload(jobs["make"], content, filename="../..\\evil/päck.zip", query="?expire_in=1+week")
     assert uploaded.status == 201
@@ -75,9 +73,7 @@ def test_who_may_download(cell: ServedCell, runner: ScriptedRunner, jobs: dict[s
     assert cell.api("GET", f"/projects/1/jobs/{use['id']}/artifacts").status == 404
 
 
-def test_a_second_upload_of_the_same_type(
-    cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
-) -> None:
+def test_second_upload_of_same_type(cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]) -> None:
     make = jobs["make"]
     assert runner.upload(make, b"made").status == 201
     assert runner.upload(make, b"made").status == 201
@@ -124,27 +120,21 @@ PART = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.zip"\r\
         (PART + b"--b--\r\n", ""),
     ],
 )
-def test_malformed_upload_bodies(
-    cell: ServedCell, jobs: dict[str, dict[str, Any]], body: bytes, content_type: str
-) -> None:
+def test_malformed_uploads(cell: ServedCell, jobs: dict[str, dict[str, Any]], body: bytes, content_type: str) -> None:
     answer = send_raw(cell, jobs["make"], body, content_type)
     assert answer.status == 400, answer
     assert "message" in answer.json()
     assert list_blobs(cell.settings.data) == []
 
 
-def test_other_form_parts_are_ignored(
-    cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
-) -> None:
+def test_other_form_parts_are_unused(cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]) -> None:
     field = b'--b\r\nContent-Disposition: form-data; name="accessibility"\r\n\r\nprivate\r\n'
     answer = send_raw(cell, jobs["make"], field + PART + b"--b--\r\n", "multipart/form-data; boundary=b")
     assert answer.status == 201
     assert runner.download(jobs["make"], of=jobs["make"]["id"]).body == b"bytes"
 
 
-def test_uploads_of_a_finished_job_are_refused(
-    cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
-) -> None:
+def test_finished_jobs_cannot_upload(cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]) -> None:
     runner.put(jobs["make"], "success")
     assert runner.upload(jobs["make"], b"late").status == 403
     assert list_blobs(cell.settings.data) == []

@@ -11,7 +11,7 @@ from tests.support.cells.people import (
     create_organization,
     create_person,
 )
-from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell, commit_file
 from tests.support.git_client import Clone
 
 from remuda.testing.waiting import wait_until
@@ -110,9 +110,7 @@ start:
   trigger: acme/shop
 """
     own = ada.api("POST", "/projects", {"name": "own"}).json()["id"]
-    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": content}]
-    body = {"branch": "main", "commit_message": "x", "actions": actions}
-    assert ada.api("POST", f"/projects/{own}/repository/commits", body).status == 201
+    commit_file(ada, own, content)
     lint = {"content": "include: [{project: acme/shop, file: .gitlab-ci.yml}]"}
     assert not ada.api("POST", f"/projects/{own}/ci/lint", lint).json()["valid"]
 
@@ -146,9 +144,7 @@ def test_nothing_reaches_another_organization(cell: ServedCell) -> None:
     )
     ada = create_person(cell, "ada")
     own = ada.api("POST", "/projects", {"name": "own"}).json()["id"]
-    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "start: {trigger: elsewhere/open}\n"}]
-    body = {"branch": "main", "commit_message": "x", "actions": actions}
-    assert cell.api("POST", f"/projects/{own}/repository/commits", body).status == 201
+    commit_file(cell, own, "start: {trigger: elsewhere/open}\n")
     # Not even with the rights of an administrator: somebody else may have written the file.
     lint = {"content": "include: [{project: elsewhere/open, file: .gitlab-ci.yml}]"}
     for answer in (person.api("POST", f"/projects/{own}/ci/lint", lint) for person in (ada, cell)):

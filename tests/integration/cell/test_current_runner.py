@@ -58,6 +58,14 @@ def log_of(cell: ServedCell, job_id: int) -> bytes:
     return cell.api("GET", f"/projects/1/jobs/{job_id}/trace").body
 
 
+def accept_job(cell: ServedCell, runner: CurrentRunner) -> RunningJob:
+    """Create a project with a pipeline, and accept its job."""
+    cell.new_project("hello", PIPELINE)
+    job = runner.take()
+    job.accept()
+    return job
+
+
 class TestRunner:
     def test_register_with_a_token_that_a_user_created(self, cell: ServedCell, runner: CurrentRunner) -> None:
         assert runner.token.startswith("glrt-")
@@ -151,9 +159,7 @@ class TestJob:
         assert b"\nremuda_cell_trace_mismatches_total 0.0\n" in cell.send("GET", "/-/metrics").body
 
     def test_an_end_that_comes_before_its_log(self, cell: ServedCell, runner: CurrentRunner) -> None:
-        cell.new_project("hello", PIPELINE)
-        job = runner.take()
-        job.accept()
+        job = accept_job(cell, runner)
         job.write(b"all of it\n")
         early = job.put("success")
         assert status_of(early) == (202, "running")
@@ -164,9 +170,7 @@ class TestJob:
 
     def test_a_log_that_went_wrong_is_sent_again(self, cell: ServedCell, runner: CurrentRunner) -> None:
         """A job can append to its own log with its token; the log of its runner replaces that."""
-        cell.new_project("hello", PIPELINE)
-        job = runner.take()
-        job.accept()
+        job = accept_job(cell, runner)
         job.write(b"0123456789")
         job.patch()
         forged = {"JOB_TOKEN": job.token, "Content_Range": "10-15"}
@@ -203,12 +207,8 @@ class TestJob:
             assert log_of(cell, job.id) == b"one\n"
 
     @pytest.mark.parametrize("content_range", ["0-2", "0-5", "0-400", "0-0"])
-    def test_a_piece_of_another_length_than_its_range_is_refused(
-        self, cell: ServedCell, runner: CurrentRunner, content_range: str
-    ) -> None:
-        cell.new_project("hello", PIPELINE)
-        job = runner.take()
-        job.accept()
+    def test_pieces_are_as_long_as_the_range(self, cell: ServedCell, runner: CurrentRunner, content_range: str) -> None:
+        job = accept_job(cell, runner)
         for start in (0, 4):  # the first piece, and a later one
             end = start + int(content_range.partition("-")[2])
             headers = {"JOB_TOKEN": job.token, "Content_Range": f"{start}-{end}"}
@@ -323,9 +323,7 @@ class TestHandOut:
 class TestCancel:
     def test_gracefully(self, cell: ServedCell, runner: CurrentRunner) -> None:
         """after_script, log and artifacts still arrive; whatever end the runner reports, the job is canceled."""
-        cell.new_project("hello", PIPELINE)
-        job = runner.take()
-        job.accept()
+        job = accept_job(cell, runner)
         assert cell.api("POST", f"/projects/1/jobs/{job.id}/cancel").json()["status"] == "canceling"
         job.write(b"$ echo hello\n")
         assert status_of(job.patch()) == (202, "canceling")
@@ -340,9 +338,7 @@ class TestCancel:
         assert cell.api("GET", "/projects/1/pipelines/1").json()["status"] == "canceled"
 
     def test_a_success_after_the_cancel_is_a_canceled_job(self, cell: ServedCell, runner: CurrentRunner) -> None:
-        cell.new_project("hello", PIPELINE)
-        job = runner.take()
-        job.accept()
+        job = accept_job(cell, runner)
         cell.api("POST", f"/projects/1/jobs/{job.id}/cancel")
         assert status_of(job.put("success")) == (200, "canceled")
 
@@ -372,9 +368,7 @@ class TestCancel:
         assert why["summary"] == "was canceled while it ran"
 
     def test_by_force(self, cell: ServedCell, runner: CurrentRunner) -> None:
-        cell.new_project("hello", PIPELINE)
-        job = runner.take()
-        job.accept()
+        job = accept_job(cell, runner)
         path = f"/projects/1/jobs/{job.id}/cancel"
         assert cell.api("POST", path).json()["status"] == "canceling"
         assert cell.api("POST", path, {"force": False}).json()["status"] == "canceling"
@@ -386,9 +380,7 @@ class TestCancel:
 
     def test_of_a_runner_that_cannot_cancel_gracefully(self, cell: ServedCell) -> None:
         runner = CurrentRunner(cell, new_token(cell), cancel_gracefully=False)
-        cell.new_project("hello", PIPELINE)
-        job = runner.take()
-        job.accept()
+        job = accept_job(cell, runner)
         assert cell.api("POST", f"/projects/1/jobs/{job.id}/cancel").json()["status"] == "canceled"
         job.write(b"still here")
         assert status_of(job.patch()) == (403, "canceled")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.support.cells.people import Person, add_member, create_person
-from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell, commit_file
 
 from remuda.lib.clock import SystemClock
 from remuda.wire.user_client import RefusedError, UserClient
@@ -203,9 +203,7 @@ def _new_project_for(cell: ServedCell, name: str, person: Person) -> int:
 
 
 def _commit(cell: ServedCell, project: int) -> None:
-    file = {"action": "create", "file_path": ".gitlab-ci.yml", "content": ONE_JOB}
-    body = {"branch": "main", "commit_message": "First", "actions": [file]}
-    assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    commit_file(cell, project, ONE_JOB)
 
 
 def _start(cell: ServedCell, project: int) -> None:
@@ -253,9 +251,7 @@ def test_a_client_that_does_not_read_is_disconnected(cell: ServedCell) -> None:
         silent.connect(("127.0.0.1", cell.service.settings.port))
         silent.sendall(f"GET {EVENTS} HTTP/1.1\r\nHost: cell\r\nPRIVATE-TOKEN: {cell.token}\r\n\r\n".encode())
         assert silent.recv(100)
-        file = {"action": "create", "file_path": ".gitlab-ci.yml", "content": names}
-        body = {"branch": "main", "commit_message": "First", "actions": [file]}
-        assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
+        commit_file(cell, project, names)
         pipeline = cell.until_pipelines(1)[0]["id"]
         with watch_events(cell) as stream:
             for _ in range(6):

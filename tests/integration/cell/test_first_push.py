@@ -97,9 +97,7 @@ def test_no_developer_creates_the_first_branch(
 
 
 @pytest.mark.parametrize("way", ["git", "commits", "files", "branches", "refs"])
-def test_a_maintainer_creates_the_first_branch(
-    cell: ServedCell, shop: int, ada: Person, mia: Person, clone: Clone, way: str
-) -> None:
+def test_maintainer_makes_branch(cell: ServedCell, shop: int, ada: Person, mia: Person, clone: Clone, way: str) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
     clone.run("push", "--quiet", ada.address("acme/shop"), "HEAD:refs/tags/v1")
     root, body = f"/projects/{shop}/repository", {"branch": "trunk", "commit_message": "First"}

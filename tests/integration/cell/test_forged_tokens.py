@@ -28,7 +28,7 @@ from tests.support.cells.people import (
     create_organization,
     create_person,
 )
-from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell, commit_file
 
 from remuda.cell.http.edge.access import Kind
 from remuda.cell.http.edge.app import DIRECT, ENDPOINTS
@@ -120,9 +120,7 @@ def a_running_project(
     project = create_group_project(cell, group_id, name)
     maker = create_person(cell, person)
     add_member(cell, f"groups/{group_id}", maker, 40)
-    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}]
-    body = {"branch": "main", "commit_message": "x", "actions": actions}
-    assert maker.api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    commit_file(maker, project, PIPELINE)
     return project, runner.take(), runner.take()
 
 
@@ -414,9 +412,7 @@ async def expire_user_token(cell: ServedCell, token: str) -> None:
 
 
 @pytest.mark.parametrize("endpoint", endpoints_of_kind(*USER_KINDS))
-def test_no_invalid_personal_token_is_accepted(
-    scene: Scene, refused_tokens: dict[str, tuple[str, int]], endpoint: Endpoint
-) -> None:
+def test_invalid_personal_tokens(scene: Scene, refused_tokens: dict[str, tuple[str, int]], endpoint: Endpoint) -> None:
     before = scene.rows()
     for name, (token, status) in refused_tokens.items():
         for header in ({"PRIVATE_TOKEN": token}, {"Authorization": f"Bearer {token}"}):

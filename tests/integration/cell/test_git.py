@@ -73,9 +73,7 @@ def test_a_push_starts_a_pipeline_for_each_ref(cell: ServedCell, clone: Clone) -
 
 @pytest.mark.parametrize("ref", ["refs/heads/feature", "refs/tags/v1"])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_job_outlives_its_branch(
-    cell: ServedCell, runner: ScriptedRunner, clone: Clone, ref: str, packed: bool
-) -> None:
+def test_job_outlives_branch(cell: ServedCell, runner: ScriptedRunner, clone: Clone, ref: str, packed: bool) -> None:
     clone.commit(README="the default branch, which cannot be deleted")
     clone.run("push", "--quiet", "origin", "HEAD:main")
     clone.commit(**{".gitlab-ci.yml": "a:\n  script: [x]\nb:\n  script: [x]\n"})
@@ -409,9 +407,7 @@ def test_a_push_creates_no_project_with_a_bad_name(cell: ServedCell, clone: Clon
     assert [project["path_with_namespace"] for project in projects] == ["root/app"]
 
 
-def test_a_repository_that_cannot_be_read_does_not_end_the_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_repository_does_not_end_the_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ServedCell(tmp_path / "cell") as cell:
         cell.new_project("app", PIPELINE)
     attempts = threading.Semaphore(0)
@@ -501,9 +497,7 @@ async def test_a_fetch_follows_no_grafts_and_leaves_nothing_in_the_log(tmp_path:
 
 
 @pytest.mark.parametrize("seconds", [0, 0.5], ids=["at once", "when the pipe is full"])
-async def test_a_fetch_whose_client_has_gone_ends_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
-) -> None:
+async def test_fetch_of_gone_client_ends_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """A fetch needs no cleanup, and git does not notice that nobody reads its output: it is killed without a delay."""
     monkeypatch.setattr(program, "STOP_SECONDS", 600)
     clone = Clone(tmp_path / "work")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.cells.people import Person, add_member, create_group, create_group_project, create_person
-from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell, commit_file
 from tests.support.git_client import Clone
 
 PIPELINE = "honest: {script: [echo]}\n"
@@ -217,9 +217,7 @@ def test_strange_names_on_the_wire(cell: ServedCell, clone: Clone, ada: Person, 
     assert jobs_of_new_pipeline(cell) == ["honest"]
 
 
-def test_a_push_from_a_shallow_clone_cuts_no_history(
-    cell: ServedCell, clone: Clone, ada: Person, repository: Path
-) -> None:
+def test_push_from_shallow_clone_cuts_no_history(cell: ServedCell, clone: Clone, ada: Person, repository: Path) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
     push_raw(ada, f"{ZERO_SHA} {sha} refs/heads/cut", shallow=sha)
     assert not (repository / "shallow").exists()
@@ -310,9 +308,7 @@ def test_who_allows_forced_pushes(cell: ServedCell, shop: int, ada: Person) -> N
     assert [event["event_name"] for event in events].count("protected_branch_changed") == 1
 
 
-def test_a_line_feed_in_a_push_option_forges_nothing(
-    cell: ServedCell, shop: int, clone: Clone, ada: Person, repository: Path
-) -> None:
+def test_push_options_forge_nothing(cell: ServedCell, shop: int, clone: Clone, ada: Person, repository: Path) -> None:
     """The note of a push lists its refs and options, one per line."""
     sha = clone.commit(file="to be merged")
     clone.run("push", "--quiet", "origin", "HEAD:side")
@@ -333,9 +329,7 @@ def test_a_line_feed_in_a_push_option_forges_nothing(
 HAS_BRANCH_NAME = "has the name of the protected branch"
 
 
-def test_no_tag_gets_the_name_of_the_protected_branch(
-    cell: ServedCell, shop: int, clone: Clone, ada: Person, repository: Path
-) -> None:
+def test_no_tag_has_protected_name(cell: ServedCell, shop: int, clone: Clone, ada: Person, repository: Path) -> None:
     sha = clone.run("rev-parse", "HEAD").stdout.strip()
     for remote in ("origin", address(cell)):
         refused = clone.run("push", remote, "HEAD:refs/tags/main", "HEAD:refs/tags/v1", ok=False)
@@ -352,9 +346,7 @@ def test_no_tag_gets_the_name_of_the_protected_branch(
     clone.run("push", "--quiet", "origin", "HEAD:refs/tags/side", "HEAD:refs/tags/main/x")
 
 
-def test_an_existing_tag_with_the_branch_name_cannot_move_but_can_be_removed(
-    cell: ServedCell, shop: int, clone: Clone, repository: Path
-) -> None:
+def test_existing_tag_of_branch_name_can_only_go(cell: ServedCell, shop: int, clone: Clone, repository: Path) -> None:
     old = clone.run("rev-parse", "HEAD").stdout.strip()
     clone.run("--git-dir", str(repository), "update-ref", "refs/tags/main", old)
     new = clone.commit(file="x")
@@ -377,9 +369,7 @@ def test_a_branch_with_a_tags_name_does_not_become_the_default_one(cell: ServedC
     assert cell.api("PUT", PROJECT, {"default_branch": "next"}).status == 200
 
 
-def test_a_tag_older_than_its_branch_is_neither_protected_nor_preferred(
-    cell: ServedCell, clone: Clone, ada: Person, runner: ScriptedRunner
-) -> None:
+def test_older_tag_has_no_privileges(cell: ServedCell, clone: Clone, ada: Person, runner: ScriptedRunner) -> None:
     """A developer pushes the tag before the default branch exists."""
     assert runner.put(runner.take(), "success").status == 200
     [group] = [row["id"] for row in cell.api("GET", "/groups").json() if row["full_path"] == "acme"]
@@ -451,9 +441,7 @@ def test_a_branch_is_preferred_to_an_existing_tag_of_the_same_name(
     for ref, source_id in {"main": honest, "v1": of_v1, "refs/heads/main": honest, "refs/tags/v1": of_v1}.items():
         content = USE.replace("REF", ref)
         if ref != "main":
-            action = {"action": "update", "file_path": ".gitlab-ci.yml", "content": content}
-            body = {"branch": "main", "commit_message": ref, "actions": [action]}
-            assert cell.api("POST", f"/projects/{user}/repository/commits", body).status == 201
+            commit_file(cell, user, content, action="update")
         job = runner.take()
         assert [source["id"] for source in job["dependencies"]] == [source_id], ref
         assert runner.put(job, "success").status == 200

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from tests.support.cells.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell, commit_file
 
 PIPELINE = "only:\n  script: [echo hello]\n"
 
@@ -197,9 +197,7 @@ def test_huge_bodies(cell: ServedCell, project: int) -> None:
     for path in ("/projects", "/user/runners", f"/projects/{project}/variables"):
         refused = cell.api("POST", path, large, Content_Type="application/json")
         assert (refused.status, "413" in refused.json()["message"]) == (413, True)
-    actions = [{"action": "create", "file_path": "big", "content": "x" * 3_000_000}]
-    body = {"branch": "main", "commit_message": "Big", "actions": actions}
-    assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    commit_file(cell, project, "x" * 3_000_000, path="big")
 
 
 def test_aborted_connections(cell: ServedCell) -> None:

@@ -113,9 +113,7 @@ def test_a_missing_job() -> None:
         call(["job", "why", "999"])
 
 
-def test_list_of_runners_and_their_load(
-    cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runners_and_their_load(cell: ServedCell, runner: ScriptedRunner, capsys: pytest.CaptureFixture[str]) -> None:
     runner.take(info={"version": "1.2", "config": {"capacity": 4, "gpus": ""}})
     assert call(["runner", "list"]) == 0
     [headings, row] = [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -47,9 +47,7 @@ def jobs(cell: ServedCell) -> dict[str, int]:
 
 
 class TestWhy:
-    def test_reasons_of_waiting_and_failed_jobs(
-        self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]
-    ) -> None:
+    def test_reasons_to_wait_and_to_fail(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         gpu = send(cell, "GET", f"/jobs/{jobs['gpu']}/why").json()
         assert gpu["advice"] == ["no runner has the tag gpu: register one or change the tags"]
         assert gpu["runners"]["others"] == [{"reason": "lacks the tags gpu", "count": 1}]
@@ -92,9 +90,7 @@ class TestWhy:
 
 
 class TestPriority:
-    def test_the_next_runner_gets_the_urgent_job(
-        self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]
-    ) -> None:
+    def test_next_runner_gets_urgent_job(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         cell.api("PUT", "/runners/1", {"tag_list": ["gpu"]})
         answer = send(cell, "PUT", f"/jobs/{jobs['gpu']}", {"priority": 50})
         assert (answer.status, answer.json()["priority"]) == (200, 50)
@@ -107,9 +103,7 @@ class TestPriority:
     def test_invalid_priorities(self, cell: ServedCell, jobs: dict[str, int], body: Any) -> None:
         assert send(cell, "PUT", f"/jobs/{jobs['build']}", body).status == 400
 
-    def test_only_an_administrator_puts_a_job_before_those_of_other_projects(
-        self, cell: ServedCell, jobs: dict[str, int]
-    ) -> None:
+    def test_only_administrators_put_jobs_before_other_projects(self, cell: ServedCell, jobs: dict[str, int]) -> None:
         project = cell.api("GET", "/projects").json()[0]["id"]
         ada = create_person(cell, "ada")
         add_member(cell, f"projects/{project}", ada, 40)
@@ -284,9 +278,7 @@ class TestPayload:
 
 
 class TestPolicies:
-    def test_versions_and_layers_in_the_payload(
-        self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]
-    ) -> None:
+    def test_layers_and_versions_in_it(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         assert send(cell, "GET", "/policies/project/1").json() == {
             "scope": "project",
             "id": 1,

@@ -4,7 +4,7 @@ from types import NoneType
 from typing import Any
 
 import pytest
-from tests.support.cells.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell, commit_file
 from tests.support.runners.current_runner import CurrentRunner
 
 STEP = {"name": str, "script": list, "timeout": int, "when": str, "allow_failure": bool}
@@ -145,9 +145,7 @@ def test_the_smallest_timeout_is_sent(
     project_id = cell.new_project("hello")
     if project is not None:
         assert cell.api("PUT", f"/projects/{project_id}", {"build_timeout": project}).status == 200
-    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": f"a: {{script: [x]{timeout}}}\n"}]
-    body = {"branch": "main", "commit_message": "Add a pipeline", "actions": actions}
-    assert cell.api("POST", f"/projects/{project_id}/repository/commits", body).status == 201
+    commit_file(cell, project_id, f"a: {{script: [x]{timeout}}}\n")
     runner = new_runner(cell, **({"maximum_timeout": maximum} if maximum else {}))
     assert runner.take().payload["runner_info"]["timeout"] == expected
 

@@ -14,7 +14,7 @@ from tests.support.cells.people import (
     create_organization,
     create_person,
 )
-from tests.support.cells.served_cell import Answer, ServedCell
+from tests.support.cells.served_cell import Answer, ServedCell, commit_file
 from tests.support.git_client import Clone
 
 from remuda.testing.waiting import wait_until
@@ -42,9 +42,7 @@ class World:
 
     def commit(self, text: str, author: Person | None = None) -> None:
         """Commit a pipeline file to `shop`; without an author as administrator."""
-        action = {"action": "create", "file_path": ".gitlab-ci.yml", "content": text}
-        body = {"branch": "main", "commit_message": "x", "actions": [action]}
-        assert (author or self.cell).api("POST", f"/projects/{self.shop}/repository/commits", body).status == 201
+        commit_file(author or self.cell, self.shop, text)
 
     def start_pipeline(self) -> int:
         """Run the pipeline again."""

@@ -59,9 +59,7 @@ def verify_token(cell: ServedCell, job: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestRotation:
-    def test_a_new_key_signs_and_the_old_one_is_still_good(
-        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_new_key_signs_and_the_old_is_still_good(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         clock = LaterClock()
         with ServedCell(tmp_path / "cell", clock) as cell:
             cell.new_project("app", JOBS)

@@ -83,9 +83,7 @@ def many_attributes() -> bytes:
     ("make", "reason"),
     [(nested_suites, "levels"), (many_cases, None), (one_large_tag, "larger than"), (many_attributes, "larger than")],
 )
-def test_a_junit_report_cannot_exhaust_the_memory(
-    cell: CellProcess, make: Callable[[], bytes], reason: str | None
-) -> None:
+def test_junit_report_cannot_exhaust_memory(cell: CellProcess, make: Callable[[], bytes], reason: str | None) -> None:
     project, _ = upload_artifact(cell, gzip.compress(make(), mtime=0), JUNIT)
     [pipeline] = cell.until_pipelines(1)
     before = cell.peak_bytes()

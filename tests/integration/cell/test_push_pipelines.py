@@ -292,9 +292,7 @@ def test_the_number_of_pipelines_per_push_is_limited(tmp_path: Path) -> None:
         ("workflow: {auto_cancel: {on_new_commit: none}}", 0, "pending"),
     ],
 )
-def test_a_newer_commit_replaces_a_pipeline(
-    shop: Shop, runner: ScriptedRunner, head: str, started: int, expected: str
-) -> None:
+def test_newer_commit_replaces_it(shop: Shop, runner: ScriptedRunner, head: str, started: int, expected: str) -> None:
     shop.clone.commit(**{".gitlab-ci.yml": f"{head}\na: {{script: [x]}}\nb: {{script: [x]}}\n"})
     shop.clone.push("main", "main:other")
     for _ in range(started):
@@ -400,9 +398,7 @@ def test_a_file_whose_name_is_not_utf_8(shop: Shop) -> None:
     assert shop.cell.api("GET", f"/projects/{shop.id}/ci/lint").json()["valid"] is False
 
 
-def test_slow_compilations_do_not_block_jobs(
-    shop: Shop, runner: ScriptedRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_compilation_does_not_block(shop: Shop, runner: ScriptedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.clone.commit(**{".gitlab-ci.yml": PIPELINE})
     shop.clone.push("main")
     job = runner.take()

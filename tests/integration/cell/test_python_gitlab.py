@@ -1,12 +1,21 @@
-"""python-gitlab as the client of a cell, with a scripted runner that runs the jobs."""
+"""python-gitlab as the client of a cell, with a scripted runner; and its tour of the examples with a real manager."""
 
+import functools
 import io
+import runpy
+import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import gitlab
 import pytest
+from gitlab.v4.objects import Project
 from tests.support.cells.served_cell import FEATURES, ScriptedRunner, ServedCell
+
+from remuda.testing.lab import ADMIN_TOKEN, Lab
 
 PIPELINE = """
 stages: [build, test]
@@ -25,9 +34,9 @@ by-hand:
 """
 
 
-@pytest.fixture
-def client(cell: ServedCell) -> gitlab.Gitlab:
-    return gitlab.Gitlab(cell.url, private_token=cell.token)
+def commit_pipeline(project: Project, message: str, content: str = PIPELINE) -> Any:
+    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": content}]
+    return project.commits.create({"branch": "main", "commit_message": message, "actions": actions})
 
 
 def an_archive(**files: str) -> bytes:
@@ -44,13 +53,7 @@ def test_from_a_commit_to_artifacts(cell: ServedCell, client: gitlab.Gitlab) -> 
     assert client.user.username == "root"
     project = client.projects.create({"name": "Shop of horrors"})
     assert project.path_with_namespace == "root/Shop-of-horrors"
-    commit = project.commits.create(
-        {
-            "branch": "main",
-            "commit_message": "Add a pipeline",
-            "actions": [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}],
-        }
-    )
+    commit = commit_pipeline(project, "Add a pipeline")
     created = client.user.runners.create({"runner_type": "instance_type", "tag_list": ["linux"], "run_untagged": True})
     runner = ScriptedRunner(cell, created.token)
 
@@ -152,13 +155,7 @@ def test_commits_that_start_nothing(cell: ServedCell, client: gitlab.Gitlab) -> 
     assert project.pipelines.list(get_all=True) == []
     with pytest.raises(gitlab.GitlabCreateError, match="Missing CI config file"):
         project.pipelines.create({"ref": "main"})
-    project.commits.create(
-        {
-            "branch": "main",
-            "commit_message": "Add it, but later [skip ci]",
-            "actions": [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}],
-        }
-    )
+    commit_pipeline(project, "Add it, but later [skip ci]")
     [pipeline] = project.pipelines.list(get_all=True)
     assert pipeline.status == "skipped"
 
@@ -211,8 +208,7 @@ def test_file_actions(cell: ServedCell, client: gitlab.Gitlab) -> None:
 def test_the_same_commit_again_changes_nothing(cell: ServedCell, client: gitlab.Gitlab) -> None:
     project = client.projects.get(cell.new_project("again", PIPELINE))
     [before] = project.commits.list(get_all=True)
-    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}]
-    again = project.commits.create({"branch": "main", "commit_message": "First commit", "actions": actions})
+    again = commit_pipeline(project, "First commit")
     assert again.id == before.id
     assert len(project.pipelines.list(get_all=True)) == 1
 
@@ -241,13 +237,7 @@ def test_variables(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunn
     assert [variable.key for variable in project.variables.list(get_all=True)] == ["PLAIN", "SECRET"]
     with pytest.raises(gitlab.GitlabGetError):
         project.variables.get("RAW")
-    project.commits.create(
-        {
-            "branch": "main",
-            "commit_message": "Run",
-            "actions": [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "a:\n  script: [env]\n"}],
-        }
-    )
+    commit_pipeline(project, "Run", "a:\n  script: [env]\n")
     sent = {variable["key"]: variable for variable in runner.take()["variables"]}
     assert sent["SECRET"]["masked"] is True
     assert sent["PLAIN"]["file"] is True
@@ -302,3 +292,51 @@ def test_authentication(cell: ServedCell) -> None:
     assert cell.send("GET", "/api/v4/user", Authorization=f"Basic {cell.token}").status == 401
     assert cell.send("GET", "/api/v4/version", PRIVATE_TOKEN=cell.token).json()["version"]
     assert cell.send("GET", "/api/v4/metadata", PRIVATE_TOKEN=cell.token).json()["enterprise"] is False
+
+
+TOUR = Path(__file__).parents[3] / "examples" / "python-gitlab" / "tour.py"
+MINIMUM_CALLS = 125
+"""Number of different library calls. Clients of GitLab must keep working, so the tour must not shrink."""
+
+
+def library_calls(seen: set[str]) -> Callable[[FrameType, str, Any], None]:
+    """Create a profiler that records which methods of the library the tour itself calls."""
+
+    def record(frame: FrameType, event: str, _: Any) -> None:
+        caller = frame.f_back
+        if event != "call" or caller is None or caller.f_code.co_filename != str(TOUR):
+            return
+        if "/gitlab/" not in frame.f_code.co_filename or frame.f_code.co_name.startswith("__"):
+            return
+        variables = frame.f_locals
+        owner = variables.get("self") or next(iter(variables.get("args", ())), None)
+        # Most methods are wrapped to convert errors; in the wrapper the method is the variable `f`.
+        name = getattr(variables.get("f"), "__name__", frame.f_code.co_name)
+        if callable(getattr(type(owner), name, None)):
+            seen.add(f"{type(owner).__name__}.{name}")
+
+    return record
+
+
+def test_the_tour(tmp_path: Path) -> None:
+    seen: set[str] = set()
+    with Lab(tmp_path) as lab:
+        main = functools.partial(runpy.run_path(str(TOUR))["main"], lab.url, ADMIN_TOKEN)
+        sys.setprofile(library_calls(seen))
+        try:
+            main()
+        finally:
+            sys.setprofile(None)
+    print(f"{len(seen)} different calls: {', '.join(sorted(seen))}")
+    assert len(seen) >= MINIMUM_CALLS
+    for call in (
+        "ProjectManager.create",
+        "ProjectPipelineManager.create",
+        "ProjectPipeline.delete",
+        "ProjectJob.trace",
+        "ProjectJob.artifact",
+        "ProjectVariableManager.get",
+        "RunnerManager.verify",
+        "ProjectFile.save",
+    ):
+        assert call in seen

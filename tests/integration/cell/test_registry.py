@@ -64,9 +64,7 @@ def client_of_job(registry: RegistryServer, job: dict[str, Any]) -> RegistryClie
     return RegistryClient(registry, credentials["username"], credentials["password"])
 
 
-def test_a_job_pushes_and_pulls_images_of_its_project(
-    cell: ServedCell, runner: ScriptedRunner, registry: RegistryServer
-) -> None:
+def test_job_pushes_and_pulls_project_image(cell: ServedCell, runner: ScriptedRunner, registry: RegistryServer) -> None:
     cell.new_project("App", PIPELINE)
     cell.new_project("other", PIPELINE)
     first, second = runner.take(), runner.take()

@@ -14,7 +14,7 @@ from tests.support.cells.people import (
     create_organization,
     create_person,
 )
-from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell, commit_file
 
 from remuda.lib.clock import SystemClock
 from remuda.wire.routable_token import decode
@@ -110,11 +110,7 @@ class TestWhichJobsTheyGet:
         assert cell.api("POST", f"/projects/{places['own']}/runners", {"runner_id": 999}).status == 404
 
     def test_a_runner_for_protected_refs(self, cell: ServedCell, places: dict[str, int]) -> None:
-        body = {"branch": "side", "start_branch": "main", "commit_message": "x"}
-        actions = [{"action": "create", "file_path": "x", "content": "x"}]
-        assert (
-            cell.api("POST", f"/projects/{places['own']}/repository/commits", body | {"actions": actions}).status == 201
-        )
+        commit_file(cell, places["own"], "x", path="x", branch="side", start_branch="main")
         picky = a_runner(cell, "project_type", project_id=places["own"], access_level="ref_protected")
         assert run_all_jobs(picky) == ["own"]  # that of main
         assert run_all_jobs(a_runner(cell, "project_type", project_id=places["own"])) == ["own"]

@@ -21,8 +21,7 @@ nightly:
 
 
 @pytest.fixture
-def project(cell: ServedCell) -> Project:
-    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+def project(cell: ServedCell, client: gitlab.Gitlab) -> Project:
     return client.projects.get(cell.new_project("app", PIPELINE))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell, commit_file
 
 from remuda.cell.core.waiting import priority_delay
 from remuda.cell.dispatch import handout
@@ -61,9 +61,7 @@ def test_a_held_poll_is_woken_by_another_process(cells: list[ServedCell], runner
     poll = Thread(target=lambda: answers.append(runners[2].ask(hold=True)))
     poll.start()
     cells[2].until_metric("remuda_cell_held_polls 1.0")
-    file = {"action": "create", "file_path": ".gitlab-ci.yml", "content": ONE_JOB}
-    body = {"branch": "main", "commit_message": "First", "actions": [file]}
-    assert cells[0].api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    commit_file(cells[0], project, ONE_JOB)
     poll.join(30)
     assert [answer.status for answer in answers] == [201]
 
@@ -128,9 +126,7 @@ def test_a_sqlite_cell_is_not_shared(tmp_path: Path, database: str) -> None:
         pass
 
 
-def test_a_push_whose_process_died_is_handled_by_another(
-    cells: list[ServedCell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_push_survives_its_process(cells: list[ServedCell], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projects, "ABANDONED_SECONDS", 0.0)
     project = cells[0].new_project("app", ONE_JOB)
     folder = tmp_path / "cell" / "repos"
@@ -148,9 +144,7 @@ def test_a_push_whose_process_died_is_handled_by_another(
     assert refs().count("topic") == 1
 
 
-def test_a_commit_keeps_its_author_whichever_process_handles_it(
-    cells: list[ServedCell], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_keeps_its_author_in_every_process(cells: list[ServedCell], monkeypatch: pytest.MonkeyPatch) -> None:
     project = cells[0].new_project("app", ONE_JOB)
     new = {"username": "ann", "name": "Ann", "email": "ann@example.com", "password": "long-enough-1"}
     user = cells[0].api("POST", "/users", new).json()["id"]

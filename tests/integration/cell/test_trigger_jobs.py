@@ -4,7 +4,7 @@ import io
 import zipfile
 from typing import Any
 
-from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell, commit_file
 
 from remuda.testing.waiting import wait_until
 
@@ -163,9 +163,7 @@ def test_a_generated_file_with_mistakes_fails_its_trigger_job(cell: ServedCell, 
 
 def test_another_project_whose_default_branch_came_with_its_first_push(cell: ServedCell) -> None:
     docs = cell.new_project("docs")
-    actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "build: {script: [x]}\n"}]
-    first = {"branch": "trunk", "commit_message": "First commit", "actions": actions}
-    assert cell.api("POST", f"/projects/{docs}/repository/commits", first).status == 201
+    commit_file(cell, docs, "build: {script: [x]}\n", branch="trunk")
     cell.new_project("app", "go: {trigger: root/docs}\n")
     pipelines = cell.until_pipelines(2, "root/docs")
     assert [(pipeline["ref"], pipeline["source"]) for pipeline in pipelines] == [

@@ -23,8 +23,7 @@ show:
 
 
 @pytest.fixture
-def project(cell: ServedCell) -> Project:
-    client = gitlab.Gitlab(cell.url, private_token=cell.token)
+def project(cell: ServedCell, client: gitlab.Gitlab) -> Project:
     return client.projects.get(cell.new_project("app", PIPELINE))
 
 
@@ -127,9 +126,7 @@ def test_the_url_for_webhooks(cell: ServedCell, project: Project, token: str, ru
     assert cell.send("POST", path, hook, X_Gitlab_Event="Pipeline Hook").status == 403
 
 
-def test_a_job_token_starts_pipelines_of_any_project(
-    cell: ServedCell, project: Project, runner: ScriptedRunner
-) -> None:
+def test_job_token_starts_pipelines_of_any_project(cell: ServedCell, project: Project, runner: ScriptedRunner) -> None:
     other = cell.new_project("other", "go:\n  script: [echo]\n")
     cell.disable_job_token_allowlist(other)
     job = runner.take()
@@ -140,9 +137,7 @@ def test_a_job_token_starts_pipelines_of_any_project(
     assert (ended.status, ended.json()) == (404, {"message": "404 Not Found"})
 
 
-def test_jobs_cannot_start_their_own_pipeline_endlessly(
-    cell: ServedCell, project: Project, runner: ScriptedRunner
-) -> None:
+def test_jobs_cannot_start_own_pipeline_endlessly(cell: ServedCell, project: Project, runner: ScriptedRunner) -> None:
     answers = []
     while (polled := runner.ask()).status == 201:
         answers.append(call(cell, project.id, token=polled.json()["token"], ref="main"))

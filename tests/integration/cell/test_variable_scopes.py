@@ -3,7 +3,7 @@
 import gitlab
 import pytest
 from tests.support.cells.people import create_group, create_group_project
-from tests.support.cells.served_cell import ServedCell
+from tests.support.cells.served_cell import ServedCell, commit_file
 
 PIPELINE = """
 plain: {script: [echo]}
@@ -18,11 +18,6 @@ guarded:
   rules:
     - if: $FROM == "nowhere"
 """
-
-
-@pytest.fixture
-def client(cell: ServedCell) -> gitlab.Gitlab:
-    return gitlab.Gitlab(cell.url, private_token=cell.token)
 
 
 def test_the_nearest_and_most_specific_value_wins(cell: ServedCell, client: gitlab.Gitlab) -> None:
@@ -41,13 +36,7 @@ def test_the_nearest_and_most_specific_value_wins(cell: ServedCell, client: gitl
     project.variables.create({"key": "OWN", "value": "own in reviews", "environment_scope": "review/*"})
     project.variables.create({"key": "OWN", "value": "own in main's review", "environment_scope": "review/main"})
     project.variables.create({"key": "LIVE", "value": "only there", "environment_scope": "production"})
-    project.commits.create(
-        {
-            "branch": "main",
-            "commit_message": "x",
-            "actions": [{"action": "create", "file_path": ".gitlab-ci.yml", "content": PIPELINE}],
-        }
-    )
+    commit_file(cell, project_id, PIPELINE)
     runner = cell.new_runner()
     seen = {}
     while (answer := runner.ask()).status == 201:

@@ -51,9 +51,7 @@ def keep_busy(cell: ServedCell, runner: ScriptedRunner, project: int, stop: Even
 
 @pytest.mark.parametrize("target", KINDS)
 @pytest.mark.parametrize("source", KINDS)
-def test_a_backup_under_load_is_a_complete_cell(
-    tmp_path: Path, request: pytest.FixtureRequest, source: str, target: str
-) -> None:
+def test_a_backup_under_load_is_whole(tmp_path: Path, request: pytest.FixtureRequest, source: str, target: str) -> None:
     server = request.getfixturevalue("postgres_server") if "postgres" in (source, target) else None
     stop, ended = Event(), list[int]()
     backup = tmp_path / "backup.tar"

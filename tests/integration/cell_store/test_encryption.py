@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cells.served_cell import ServedCell, log_errors_only
+from tests.support.cells.served_cell import ServedCell, commit_file, log_errors_only
 
 from remuda.cell import service
 from remuda.cell.errors import CellError
@@ -70,9 +70,7 @@ def set_secrets(cell: ServedCell) -> int:
     for number, (path, settings) in enumerate(places):
         response = cell.api("POST", path, {"key": "PASSWORD", "value": f"{SECRET}-{number}", **settings})
         assert response.status == 201, response
-    files = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": "build:\n  script: make\n"}]
-    body = {"branch": "main", "commit_message": "First commit [skip ci]", "actions": files}
-    assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    commit_file(cell, project, "build:\n  script: make\n", commit_message="First commit [skip ci]")
     schedule = {"description": "nightly", "ref": "main", "cron": "0 1 * * *"}
     response = cell.api("POST", f"/projects/{project}/pipeline_schedules", schedule)
     assert response.status == 201, response
@@ -93,9 +91,7 @@ def files_with(folder: Path, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_no_secret_is_on_the_disk_or_in_the_log(
-    tmp_path: Path, request: pytest.FixtureRequest, log: io.StringIO, kind: str
-) -> None:
+def test_no_secret_on_disk_or_log(tmp_path: Path, request: pytest.FixtureRequest, log: io.StringIO, kind: str) -> None:
     database = request.getfixturevalue("database") if kind == "postgres" else ""
     data = tmp_path / "cell"
     with ServedCell(data, database=database) as cell:
@@ -390,9 +386,7 @@ def test_encryption_commands(tmp_path: Path) -> None:
     assert "c2hvcnQ=" not in refused.stderr
 
 
-def test_a_job_that_ran_while_its_key_was_forgotten_can_end(
-    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_whose_key_was_forgotten_can_end(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encryption_keys, "SETTLED_SECONDS", 0)
     monkeypatch.setattr(service, "REREAD_SECONDS", 0.02)
     data = tmp_path / "cell"

@@ -86,9 +86,7 @@ def test_the_store_keeps_what_it_has(tmp_path: Path) -> None:
     run(STORE, 400_000, tmp_path)
 
 
-async def test_a_full_disk_reported_by_git_raises_a_store_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_full_disk_reported_by_git_raises_a_store_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     git = tmp_path / "bin" / "git"
     git.parent.mkdir()
     git.write_text(

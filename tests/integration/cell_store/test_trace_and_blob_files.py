@@ -1,10 +1,11 @@
-"""Files of traces and blobs: after a restart, shared by several processes, on a full disk, and after a crash."""
+"""Files of traces and blobs: after a restart, shared by several processes, on a full disk, after a crash; sealing."""
 
 import asyncio
 import os
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,9 +52,7 @@ async def test_a_trace_that_another_process_archived_can_be_sealed_again(tmp_pat
     assert await slow.list_unarchived() == []
 
 
-async def test_a_full_disk_removes_no_byte_that_another_process_wrote(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_removes_no_byte_of_other_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     traces = FileTraces(tmp_path)
     await traces.append(JobId(1), 0, b"hello")
 
@@ -200,3 +199,29 @@ async def test_an_empty_live_file_of_another_process_does_not_replace_a_sealed_t
     assert await traces.size(JobId(1)) == 5
     assert await traces.seal(JobId(1)) == sealed
     assert not (tmp_path / "1.log").exists()
+
+
+async def test_bytes_are_synced_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def recording(name: str) -> Any:
+        call = getattr(os, name)
+
+        def record_and_call(*arguments: Any) -> Any:
+            subject = os.readlink(f"/proc/self/fd/{arguments[0]}") if name == "fsync" else str(arguments[0])
+            calls.append(f"{name} {Path(subject).name}")
+            return call(*arguments)
+
+        return record_and_call
+
+    monkeypatch.setattr("remuda.lib.files._Sync.is_enabled", True)
+    for name in ("fsync", "rename"):
+        monkeypatch.setattr(os, name, recording(name))
+    traces = FileTraces(tmp_path)
+    try:
+        await traces.append(JobId(7), 0, b"a line\n")
+        assert (await traces.seal(JobId(7)))[0] == 7
+        assert calls == ["fsync 7.log", "rename 7.log", "fsync archive"]
+        assert await traces.size(JobId(7)) == 7
+    finally:
+        traces.close()

@@ -226,9 +226,7 @@ def test_a_job_of_run_reads_nothing_of_the_platform_nor_of_others(world: World, 
     assert "WARNING" not in result.err
 
 
-def test_a_plain_users_jobs_find_programs_but_nothing_of_the_platform(
-    world: World, pipeline: Any, plain_python: Path
-) -> None:
+def test_plain_users_jobs_find_programs_but_not_the_platform(world: World, pipeline: Any, plain_python: Path) -> None:
     tools = world.folder / "bin"
     tools.mkdir()
     (tools / "own-tool").write_text("#!/bin/sh\necho the tool runs\n")
@@ -246,9 +244,7 @@ def test_a_plain_users_jobs_find_programs_but_nothing_of_the_platform(
 
 
 @pytest.mark.parametrize("isolation", ["bubblewrap", "user"])
-def test_a_plain_user_without_bubblewrap_is_warned_or_refused(
-    world: World, pipeline: Any, plain_python: Path, isolation: str
-) -> None:
+def test_plain_user_without_bubblewrap_is_told(world: World, pipeline: Any, plain_python: Path, isolation: str) -> None:
     folder = pipeline(pipeline_text(world.temporary))
     write_attack_script(folder)
     run_as_unprivileged_user(world, plain_python)
@@ -266,9 +262,7 @@ def test_a_plain_user_without_bubblewrap_is_warned_or_refused(
     assert world.is_empty()
 
 
-def test_roots_jobs_run_as_another_user_where_bubblewrap_does_not_work(
-    world: World, pipeline: Any, plain_python: Path
-) -> None:
+def test_roots_jobs_run_as_another_user_without_bubblewrap(world: World, pipeline: Any, plain_python: Path) -> None:
     broken = world.folder / "broken"
     broken.write_text("#!/bin/sh\necho no namespaces for you >&2; exit 1\n")
     broken.chmod(0o755)
@@ -304,9 +298,7 @@ def test_a_job_of_root_does_not_listen_to_others_traffic(world: World, pipeline:
 
 @pytest.mark.parametrize("command", ["up", "run"])
 @pytest.mark.parametrize("installed", ["in the environment", "beside it"])
-def test_a_job_cannot_change_the_code_of_the_platform(
-    world: World, pipeline: Any, command: str, installed: str
-) -> None:
+def test_job_cannot_change_the_code_of_the_platform(world: World, pipeline: Any, command: str, installed: str) -> None:
     environment = world.folder / "installed" / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", environment], check=True)
     (packages,) = environment.glob("lib/python3*/site-packages")

@@ -1,4 +1,4 @@
-"""`remuda run` as a process, with a real cell, manager and agent: results, output, exit codes and bad input."""
+"""`remuda run` as a process, with a real cell, manager and agent: results, output, exit codes, bad input, examples."""
 
 import json
 import os
@@ -112,9 +112,7 @@ def test_uncommitted_work_runs_and_the_repository_stays_as_it_is(world: Any, pip
     assert before == (clone.git("status", "--porcelain"), sorted(str(path) for path in folder.rglob("*")))
 
 
-def test_inside_a_git_hook_neither_the_run_nor_its_jobs_touch_the_hooks_repository(
-    world: Any, pipeline: MakePipeline
-) -> None:
+def test_in_a_git_hook_neither_run_nor_its_jobs_touch_the_hooks_repository(world: Any, pipeline: MakePipeline) -> None:
     other = world.folder / "other"
     subprocess.check_call(["git", "init", "--quiet", other], env=world.environment())
     folder = pipeline('check:\n  script: ["! env | grep ^GIT_DIR", git log -1]\n')
@@ -245,3 +243,60 @@ def test_a_closed_stdout_stops_the_run(world: Any, pipeline: MakePipeline) -> No
     assert process.wait(30) == 141
     wait_until(world.is_empty, "no processes or files are left")
     assert os.path.isdir(folder)
+
+
+OTHERS = ("--project", "root/ci-templates={examples}/shared-templates/ci-templates")
+RUNS: dict[str, tuple[list[str], int, dict[str, int]]] = {
+    # Arguments, exit code, and number of jobs by status, including jobs of child and multi-project pipelines.
+    "monorepo": ([], 0, {"success": 13}),
+    "python-library": ([], 0, {"success": 8, "failed": 1}),
+    "release-flow": (["--tag", "v1.2.3", "--manual", "production"], 0, {"success": 9}),
+    "web-app": ([], 0, {"success": 6, "failed": 1, "manual": 1}),
+    "docs-site": ([], 0, {"success": 4, "failed": 1}),
+    "merge-requests": (["--event", "merge_request"], 0, {"success": 4, "manual": 1}),
+    "shared-templates/service": (
+        [*OTHERS, "--project", "root/deployer={examples}/shared-templates/deployer"],
+        0,
+        {"success": 11},
+    ),
+    "fan-out": (["--variable", "PROOFREAD=yes"], 0, {"success": 24}),
+    "deployments": (["--variable", "DEPLOY_ROOT={folder}/servers"], 1, {}),
+    "nightly": (["--event", "schedule", "--variable", "SCHEDULE=nightly"], 0, {"success": 7, "skipped": 1}),
+}
+
+
+def run_example(world: Any, examples: Path, name: str, *arguments: str | Path, code: int = 0) -> dict[str, Any]:
+    result = world.remuda("run", examples / "pipelines" / name, "--output", "json", *arguments)
+    assert result.code == code, result.out + result.err
+    document: dict[str, Any] = json.loads(result.out)
+    return document
+
+
+def every_job(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    inner = [every_job(job["downstream"]["jobs"]) for job in jobs if job.get("downstream")]
+    return [*jobs, *(job for jobs_below in inner for job in jobs_below)]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_example_repository_runs_locally(world: Any, examples: Path, name: str) -> None:
+    arguments, code, expected = RUNS[name]
+    places = {"examples": examples / "pipelines", "folder": world.folder}
+    document = run_example(world, examples, name, *(text.format(**places) for text in arguments), code=code)
+    statuses = [job["status"] for job in every_job(document["jobs"])]
+    if expected:
+        assert {status: statuses.count(status) for status in set(statuses)} == expected
+    else:
+        # The run ends at the blocking manual job.
+        assert document["status"] == "manual"
+        assert {job["name"] for job in document["jobs"] if job["status"] == "manual"} == {"approve", "stop staging"}
+    if name == "python-library":
+        assert [(tests["total"], tests["skipped"]) for tests in document["tests"]] == [(4, 1)] * 4
+
+
+def test_the_second_run_finds_the_cache_and_leaves_artifacts(world: Any, examples: Path) -> None:
+    run_example(world, examples, "web-app")
+    result = world.remuda("run", examples / "pipelines/web-app", "--artifacts", "out", "--data", "kept")
+    assert result.code == 0, result.out + result.err
+    assert (world.folder / "out/bundle/dist/app.js").read_text().startswith("// production\n")
+    logs = [path.read_text() for path in (world.folder / "kept/cell/traces").rglob("*") if path.is_file()]
+    assert any("from the cache, 0 fetched" in log for log in logs)

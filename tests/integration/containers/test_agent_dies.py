@@ -1,6 +1,6 @@
-"""Kills the agent while a job has a container: the job continues, each command runs once, and no container is left."""
+"""Kills the agent or the engine during a job with a container: no process continues wrongly, and nothing is left."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text, through_deaths
-from remuda.testing.waiting import until
+from remuda.testing.waiting import until, wait_until
 from remuda.wire.agent_client import JobStart, JobVariable
 
 pytestmark = pytest.mark.long
@@ -37,9 +37,7 @@ def a_job(
 
 
 @pytest.mark.parametrize("point", ["agent.step_prepared", "agent.step_spawned", "agent.step_exited"])
-async def test_an_agent_that_dies_loses_nothing(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path, point: str
-) -> None:
+async def test_dead_agent_loses_nothing(engine: DockerEngine, agent: AgentProcess, tmp_path: Path, point: str) -> None:
     job = a_job(
         engine, tmp_path, {"name": "one", "script": "echo one >>ran"}, {"name": "two", "script": "echo two >>ran"}
     )
@@ -51,9 +49,7 @@ async def test_an_agent_that_dies_loses_nothing(
     assert (engine.containers(), engine.networks()) == ([], [])
 
 
-async def test_an_agent_that_dies_while_a_command_runs_finds_it_again(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_restarted_agent_finds_its_command(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     job = a_job(
         engine,
         tmp_path,
@@ -73,9 +69,7 @@ async def test_an_agent_that_dies_while_a_command_runs_finds_it_again(
     assert engine.containers() == []
 
 
-async def test_cancel_ends_the_command_and_always_steps_still_run(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_always_steps_run_after_a_cancel(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     long = {"name": "long", "script": "touch up; sleep 1000"}
     after = {
         "name": "after",
@@ -93,9 +87,7 @@ async def test_cancel_ends_the_command_and_always_steps_still_run(
     assert (engine.containers(), engine.networks()) == ([], [])
 
 
-async def test_a_job_that_is_closed_while_it_runs_is_swept_by_the_next(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_next_job_sweeps_one_closed_as_it_ran(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     await agent.start()
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, {"name": "long", "script": "touch up; sleep 1000"}))
@@ -109,9 +101,7 @@ async def test_a_job_that_is_closed_while_it_runs_is_swept_by_the_next(
     assert (engine.containers(), engine.networks()) == ([], [])
 
 
-async def test_steps_of_the_machine_cannot_be_called_from_inside(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_no_call_of_machine_steps_from_inside(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     """The container limits the job: steps inside of it must not start programs on the machine."""
     inputs = {"folder": str(tmp_path / "stolen"), "key": "k", "paths": ["."]}
     out = {"name": "out", "step": "builtin://cache_save", "inputs": inputs, "origin": "user"}
@@ -123,12 +113,84 @@ async def test_steps_of_the_machine_cannot_be_called_from_inside(
     assert (engine.containers(), engine.networks()) == ([], [])
 
 
-async def test_environment_over_the_os_limit_still_starts(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_environment_over_os_limit_is_started(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     job = a_job(engine, tmp_path, {"name": "large", "script": "echo ${#LARGE} $SMALL"})
     variables = [JobVariable(key="LARGE", value="x" * 200_000), JobVariable(key="SMALL", value="small")]
     await agent.start()
     seen = await run_job(agent, JobStart(id="1", work_dir=job.work_dir, steps=job.steps, variables=variables))
     assert b"200000 small" in seen.lines, seen.log.decode()[-2000:]
     assert any(b"known to the script's shell only: LARGE" in line for line in seen.agent_lines)
+
+
+def test_dead_engine_is_system_failure_leaving_nothing(own_engine: DockerEngine, new_job: Callable[..., Any]) -> None:
+    job = new_job(own_engine)
+    started = job.step("service", image=BUSYBOX, pull_policy=["never"], command=["sleep", "1000"], alias=["db"])
+    assert started.code == 0, started.text
+    opened = job.open(network="job")
+    process = job.begin(opened, "sh", "-c", "echo begun; sleep 1000")
+    assert process.stdout.readline() == "begun\n"
+    own_engine.kill()
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert text.startswith("ERROR: the container engine at unix:///")
+    assert "The command was running at that time" in text
+    assert job.failure["fault"] == "platform"
+    assert len(own_engine.container_pids()) == 3  # two containers and the command do not need the engine to run on
+    closed = job.close()
+    assert closed.code == 0, closed.text
+    assert "The processes of 1 container(s) of this job were killed without the engine" in closed.text
+    wait_until(lambda: len(own_engine.container_pids()) == 1)
+    stopped = job.step("service_stop")
+    assert stopped.code == 0, stopped.text
+    wait_until(lambda: own_engine.container_pids() == [])
+    own_engine.start()
+    wait_until(lambda: [container["Labels"]["remuda.role"] for container in own_engine.containers()] == ["service"])
+    # The next job removes the service that the engine still has.
+    for path in (job.exchange / name.name for name in Path(job.exchange).iterdir()):
+        path.unlink()
+    job.exchange.rmdir()
+    following = new_job(own_engine, "2")
+    assert "left behind" in following.open().text
+    assert following.close().code == 0
+    assert (own_engine.containers(), own_engine.networks()) == ([], [])
+
+
+def test_container_without_mark_is_ended_without_engine(own_engine: DockerEngine, new_job: Callable[..., Any]) -> None:
+    """The container's first process has another environment, and the working directory has another path inside."""
+    job = new_job(own_engine)
+    hide = f'cd / && mv {"/".join(job.work.parts[:3])[1:]} /moved && exec env -i "$@"'
+    opened = job.open(entrypoint=["sh", "-c", hide, "sh"])
+    assert opened.code == 0, opened.text
+    own_engine.kill()
+    closed = job.close()
+    assert "The processes of 1 container(s) of this job were killed without the engine" in closed.text
+    wait_until(lambda: own_engine.container_pids() == [])
+
+
+def test_a_paused_container_is_ended_without_the_engine(own_engine: DockerEngine, new_job: Callable[..., Any]) -> None:
+    """A job on hold has a paused container. With cgroups of version 1 a signal does not end a frozen process."""
+    job = new_job(own_engine)
+    assert job.open().code == 0
+    assert job.step("container_pause").code == 0
+    own_engine.kill()
+    closed = job.close()
+    assert "The processes of 1 container(s) of this job were killed without the engine" in closed.text
+    wait_until(lambda: own_engine.container_pids() == [])
+
+
+def test_engine_comes_back_while_a_container_is_closed(own_engine: DockerEngine, new_job: Callable[..., Any]) -> None:
+    job = new_job(own_engine)
+    assert job.open().code == 0
+    own_engine.kill()
+    own_engine.start()
+    closed = job.close()
+    assert closed.code == 0, closed.text
+    assert own_engine.containers() == []
+
+
+def test_closing_warns_without_engine_and_right_to_kill(own_engine: DockerEngine, new_job: Callable[..., Any]) -> None:
+    job = new_job(own_engine)
+    job.host = "tcp://127.0.0.1:1"
+    closed = job.close()
+    assert closed.code == 75
+    assert "may still run" in closed.text

@@ -145,9 +145,7 @@ def test_invalid_image_names_are_refused(job: Any, name: str) -> None:
 
 
 @pytest.mark.long
-def test_unused_images_make_room_and_then_a_pull_is_refused(
-    own_engine: DockerEngine, new_job: Callable[..., Any]
-) -> None:
+def test_unused_images_make_room_then_a_pull_is_refused(own_engine: DockerEngine, new_job: Callable[..., Any]) -> None:
     """The oldest unused image is removed first, an image in use stays, and no pull starts on a full disk."""
     engine = own_engine
     engine.kill()

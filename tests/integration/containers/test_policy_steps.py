@@ -27,9 +27,7 @@ def a_job(engine: DockerEngine, folder: Path, script: str, audit: dict[str, Any]
     return JobStart(id="1", work_dir=str(folder / "work"), steps=steps_text(box), policy=json.dumps(policy), **values)
 
 
-async def test_an_inserted_step_follows_no_link_in_the_exchange_folder(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_inserted_step_ignores_exchanged_links(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     (tmp_path / "marks").mkdir()
     script = f"""
         for step in 0 1 2 3 4 5 6 7 8 9; do for kind in outputs exports masks home; do
@@ -78,9 +76,7 @@ async def test_a_container_that_is_still_open_changes_no_inserted_step(
     assert b"FORGED" not in seen.lines
 
 
-async def test_a_container_of_a_held_job_is_paused_while_other_steps_run(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_held_container_is_paused_for_steps(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     """The container has the working directory, in which steps on the machine work with more rights."""
     script = "(while :; do date +%N; usleep 1000; done >count) & until [ -s count ]; do usleep 1000; done; exit 3"
     audit = {"script": "first=$(stat -c %s count); sleep 0.5; echo grew by $(($(stat -c %s count) - first))"}

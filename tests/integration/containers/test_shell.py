@@ -62,9 +62,7 @@ async def read_until(shell: AgentShell, text: bytes) -> bytes:
     raise AssertionError(output)
 
 
-async def test_shell_in_the_container_of_a_running_job(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_shell_in_container_of_a_running_job(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, "touch up; while [ ! -e go ]; do sleep 0.1; done"))
         await until((tmp_path / "work/up").exists)
@@ -115,9 +113,7 @@ async def test_failed_job_keeps_container_and_services(
     assert (engine.containers(), engine.networks()) == ([], [])
 
 
-async def test_no_shell_while_the_entrypoint_prepares_the_container(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_no_shell_while_an_entrypoint_prepares(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     """Otherwise the shell would run on the machine, as the agent's user."""
     wait = f"touch {tmp_path}/work/up; until [ -e {tmp_path}/work/go ]; do sleep 0.1; done"
     entrypoint = ["sh", "-c", f'{wait}; exec "$@"', "sh"]
@@ -132,9 +128,7 @@ async def test_no_shell_while_the_entrypoint_prepares_the_container(
     assert not (tmp_path / "outside").exists()
 
 
-async def test_no_shell_in_a_held_job_without_a_container(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_no_shell_in_held_job_and_no_container(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     job = a_job(engine, tmp_path, "true", {"image": "no-such-image:none"}, hold_failed_seconds=600)
     async with agent.client() as client:
         await client.start(job)
@@ -162,9 +156,7 @@ async def test_no_shell_in_the_container_of_a_hook(engine: DockerEngine, agent: 
         assert (await follow(client, "1")).check().status == "success"
 
 
-async def test_container_is_removed_when_the_hold_ends(
-    engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_container_is_removed_after_the_hold(engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     async with agent.client() as client:
         await client.start(a_job(engine, tmp_path, "exit 3", hold_failed_seconds=2))
         assert (await follow(client, "1")).check().held_seconds
@@ -173,9 +165,7 @@ async def test_container_is_removed_when_the_hold_ends(
         assert "1" in (await client.hello()).jobs
 
 
-async def test_a_container_that_cannot_be_paused_is_not_kept(
-    own_engine: DockerEngine, agent: AgentProcess, tmp_path: Path
-) -> None:
+async def test_unpausable_container_is_not_kept(own_engine: DockerEngine, agent: AgentProcess, tmp_path: Path) -> None:
     """The container would change the working directory while the last steps work there."""
     async with agent.client() as client:
         await client.start(a_job(own_engine, tmp_path, "touch up; sleep 1000", hold_failed_seconds=600))

@@ -45,9 +45,7 @@ async def test_git_strategies_without_sources(shell_harness: CustomHarness, stra
     assert b"2" in result.lines
 
 
-async def test_a_shallow_fetch_and_then_the_whole_history(
-    shell_harness: CustomHarness, push: Callable[..., str]
-) -> None:
+async def test_shallow_fetch_and_then_the_whole_history(shell_harness: CustomHarness, push: Callable[..., str]) -> None:
     for number in (2, 3):
         shell_harness.commit = push({"file": f"version {number}\n"})
     git_info = {"repo_url": shell_harness.server.repo_url, "sha": shell_harness.commit, "ref": "main", "depth": 1}
@@ -82,9 +80,7 @@ async def test_get_sources_hooks_run_in_the_stage(harness: CustomHarness) -> Non
     assert b"behind version 1" in result.lines
 
 
-async def test_submodules_are_checked_out(
-    shell_harness: CustomHarness, push: Callable[..., str], tmp_path: Path
-) -> None:
+async def test_submodules_checked_out(shell_harness: CustomHarness, push: Callable[..., str], tmp_path: Path) -> None:
     push({"inner": "of the submodule\n"}, repository="library")
     shell_harness.commit = push({"file": "version 2\n"}, submodule="../library.git")
     result = await shell_harness.run("cat module/inner", variables=variable("GIT_SUBMODULE_STRATEGY", "recursive"))
@@ -93,9 +89,7 @@ async def test_submodules_are_checked_out(
     assert b"of the submodule" in result.lines, result.log.decode()
 
 
-async def test_a_repository_in_place_of_a_submodule_starts_no_program(
-    shell_harness: CustomHarness, push: Callable[..., str], tmp_path: Path
-) -> None:
+async def test_submodule_starts_nothing(shell_harness: CustomHarness, push: Callable[..., str], tmp_path: Path) -> None:
     push({"inner": "of the submodule\n"}, repository="library")
     shell_harness.commit = push({"file": "version 2\n"}, submodule="../library.git")
     started = tmp_path / "started"
@@ -131,9 +125,7 @@ async def test_get_sources_is_retried(harness: CustomHarness) -> None:
 
 
 @pytest.mark.parametrize("replaced", ['"$CI_PROJECT_DIR"', '"${CI_PROJECT_DIR%/*}"', '"$CI_PROJECT_DIR.tmp"'])
-async def test_a_link_that_an_earlier_job_left_is_not_followed(
-    shell_harness: CustomHarness, tmp_path: Path, replaced: str
-) -> None:
+async def test_link_of_earlier_job_is_not_followed(shell_harness: CustomHarness, tmp_path: Path, replaced: str) -> None:
     precious = tmp_path / "precious"
     (precious / "project").mkdir(parents=True)
     (precious / "project/file").write_text("kept")

@@ -57,9 +57,7 @@ async def test_a_failure_of_the_job_is_not_retried(harness: CustomHarness) -> No
         ('{"builds_dir": "/builds", "shell": "pwsh"}', b"only bash and sh are"),
     ],
 )
-async def test_error_messages_for_bad_output_of_config_exec(
-    harness: CustomHarness, printed: str, message: bytes
-) -> None:
+async def test_error_messages_for_bad_config_exec_output(harness: CustomHarness, printed: str, message: bytes) -> None:
     harness.driver.write("config", f"#!/bin/sh\ncat <<'EOF'\n{printed}\nEOF\n")
     result = await harness.run()
     assert result.check().status == "failure"

@@ -48,7 +48,7 @@ def test_a_failed_check_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["new", "Not a name"], "lower-case letters, digits and -"),
     ],
 )
-def test_error_messages_for_bad_input(arguments: list[str], message: str) -> None:
+def test_bad_input_message(arguments: list[str], message: str) -> None:
     with pytest.raises(BadInputError) as caught:
         call(["environment", *arguments])
     assert message in str(caught.value)

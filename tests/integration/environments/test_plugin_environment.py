@@ -95,9 +95,7 @@ async def test_error_messages_for_plugins_that_cannot_be_used(
             await environment.acquire(a_place())
 
 
-async def test_the_error_for_no_common_version_has_the_versions_of_both_sides(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_error_for_no_common_version_names_both_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.manager.environments.plugin.UP_SECONDS", 3.0)
     newer = {"    async def open(": "    versions = (3, 4)\n\n    async def open("}
     async with plugin_environment(tmp_path, a_plugin(tmp_path / "program", replacing=newer)) as environment:

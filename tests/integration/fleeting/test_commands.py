@@ -94,9 +94,7 @@ def test_check_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["install", "AWS"], "names no plugin"),
     ],
 )
-def test_error_messages_for_bad_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
-) -> None:
+def test_bad_input_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("list.json").write_text("[]")
     Path("broken.toml").write_text("=")

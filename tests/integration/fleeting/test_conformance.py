@@ -70,9 +70,7 @@ async def test_the_plugin_of_plugin_new_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [TableGroup, PlainGroup])
-async def test_missing_state_and_missing_optional_abilities_are_no_failure(
-    tmp_path: Path, kind: type[PlainGroup]
-) -> None:
+async def test_missing_state_and_optional_abilities_are_no_failure(tmp_path: Path, kind: type[PlainGroup]) -> None:
     trial = Trial(program=str(a_plugin(tmp_path, kind)), boot_seconds=5.0, end_seconds=END_SECONDS)
     results = await run_checks(trial)
     assert messages(results) == {}
@@ -127,9 +125,7 @@ FATAL_FAULTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("name", "message", "changes"), FATAL_FAULTS.values(), ids=FATAL_FAULTS)
-async def test_a_fault_that_stops_the_checks_is_explained(
-    tmp_path: Path, name: str, message: str, changes: dict[str, Any]
-) -> None:
+async def test_a_stopping_fault_is_explained(tmp_path: Path, name: str, message: str, changes: dict[str, Any]) -> None:
     results = await check_plugin(write_plugin(tmp_path, **changes), tmp_path, **SHORT_TIMEOUTS)
     assert message in messages(results)[name]
     assert results[name].expected
@@ -319,9 +315,7 @@ SINGLE_FAULTS: dict[str, tuple[str, str, str]] = {
 
 
 @pytest.mark.parametrize(("name", "message", "body"), SINGLE_FAULTS.values(), ids=SINGLE_FAULTS)
-async def test_a_fault_is_reported_once_with_the_logged_lines(
-    tmp_path: Path, name: str, message: str, body: str
-) -> None:
+async def test_fault_is_reported_once_with_the_logged_lines(tmp_path: Path, name: str, message: str, body: str) -> None:
     noisy = f"    print('thinking', file=sys.stderr)\n{body}"
     results = await run_checks(Trial(program=str(write_variant(tmp_path, noisy)), end_seconds=END_SECONDS))
     assert messages(results).keys() == {name}, messages(results)

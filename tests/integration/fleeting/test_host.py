@@ -365,9 +365,7 @@ async def test_the_plugin_ends_when_its_host_is_killed(tmp_path: Path, sockets: 
     SocketFolder().close()
 
 
-async def test_plugin_variables_of_the_host_are_not_inherited(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_plugins_inherit_no_host_variables(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLUGIN_CLIENT_CERT", "-----BEGIN CERTIFICATE-----")
     monkeypatch.setenv("PLUGIN_MULTIPLEX_GRPC", "true")
     monkeypatch.setenv("PLUGINS_OF_MINE", "kept")
@@ -387,9 +385,7 @@ async def test_a_configuration_that_is_not_json_is_refused(host: Host, tmp_path:
     assert info.id == "test/table"
 
 
-async def test_a_failure_to_create_the_socket_folder_is_explained(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_missing_socket_folder_is_explained(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/proc/nowhere")
     with pytest.raises(TemporaryError, match=r"cannot be started: .*No such file"):
         await host(a_plugin(tmp_path)).init({}, Settings())

@@ -72,9 +72,7 @@ def installed_files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_version_is_installed_and_found(
-    registry: StepRegistry, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_installed_version_is_found(registry: StepRegistry, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"{registry.host}/{REPOSITORY}"
     publish(registry, "1.2.0", "1", "1.2", "latest")
     call(["plugin", "install", f"{name}:1"])
@@ -133,9 +131,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize(("layer", "message"), BAD.values(), ids=BAD)
-def test_a_bad_archive_is_refused_and_leaves_nothing(
-    registry: StepRegistry, folder: Path, layer: bytes, message: str
-) -> None:
+def test_refused_bad_archive_leaves_nothing(registry: StepRegistry, folder: Path, layer: bytes, message: str) -> None:
     publish(registry, "6.6.6", "latest", name="bad/one", layer=layer)
     with pytest.raises(BadInputError, match=message):
         call(["plugin", "install", f"{registry.host}/bad/one"])
@@ -174,9 +170,7 @@ def test_credentials_come_from_the_docker_configuration(tmp_path: Path, folder: 
     assert find_program(name) == str(folder / name / "1.0.0/plugin")
 
 
-def test_a_program_is_installed_under_its_own_name_and_version(
-    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_program_is_named_by_itself(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = a_plugin(tmp_path / "made")
     call(["plugin", "install", str(program)])
     assert "gitlab-org/fleeting/plugins/table 1.2.3 is installed" in capsys.readouterr().out
@@ -190,9 +184,7 @@ def test_a_program_is_installed_under_its_own_name_and_version(
 
 
 @pytest.mark.parametrize(("folder_name", "is_copied"), [("plugin", True), ("1.2.3", True), ("home", False)])
-def test_other_files_are_installed_only_from_a_folder_of_the_program(
-    tmp_path: Path, folder: Path, folder_name: str, is_copied: bool
-) -> None:
+def test_other_files_come_only_from_own_folder(tmp_path: Path, folder: Path, folder_name: str, is_copied: bool) -> None:
     program = a_plugin(tmp_path / folder_name).rename(tmp_path / folder_name / "plugin")
     (program.parent / "private").mkdir()
     (program.parent / "private/letters").touch()
@@ -217,9 +209,7 @@ def test_a_file_that_is_no_plugin_is_refused(tmp_path: Path, folder: Path, text:
     assert installed_files(folder) == []
 
 
-def test_another_build_of_a_version_is_refused_or_replaces_it(
-    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_build_is_refused_or_replaces(tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = a_plugin(tmp_path / "made")
     call(["plugin", "install", str(program)])
     place = Path(find_program("table"))
@@ -236,9 +226,7 @@ def test_another_build_of_a_version_is_refused_or_replaces_it(
     assert installed_files(folder) == [str(place.relative_to(folder))]
 
 
-def test_error_messages_for_files_that_cannot_be_installed(
-    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_messages_for_unusable_files(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.zip").touch()
     (tmp_path / "cloud.tgz").touch()

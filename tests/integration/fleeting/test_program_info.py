@@ -31,9 +31,7 @@ def test_a_program_without_a_schema_has_none(tmp_path: Path, body: str) -> None:
     assert look_at(str(program)).schema is None
 
 
-async def test_a_program_that_hangs_is_killed_with_its_children(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_program_that_hangs_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_info, "SCHEMA_SECONDS", 0.3)
     monkeypatch.setattr(program_info, "SECONDS", 0.3)
     program = a_program(tmp_path, f"#!/bin/sh\nsleep 600 & echo $! >> {tmp_path}/pids; wait\n")

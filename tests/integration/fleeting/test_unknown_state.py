@@ -22,9 +22,7 @@ PlainGroup.update = update
 @pytest.mark.parametrize(
     ("owner", "state"), [("s_1/one", InstanceState.UNKNOWN), ("", InstanceState.CREATING)], ids=["ours", "others"]
 )
-async def test_the_state_of_an_unknown_instance_depends_on_the_host(
-    tmp_path: Path, owner: str, state: InstanceState
-) -> None:
+async def test_state_of_unknown_instance_depends_on_the_host(tmp_path: Path, owner: str, state: InstanceState) -> None:
     group = HostedGroup(str(a_plugin(tmp_path, PlainGroup, first=UPDATE_WITH_UNKNOWN)))
     try:
         await group.init({}, Settings(owner=owner))

@@ -60,9 +60,7 @@ async def test_the_use_count_is_stored_on_the_machine(lab: Machines, environment
     assert subject.capacity() == 0
 
 
-async def test_a_machine_at_its_use_count_does_not_count_for_the_capacity(
-    lab: Machines, environment: MakeEnvironment
-) -> None:
+async def test_a_machine_at_its_use_count_does_not_add_capacity(lab: Machines, environment: MakeEnvironment) -> None:
     m1, m2, _ = lab.machines
     subject = environment(m1, m2, use_count=3)
     await subject.usage()
@@ -98,9 +96,7 @@ async def test_a_job_is_retried_while_an_unreachable_machine_may_come_back(
         await subject.acquire(a_place(3))
 
 
-async def test_a_waiting_job_fails_when_no_machine_can_be_used_any_more(
-    lab: Machines, environment: MakeEnvironment
-) -> None:
+async def test_a_waiting_job_fails_when_no_machine_can_be_used(lab: Machines, environment: MakeEnvironment) -> None:
     subject = environment(lab.machines[0], capacity=1, use_count=2)
     await subject.acquire(a_place(1))
     failures: list[str] = []

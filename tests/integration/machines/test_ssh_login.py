@@ -34,9 +34,7 @@ async def test_login_as_an_unprivileged_user_with_a_password(lab: Machines, envi
         assert (await client.describe()).uid == 2000
 
 
-async def test_host_keys_are_checked_against_the_known_hosts_file(
-    lab: Machines, environment: MakeEnvironment, tmp_path: Path
-) -> None:
+async def test_host_keys_must_be_in_known_hosts(lab: Machines, environment: MakeEnvironment, tmp_path: Path) -> None:
     first, second, _ = lab.machines
     known_hosts = str(lab.known_hosts(first))
     assert await environment(first, host_key="", known_hosts_file=known_hosts).acquire(PLACE) == first.name

@@ -124,9 +124,7 @@ async def test_containers_on_a_machine_of_a_list(machines: Machines, cell: Serve
     assert machine.run("docker ps -aq").stdout == ""
 
 
-async def test_a_restarted_machine_loses_its_job_and_gets_the_next(
-    machines: Machines, cell: ServedCell, tmp_path: Path
-) -> None:
+async def test_restarted_machine_loses_job_and_gets_next(machines: Machines, cell: ServedCell, tmp_path: Path) -> None:
     machine = machines.machines[0]
 
     def restart() -> None:

@@ -88,9 +88,7 @@ async def run_job(cell: ServedCell, harness: ManagerHarness) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-async def test_commands_and_jobs_accept_the_servers_certificate(
-    tmp_path: Path, cell: ServedCell, tls_url: str, *, is_named: bool
-) -> None:
+async def test_server_certificate_is_trusted(tmp_path: Path, cell: ServedCell, tls_url: str, *, is_named: bool) -> None:
     harness = ManagerHarness(tmp_path, cell)
     words = ["manager", "register", "--url", tls_url, "--clone-url", tls_url, "--config", str(harness.config)]
     words += ["--token", cell.new_runner().token]
@@ -110,9 +108,7 @@ async def test_commands_and_jobs_accept_the_servers_certificate(
     assert job["artifacts_file"]["filename"] == "artifacts.zip"
 
 
-async def test_git_of_a_custom_driver_accepts_the_servers_certificate(
-    tmp_path: Path, cell: ServedCell, tls_url: str
-) -> None:
+async def test_custom_drivers_git_accepts_servers_certificate(tmp_path: Path, cell: ServedCell, tls_url: str) -> None:
     run = tmp_path / "run.sh"
     run.write_text('#!/bin/bash\nbash "$1" || exit "$BUILD_FAILURE_EXIT_CODE"\n')
     run.chmod(0o755)

@@ -44,16 +44,13 @@ async def remuda(*words: str) -> tuple[int, str]:
 
 
 async def test_status_of_a_manager(
-    harness: ManagerHarness,
-    coordinator: Coordinator,
-    environment: FakeEnvironment,
-    capsys: pytest.CaptureFixture[str],
+    harness: ManagerHarness, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with harness.manager(environment):
-        await coordinator.enqueue("true")
+        await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.add_result(key, event="started", name="step_script")
-        await coordinator.until(lambda: coordinator.held)
+        await harness.coordinator.until(lambda: harness.coordinator.held)
         status = await ask_status(harness.data)
         while status.jobs[0].stage != "step_script":
             status = await ask_status(harness.data)
@@ -63,7 +60,7 @@ async def test_status_of_a_manager(
     assert (status.state, status.config.file) == ("running", str(harness.config))
     assert (status.slots.concurrent, status.slots.running, status.slots.saturation) == (4, 1, 0.25)
     runner = status.runners[0]
-    assert (runner.name, runner.url, runner.health, runner.jobs) == ("bench", coordinator.url, "well", 1)
+    assert (runner.name, runner.url, runner.health, runner.jobs) == ("bench", harness.coordinator.url, "well", 1)
     assert (runner.open_requests, runner.hard_limit) == (status.slots.asking, 2)
     assert runner.answered_at
     job = status.jobs[0]
@@ -75,9 +72,7 @@ async def test_status_of_a_manager(
     assert "step_script" in output
 
 
-async def test_low_disk_space_and_an_unreachable_server_are_shown(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_low_disk_space_and_no_server_are_shown(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     harness.write_config(
         extra='[[runners]]\nname = "away"\nurl = "http://127.0.0.1:1"\ntoken = "glrt-away"\nexecutor = "shell"\n'
         '[[runners]]\nname = "full"\nurl = "http://127.0.0.1:1"\ntoken = "glrt-full"\nexecutor = "shell"\n'
@@ -95,34 +90,29 @@ async def test_low_disk_space_and_an_unreachable_server_are_shown(
     assert "least_disk asks for" in full.problem
 
 
-async def test_an_unreachable_server_is_shown_while_all_slots_have_jobs(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_busy_manager_shows_an_unreachable_server(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     harness.write_config(concurrent=1)
     async with harness.manager(environment, keep_alive_seconds=0.1):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
-        await coordinator.stop()
+        await harness.coordinator.stop()
         status = await ask_status(harness.data)
         while status.runners[0].health == "well":
             status = await ask_status(harness.data)
         assert "the server cannot be reached; 1 job waits: " in status.runners[0].problem
-        await coordinator.start()
+        await harness.coordinator.start()
         while status.runners[0].health != "well":
             status = await ask_status(harness.data)
         assert status.runners[0].problem == ""
         await environment.agent.end(key)
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
 
 
 async def test_the_causes_of_a_waiting_job_and_an_unreachable_machine_are_shown(
-    harness: ManagerHarness,
-    coordinator: Coordinator,
-    environment: FakeEnvironment,
-    capsys: pytest.CaptureFixture[str],
+    harness: ManagerHarness, environment: FakeEnvironment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         environment.is_broken = True
         await environment.die()
@@ -134,7 +124,7 @@ async def test_the_causes_of_a_waiting_job_and_an_unreachable_machine_are_shown(
         while status.jobs[0].waits_for or status.machines[0].problem:
             status = await ask_status(harness.data)
         await environment.agent.end(key)
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     output = capsys.readouterr().out
     assert "job 101 waits: " in output
     assert "machine fake: " in output
@@ -172,9 +162,7 @@ async def test_the_cause_of_a_delayed_start_is_logged_once(
     assert levels.count("warning") == 1
 
 
-async def test_a_configuration_that_cannot_be_used_is_shown(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_unusable_configuration_is_shown(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
         harness.config.write_text("concurrent = ")
         status = await ask_status(harness.data)
@@ -188,19 +176,17 @@ async def test_a_configuration_that_cannot_be_used_is_shown(
         assert status.config.error == ""
 
 
-async def test_draining_waits_for_the_jobs_and_accepts_no_more(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_draining_waits_for_jobs_and_accepts_none(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     begun: list[int] = []
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         async with asyncio.TaskGroup() as group:
             result = group.create_task(ask_drain(harness.data, on_begin=begun.append, waits=True))
             await until(lambda: begun == [1])
             # A request that is still held would get the next job, but its answer would not be read.
-            await coordinator.until(lambda: coordinator.held == 0)
-            late = await coordinator.enqueue("true")
+            await harness.coordinator.until(lambda: harness.coordinator.held == 0)
+            late = await harness.coordinator.enqueue("true")
             assert (await ask_status(harness.data)).state == "draining"
             await environment.agent.end(key)
             assert await result == 0
@@ -275,9 +261,7 @@ async def test_a_long_path_and_a_removed_data_folder(
         assert (await ask_status(harness.data)).state == "running"
 
 
-async def test_invalid_commands_get_no_answer(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_invalid_commands_get_no_answer(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
         for line in (b"rubbish\n", b"[]\n", b'{"command": "dance"}\n', b""):
             reader, writer = await asyncio.open_unix_connection(str(harness.data / NAME))

@@ -13,7 +13,6 @@ from tests.support.runners.manager_harness import ManagerHarness
 from remuda.manager.errors import DataFolderError
 from remuda.manager.jobs.journal import Journal
 from remuda.manager.process.control import ask_status
-from remuda.testing.coordinator import Coordinator
 from remuda.testing.waiting import until
 
 pytestmark = pytest.mark.long
@@ -66,12 +65,10 @@ def _checkpoint(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [*DAMAGES.values(), _empty], ids=[*DAMAGES, "emptied"])
-async def test_jobs_are_found_again(
-    harness: ManagerHarness, coordinator: Coordinator, damage: Callable[[Path], None]
-) -> None:
+async def test_jobs_are_found_again(harness: ManagerHarness, damage: Callable[[Path], None]) -> None:
     process = await harness.spawn()
-    job = await coordinator.enqueue(*script(harness))
-    await coordinator.until(lambda: b"line 200\n" in job.output)
+    job = await harness.coordinator.enqueue(*script(harness))
+    await harness.coordinator.until(lambda: b"line 200\n" in job.output)
     process.kill()
     await process.wait()
     path = harness.data / "journal.sqlite"
@@ -90,7 +87,7 @@ async def test_jobs_are_found_again(
         assert moved[0] in log
         assert (await ask_status(harness.data)).damaged_journals == tuple(moved)
     (harness.folder / "go").touch()
-    await coordinator.until_over(job)
+    await harness.coordinator.until_over(job)
     process.send_signal(signal.SIGQUIT)
     assert await wait_for_exit(process) == 0
     check(harness, job)

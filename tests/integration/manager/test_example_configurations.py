@@ -99,9 +99,7 @@ def machine_of(job: ServerJob, lab: Machines) -> Machine:
 
 
 @pytest.mark.long
-async def test_machines_of_a_shared_manager_run_one_job_each(
-    network_harness: ManagerHarness, machines: Machines, tmp_path: Path
-) -> None:
+async def test_shared_machine_runs_one_job(network_harness: ManagerHarness, machines: Machines, tmp_path: Path) -> None:
     """Jobs run in containers of the machine's own engine. After them no machine is left for a third job."""
     if missing := DockerEngine.missing():
         pytest.skip(missing)

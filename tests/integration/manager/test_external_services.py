@@ -23,9 +23,7 @@ def step_result(job: ServerJob, name: str) -> dict[str, Any]:
     return match
 
 
-async def test_a_job_gets_its_secrets_and_they_are_masked(
-    harness: ManagerHarness, coordinator: Coordinator, vault: FakeVault
-) -> None:
+async def test_masked_secrets_of_a_job(harness: ManagerHarness, coordinator: Coordinator, vault: FakeVault) -> None:
     secret = vault.secret()["vault"]
     secret["server"]["auth"]["data"]["jwt"] = "$VAULT_ID_TOKEN"
     variables = [*NO_SOURCES, {"key": "VAULT_ID_TOKEN", "value": JWT, "masked": True}]
@@ -47,9 +45,7 @@ async def test_a_job_gets_its_secrets_and_they_are_masked(
     assert b"azure_key_vault is not supported" in bytes(refused.trace)
 
 
-async def test_jobs_share_a_cache_in_a_bucket(
-    harness: ManagerHarness, coordinator: Coordinator, storage: ObjectServer
-) -> None:
+async def test_cache_shared_in_bucket(harness: ManagerHarness, coordinator: Coordinator, storage: ObjectServer) -> None:
     s3 = storage.config
     harness.write_config(
         extra=f'[runners.cache]\nType = "s3"\nPath = "ci"\n[runners.cache.s3]\nServerAddress = "{s3.server_address}"\n'
@@ -119,9 +115,7 @@ deploy:
 """
 
 
-async def test_secrets_of_a_pipeline_file_are_fetched_with_the_jobs_own_token(
-    cell: ServedCell, cell_harness: ManagerHarness, vault: FakeVault
-) -> None:
+async def test_secrets_use_the_jobs_own_token(cell: ServedCell, cell_harness: ManagerHarness, vault: FakeVault) -> None:
     vault.jwt = None
     job = await run_pipeline(cell, cell_harness, WITH_SECRETS.replace("PORT", str(vault.port)))
     assert job["status"] == "success", job["log"]

@@ -21,9 +21,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-async def test_an_agent_ends_a_minute_after_its_manager_was_killed(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_agent_ends_a_minute_after_a_killed_manager(harness: ManagerHarness, coordinator: Coordinator) -> None:
     process = await harness.spawn(agent_idle_exit="")
     first = await coordinator.enqueue("echo done")
     await coordinator.until_over(first)

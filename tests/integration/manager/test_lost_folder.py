@@ -43,12 +43,10 @@ async def wait_for_exit(process: asyncio.subprocess.Process) -> int:
 
 
 @pytest.mark.parametrize("is_folder_removed", [True, False], ids=["folder", "journal"])
-async def test_a_running_manager_creates_its_folder_again(
-    harness: ManagerHarness, coordinator: Coordinator, is_folder_removed: bool
-) -> None:
+async def test_a_running_manager_creates_its_folder_again(harness: ManagerHarness, is_folder_removed: bool) -> None:
     process = await harness.spawn()
-    job = await coordinator.enqueue(*script(harness))
-    await coordinator.until(lambda: b"line 200\n" in job.output)
+    job = await harness.coordinator.enqueue(*script(harness))
+    await harness.coordinator.until(lambda: b"line 200\n" in job.output)
     if is_folder_removed:
         shutil.rmtree(harness.data)
     else:
@@ -60,16 +58,14 @@ async def test_a_running_manager_creates_its_folder_again(
     assert harness.rows() == 1
     process = await harness.spawn()
     (harness.folder / "go").touch()
-    await coordinator.until_over(job)
+    await harness.coordinator.until_over(job)
     process.send_signal(signal.SIGQUIT)
     assert await wait_for_exit(process) == 0
     check(harness, job)
     assert harness.rows() == 0
 
 
-async def test_a_new_manager_recovers_jobs_without_the_old_data_folder(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_new_manager_recovers_jobs_without_old_folder(harness: ManagerHarness, coordinator: Coordinator) -> None:
     process = await harness.spawn()
     jobs = [await coordinator.enqueue(*script(harness)), await coordinator.enqueue("echo over")]
     await coordinator.until(lambda: b"line 200\n" in jobs[0].output)
@@ -87,9 +83,7 @@ async def test_a_new_manager_recovers_jobs_without_the_old_data_folder(
     assert harness.rows() == 0
 
 
-async def test_jobs_whose_own_folder_was_removed_fail_with_the_cause(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_jobs_whose_folder_was_removed_name_the_cause(harness: ManagerHarness, coordinator: Coordinator) -> None:
     process = await harness.spawn()
     job = await coordinator.enqueue(*script(harness))
     await coordinator.until(lambda: b"line 200\n" in job.output)
@@ -110,9 +104,7 @@ async def test_jobs_whose_own_folder_was_removed_fail_with_the_cause(
     assert [event["cause"] for event in events if event["event"] == "job finished" and "cause" in event] != []
 
 
-async def test_the_manager_is_killed_after_it_recovered_a_job(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_manager_is_killed_after_it_recovered_a_job(harness: ManagerHarness, coordinator: Coordinator) -> None:
     assert "manager.found" in QUIET_POINTS
     process = await harness.spawn()
     job = await coordinator.enqueue(*script(harness))
@@ -131,14 +123,12 @@ async def test_the_manager_is_killed_after_it_recovered_a_job(
     check(harness, job)
 
 
-async def test_a_recovered_job_that_the_server_has_failed_is_closed_at_the_agent(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_recovered_job_of_failed_state_is_closed(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment) as events:
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.write(key, b"some bytes\n")
-        await coordinator.until(lambda: job.trace)
+        await harness.coordinator.until(lambda: job.trace)
         events.stop.set()
     shutil.rmtree(harness.data)
     job.status = "failed"
@@ -147,34 +137,32 @@ async def test_a_recovered_job_that_the_server_has_failed_is_closed_at_the_agent
     assert harness.rows() == 0
 
 
-async def test_jobs_of_other_owners_are_not_recovered(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def start_and_lose_folder(harness: ManagerHarness, environment: FakeEnvironment) -> str:
+    """Start a job, stop its manager and remove the manager's data. Returns the job's key at the agent."""
     async with harness.manager(environment) as events:
-        await coordinator.enqueue("true")
+        await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         events.stop.set()
     shutil.rmtree(harness.data)
+    return key
+
+
+async def test_jobs_of_other_owners_are_not_recovered(harness: ManagerHarness, environment: FakeEnvironment) -> None:
+    key = await start_and_lose_folder(harness, environment)
     environment.agent.attended.add(key)
     environment.agent.jobs["of a step runner"] = environment.agent.jobs[key].without_owner()
     async with harness.manager(environment):
-        other = await coordinator.enqueue("true")
+        other = await harness.coordinator.enqueue("true")
         await environment.agent.until(lambda: len(environment.agent.jobs) == 3)
         await environment.agent.end(list(environment.agent.jobs)[-1])
-        await coordinator.until_over(other)
+        await harness.coordinator.until_over(other)
     assert set(environment.agent.jobs) == {key, "of a step runner"}
 
 
-async def test_a_recovered_job_is_confirmed_to_its_agent_before_the_server_answers(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
-    async with harness.manager(environment) as events:
-        await coordinator.enqueue("true")
-        key = await environment.agent.job()
-        events.stop.set()
-    shutil.rmtree(harness.data)
+async def test_recovered_job_is_confirmed_before_answers(harness: ManagerHarness, environment: FakeEnvironment) -> None:
+    key = await start_and_lose_folder(harness, environment)
     environment.agent.confirmed.clear()
-    await coordinator.stop()
+    await harness.coordinator.stop()
     async with harness.manager(environment) as events:
         await environment.agent.until(lambda: key in environment.agent.confirmed)
         events.stop.set()
@@ -185,11 +173,7 @@ async def test_a_new_job_does_not_share_the_folder_of_a_job_that_is_recovered_la
     harness: ManagerHarness, coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = FakeEnvironment(tmp_path / "many", machines=("one",))
-    async with harness.manager(environment) as events:
-        await coordinator.enqueue("true")
-        key = await environment.agent.job()
-        events.stop.set()
-    shutil.rmtree(harness.data)
+    key = await start_and_lose_folder(harness, environment)
     monkeypatch.setattr(supervision, "RECOVERY_SECONDS", 0.0)
     environment.used.clear()
     environment.is_broken = True

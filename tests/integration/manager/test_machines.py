@@ -23,12 +23,10 @@ async def machines(tmp_path: Path) -> AsyncIterator[FakeEnvironment]:
     await fake.remove()
 
 
-async def test_every_job_has_a_machine_and_no_more_jobs_are_requested(
-    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
-) -> None:
+async def test_each_job_has_a_machine_no_more_is_requested(harness: ManagerHarness, machines: FakeEnvironment) -> None:
     harness.write_config(concurrent=8)
     async with harness.manager(machines):
-        jobs = [await coordinator.enqueue("true") for _ in range(4)]
+        jobs = [await harness.coordinator.enqueue("true") for _ in range(4)]
         first, second = machines.machines.values()
         await first.agent.job()
         await second.agent.job()
@@ -39,7 +37,7 @@ async def test_every_job_has_a_machine_and_no_more_jobs_are_requested(
                 assert machines.used[key] in machines.machines
                 await machine.agent.end(key)
                 await machine.agent.until(partial(machine.agent.closed.__contains__, key))
-        await coordinator.until(lambda: all(job.is_over for job in jobs))
+        await harness.coordinator.until(lambda: all(job.is_over for job in jobs))
     assert {job.status for job in jobs} == {"success"}
     assert machines.used == {}
 
@@ -57,41 +55,37 @@ async def test_two_runners_with_one_environment_share_its_capacity(
         events.stop.set()
 
 
-async def test_a_job_keeps_its_machine_after_a_restart_of_the_manager(
-    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
-) -> None:
+async def test_job_keeps_its_machine_after_manager_restart(harness: ManagerHarness, machines: FakeEnvironment) -> None:
     async with harness.manager(machines) as events:
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await machines.machines["one"].agent.job()
         await machines.machines["one"].agent.write(key, b"first\n")
-        await coordinator.until(lambda: job.trace)
+        await harness.coordinator.until(lambda: job.trace)
         events.stop.set()
     machines.used.clear()
     async with harness.manager(machines):
         await machines.machines["one"].agent.write(key, b"second\n")
         await machines.machines["one"].agent.end(key)
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert bytes(job.trace) == b"first\nsecond\n"
     assert machines.machines["two"].agent.closed == []
 
 
-async def test_a_lost_machine_ends_only_its_own_jobs_with_the_cause(
-    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
-) -> None:
+async def test_lost_machine_ends_only_its_jobs_with_cause(harness: ManagerHarness, machines: FakeEnvironment) -> None:
     first, second = machines.machines.values()
     async with harness.manager(machines):
-        lost, other = [await coordinator.enqueue("true") for _ in range(2)]
+        lost, other = [await harness.coordinator.enqueue("true") for _ in range(2)]
         await first.agent.job()
         key = await second.agent.job()
         if not key.startswith(f"{other.id}-"):
             lost, other = other, lost
         await first.agent.write(await first.agent.job(), b"some bytes\n")
-        await coordinator.until(lambda: lost.trace)
+        await harness.coordinator.until(lambda: lost.trace)
         first.lost = "the cloud took it back"
         await first.die()
-        await coordinator.until_over(lost)
+        await harness.coordinator.until_over(lost)
         await second.agent.end(key)
-        await coordinator.until_over(other)
+        await harness.coordinator.until_over(other)
     assert lost.updates[-1]["failure_reason"] == "runner_system_failure"
     assert bytes(lost.trace).startswith(b"some bytes\n")
     assert b"the machine one is lost: the cloud took it back" in bytes(lost.trace)
@@ -100,49 +94,41 @@ async def test_a_lost_machine_ends_only_its_own_jobs_with_the_cause(
     assert harness.rows() == 0
 
 
-async def test_a_job_on_an_unknown_machine_fails_with_the_cause(
-    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
-) -> None:
+async def test_job_on_an_unknown_machine_fails_with_cause(harness: ManagerHarness, machines: FakeEnvironment) -> None:
     async with harness.manager(machines) as events:
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         await machines.machines["one"].agent.job()
         events.stop.set()
     await machines.machines["one"].die()
     del machines.machines["one"]
     async with harness.manager(machines):
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert b"the machine one is lost: there is no machine one" in bytes(job.trace)
 
 
-async def test_a_job_that_is_canceled_while_it_waits_for_a_machine(
-    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
-) -> None:
+async def test_canceling_a_job_that_waits_for_a_machine(harness: ManagerHarness, machines: FakeEnvironment) -> None:
     machines.used = {"somebody": "one", "somebody else": "two"}
     async with harness.manager(machines, keep_alive_seconds=0.1):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         await until(lambda: machines.calls["acquire"] == 1)
         job.status = "canceling"
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert job.updates[-1]["failure_reason"] == "job_canceled"
     assert machines.used == {"somebody": "one", "somebody else": "two"}
 
 
-async def test_hooks_run_around_every_job(
-    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
-) -> None:
+async def test_hooks_run_around_every_job(harness: ManagerHarness, machines: FakeEnvironment) -> None:
     harness.write_config(extra='[runners.remuda]\nbefore_job = "prepare it"\nafter_job = "put it away"')
     async with harness.manager(machines):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await machines.agent.job()
         assert machines.hooks == [("prepare it", key)]
         await machines.agent.end(key)
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert machines.hooks == [("prepare it", key), ("put it away", key)]
 
 
-async def test_a_hook_that_fails_ends_the_job_as_a_system_failure(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_a_failing_hook_is_a_system_failure_of_its_job(harness: ManagerHarness, coordinator: Coordinator) -> None:
     harness.write_config(extra='[runners.remuda]\nbefore_job = "echo no licence >&2; exit 3"\nafter_job = "exit 1"')
     async with harness.manager():
         job = await coordinator.enqueue("echo never")
@@ -167,12 +153,10 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_job_gets_a_machine_again_if_the_manager_dies_after_the_acquisition(
-    harness: ManagerHarness, coordinator: Coordinator, machines: FakeEnvironment
-) -> None:
+async def test_job_of_a_dead_manager_gets_a_machine_again(harness: ManagerHarness, machines: FakeEnvironment) -> None:
     assert "manager.acquired" in QUIET_POINTS
     harness.write_config()
-    job = await coordinator.enqueue("true")
+    job = await harness.coordinator.enqueue("true")
     arguments = [str(harness.config), str(harness.data), str(harness.folder)]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, *arguments, env={"REMUDA_KILL_POINT": "manager.acquired"}
@@ -182,5 +166,5 @@ async def test_a_job_gets_a_machine_again_if_the_manager_dies_after_the_acquisit
     assert harness.rows() == 1
     async with harness.manager(machines):
         await machines.agent.end(await machines.agent.job())
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert job.status == "success"

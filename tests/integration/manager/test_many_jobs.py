@@ -28,84 +28,74 @@ async def test_concurrent_jobs_run_exactly_once(harness: ManagerHarness, coordin
     assert harness.rows() == 0
 
 
-async def test_no_more_than_concurrent_jobs_are_requested(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_at_most_concurrent_jobs_are_requested(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     harness.write_config(concurrent=2)
     async with harness.manager(environment):
-        jobs = [await coordinator.enqueue("true") for _ in range(3)]
-        await coordinator.until(lambda: [job.status for job in jobs].count("running") == 2)
-        assert coordinator.held == 0
+        jobs = [await harness.coordinator.enqueue("true") for _ in range(3)]
+        await harness.coordinator.until(lambda: [job.status for job in jobs].count("running") == 2)
+        assert harness.coordinator.held == 0
         assert [job.status for job in jobs].count("pending") == 1
         first = await environment.agent.job()
         await environment.agent.end(first)
-        await coordinator.until(
+        await harness.coordinator.until(
             lambda: [job.status for job in jobs].count("running") == 2 and any(job.is_over for job in jobs)
         )
         await environment.agent.until(lambda: len(environment.agent.jobs) == 2)
         for key in list(environment.agent.jobs):
             await environment.agent.end(key)
-        await coordinator.until(lambda: all(job.is_over for job in jobs))
+        await harness.coordinator.until(lambda: all(job.is_over for job in jobs))
 
 
-async def test_a_slow_server_costs_time_not_memory(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_a_slow_server_costs_time_not_memory(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     """The log is much larger than the manager's buffer, and the server is down."""
     log = os.urandom(1 << 20) * 12
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
-        await coordinator.stop()
+        await harness.coordinator.stop()
         await environment.agent.write(key, log)
         await environment.agent.end(key)
         await environment.agent.until(lambda: key in environment.agent.unsubscribed)
         assert environment.agent.sent_bytes < len(log) / 2
-        await coordinator.start()
-        await coordinator.until_over(job)
+        await harness.coordinator.start()
+        await harness.coordinator.until_over(job)
     assert bytes(job.trace) == log
     assert len(job.offsets) >= 12
 
 
-async def test_an_agent_that_dies_repeatedly_only_delays_the_job(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_agent_that_dies_again_only_delays_a_job(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         for number in range(5):
             await environment.agent.write(key, b"line %d\n" % number)
-            await coordinator.until(partial(job.has_grown_to, 7 * (number + 1)))
+            await harness.coordinator.until(partial(job.has_grown_to, 7 * (number + 1)))
             await environment.die()
         environment.is_broken = True
         await environment.agent.write(key, b"while nobody could connect\n")
         await environment.agent.end(key)
         environment.is_broken = False
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert bytes(job.trace) == b"".join(b"line %d\n" % n for n in range(5)) + b"while nobody could connect\n"
 
 
-async def test_no_job_is_requested_while_the_agent_cannot_start(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_no_job_is_requested_if_no_agent_starts(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     environment.is_broken = True
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         await until(lambda: environment.calls["connect"] >= 3)
-        assert coordinator.requests == []
+        assert harness.coordinator.requests == []
         environment.is_broken = False
         await environment.agent.end(await environment.agent.job())
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
 
 
-async def test_no_job_is_requested_when_the_disk_is_full(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_no_job_is_requested_when_the_disk_is_full(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     environment.disk_free_bytes = 1000
     async with harness.manager(environment):
-        await coordinator.enqueue("true")
+        await harness.coordinator.enqueue("true")
         await until(lambda: environment.calls["usage"] == 2)  # both polls have read it and wait
-        assert coordinator.requests == []
+        assert harness.coordinator.requests == []
 
 
 async def test_two_runners_share_the_last_slot(

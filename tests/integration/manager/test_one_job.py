@@ -38,9 +38,7 @@ async def test_a_failed_job_reports_exit_code_and_reason(harness: ManagerHarness
     assert b"before\n" in job.output
 
 
-async def test_variables_masks_and_after_script_reach_the_job(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_variables_mask_and_after_script_reach_the_job(harness: ManagerHarness, coordinator: Coordinator) -> None:
     variables = [
         {"key": "GIT_STRATEGY", "value": "none"},
         {"key": "NAME", "value": "world"},
@@ -85,9 +83,7 @@ def script_output(job: ServerJob) -> bytes:
     return b"".join(line for line in job.output.splitlines(keepends=True) if not line.startswith(b"\x1b"))
 
 
-async def test_a_server_that_is_no_remuda_cell_gets_no_results(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_server_that_is_no_remuda_cell_gets_no_results(harness: ManagerHarness, coordinator: Coordinator) -> None:
     coordinator.is_remuda = False
     async with harness.manager():
         job = await coordinator.enqueue("true")
@@ -122,9 +118,7 @@ async def test_an_aborted_job_is_killed_and_forgotten(harness: ManagerHarness, c
     await until(lambda: not Path(f"/proc/{number.read_text().strip()}").exists())
 
 
-async def test_an_unusable_working_directory_fails_the_job_with_the_cause(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_an_unusable_working_directory_fails_the_job(harness: ManagerHarness, coordinator: Coordinator) -> None:
     (harness.folder / "occupied").write_text("a file")
     harness.write_config(extra=f'builds_dir = "{harness.folder}/occupied"')
     async with harness.manager():
@@ -134,9 +128,7 @@ async def test_an_unusable_working_directory_fails_the_job_with_the_cause(
     assert b"ERROR: Job failed (system failure): the working directory" in bytes(job.trace)
 
 
-async def test_a_wrong_git_strategy_fails_the_job_with_the_cause(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_wrong_git_strategy_fails_job_with_the_cause(harness: ManagerHarness, coordinator: Coordinator) -> None:
     async with harness.manager():
         job = await coordinator.enqueue("true", variables=[{"key": "GIT_STRATEGY", "value": "carrier pigeon"}])
         await coordinator.until_over(job)
@@ -151,9 +143,7 @@ async def test_a_job_that_cannot_be_decoded_fails_at_once(harness: ManagerHarnes
     assert job.updates[-1]["failure_reason"] == "runner_system_failure"
 
 
-async def test_a_job_continues_at_the_agent_after_the_manager_was_stopped(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_job_continues_at_agent_of_stopped_manager(harness: ManagerHarness, coordinator: Coordinator) -> None:
     go = harness.folder / "go"
     async with harness.manager() as events:
         job = await coordinator.enqueue("echo first", f"until [ -e {go} ]; do sleep 0.05; done", "echo second")
@@ -171,9 +161,7 @@ async def test_a_job_continues_at_the_agent_after_the_manager_was_stopped(
     assert job.output.endswith(b"second\n")
 
 
-async def test_draining_accepts_no_new_job_and_waits_for_the_running_one(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_draining_accepts_none_and_waits_for_the_job(harness: ManagerHarness, coordinator: Coordinator) -> None:
     go = harness.folder / "go"
     async with harness.manager() as events:
         job = await coordinator.enqueue("echo first", f"until [ -e {go} ]; do sleep 0.05; done")
@@ -189,9 +177,7 @@ async def test_draining_accepts_no_new_job_and_waits_for_the_running_one(
     assert harness.rows() == 0
 
 
-async def test_draining_ends_at_its_timeout_while_the_job_runs(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_draining_ends_at_its_timeout_while_a_job_runs(harness: ManagerHarness, coordinator: Coordinator) -> None:
     harness.write_config(top='[remuda]\ndrain_timeout = "1s"')
     async with harness.manager() as events:
         job = await coordinator.enqueue("echo first", "sleep 60")

@@ -79,9 +79,7 @@ async def test_every_metric_has_gitlab_runners_name_type_labels_and_buckets(
     assert not set(MISSING) & set(types)
 
 
-async def test_health_endpoints(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_health_endpoint(harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment) -> None:
     address = f"127.0.0.1:{free_port()}"
     harness.write_config(top=f'listen_address = "{address}"')
     async with harness.manager(environment) as events, aiohttp.ClientSession() as session:

@@ -43,36 +43,32 @@ async def test_concurrent_and_limits_apply_without_a_restart(
         events.stop.set()
 
 
-async def test_jobs_of_replaced_runners_end(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_jobs_of_replaced_runners_end(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment) as events:
-        first = await coordinator.enqueue("true")
+        first = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         harness.config.write_text(harness.config.read_text().replace(RUNNER_TOKEN, OTHER_TOKEN))
         events.reload.set()
-        await coordinator.until(
-            lambda: any(headers.get("runner-token") == OTHER_TOKEN for _, headers in coordinator.requests)
+        await harness.coordinator.until(
+            lambda: any(headers.get("runner-token") == OTHER_TOKEN for _, headers in harness.coordinator.requests)
         )
-        second = await coordinator.enqueue("true")
+        second = await harness.coordinator.enqueue("true")
         await environment.agent.until(lambda: len(environment.agent.jobs) == 2)
         await environment.agent.end(key)
         await environment.agent.end(await environment.agent.job())
-        await coordinator.until(lambda: first.is_over and second.is_over)
+        await harness.coordinator.until(lambda: first.is_over and second.is_over)
     assert [first.status, second.status] == ["success", "success"]
     assert harness.rows() == 0
 
 
-async def test_the_last_runner_can_be_removed_and_added_again(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_the_last_runner_can_be_removed_and_added(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment) as events:
         original = harness.config.read_text()
-        await until(lambda: coordinator.held > 0)
+        await until(lambda: harness.coordinator.held > 0)
         harness.config.write_text("concurrent = 4\n")
         events.reload.set()
-        await until(lambda: not coordinator.held)
-        job = await coordinator.enqueue("true")
+        await until(lambda: not harness.coordinator.held)
+        job = await harness.coordinator.enqueue("true")
         assert (await ask_status(harness.data)).runners == ()
         harness.config.write_text("")  # as some editors do for a moment
         events.reload.set()
@@ -80,7 +76,7 @@ async def test_the_last_runner_can_be_removed_and_added_again(
         harness.config.write_text(original)
         events.reload.set()
         await environment.agent.end(await environment.agent.job())
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert job.status == "success"
 
 
@@ -98,9 +94,7 @@ async def test_a_new_policy_applies_to_new_jobs(harness: ManagerHarness, coordin
     assert await process.wait() == 0
 
 
-async def test_an_invalid_file_is_logged_once_and_the_old_one_stays_in_use(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_invalid_file_is_logged_once_and_not_loaded(harness: ManagerHarness, coordinator: Coordinator) -> None:
     harness.write_config(top='listen_address = ""')
     good = harness.config.read_text()
     process = await harness.spawn()

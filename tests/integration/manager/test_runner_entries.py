@@ -99,9 +99,7 @@ def test_unregister_deletes_a_registered_runner(tmp_path: Path, cell: ServedCell
     assert cell.api("GET", f"/runners/{runner.id}", None).status == 404
 
 
-def test_the_environment_provides_missing_options(
-    tmp_path: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_fills_in_options(tmp_path: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tmp_path / "config.toml"
     server = {"CI_SERVER_URL": cell.url, "CI_SERVER_TOKEN": cell.new_runner().token, "CONFIG_FILE": str(config)}
     for name, value in (server | {"RUNNER_EXECUTOR": "docker", "DOCKER_IMAGE": "alpine:3"}).items():
@@ -138,9 +136,7 @@ def test_an_invalid_token_is_reset_with_a_personal_token(config: Path, cell: Ser
     assert call(["manager", "verify", "--config", str(config), "--name", "one"]) == 0
 
 
-def test_a_token_of_the_environment_cannot_be_reset(
-    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environments_token_cannot_be_reset(config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
     token = cell.new_runner().token
     monkeypatch.setenv("THE_TOKEN", token)
     config.write_text(HEAD + runner_section("${THE_URL}", "$THE_TOKEN", "one"))
@@ -206,9 +202,7 @@ async def test_a_running_manager_uses_the_new_token(tmp_path: Path, cell: Served
     await harness.close()
 
 
-def test_changes_of_the_file_during_a_reset_are_kept(
-    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_of_the_file_in_a_reset_stay(config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
     reset = RunnerClient.reset_token
     before = load(config).config.runners
 
@@ -226,9 +220,7 @@ def test_changes_of_the_file_during_a_reset_are_kept(
     assert call(["manager", "verify", "--config", str(config), "--name", "two"]) == 0
 
 
-def test_a_new_token_is_kept_if_the_file_becomes_invalid(
-    config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_token_outlives_an_invalid_file(config: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
     reset = RunnerClient.reset_token
 
     async def reset_and_break(client: RunnerClient, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
@@ -273,9 +265,7 @@ def test_changes_of_the_file_during_a_call_are_kept(
     assert [path.name for path in config.parent.glob("*lock*")] == []
 
 
-async def test_a_stopping_manager_stores_the_new_token(
-    tmp_path: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_manager_stores_token_at_stop(tmp_path: Path, cell: ServedCell, monkeypatch: pytest.MonkeyPatch) -> None:
     old = cell.new_runner().token
     times = "  token_obtained_at = 2020-01-01T00:00:00Z\n  token_expires_at = 2020-02-01T00:00:00Z\n"
     harness = ManagerHarness(tmp_path, cell)

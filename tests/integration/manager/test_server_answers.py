@@ -46,88 +46,78 @@ async def test_a_call_that_fails_once_is_repeated(
     assert harness.rows() == 0
 
 
-async def test_retries_of_one_call_have_the_same_request_id(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_retries_of_a_call_have_one_request_id(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     for _ in range(4):
-        coordinator.fail_once("PUT", lambda _: answer(502))
+        harness.coordinator.fail_once("PUT", lambda _: answer(502))
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.end(key)
-        await coordinator.until_over(job)
-    ids = [headers["x-request-id"] for name, headers in coordinator.requests if name.startswith("PUT")]
+        await harness.coordinator.until_over(job)
+    ids = [headers["x-request-id"] for name, headers in harness.coordinator.requests if name.startswith("PUT")]
     assert len(set(ids[:5])) == 1
     assert ids[5] != ids[0]
 
 
-async def test_a_job_that_was_handed_out_to_a_cut_connection_is_received_again(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_job_sent_to_a_cut_connection_comes_again(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     harness.write_config(concurrent=1)
-    coordinator.lease_seconds = 3600
-    job = await coordinator.enqueue("true")
+    harness.coordinator.lease_seconds = 3600
+    job = await harness.coordinator.enqueue("true")
 
     def hand_out_and_cut(request: web.Request) -> None:
         job.status, job.epoch, job.request_id = "leased", 1, request.headers["X-Request-Id"]
         job.leased_at = asyncio.get_running_loop().time()
 
-    coordinator.fail_once("POST /api/v4/jobs/request", hand_out_and_cut)
+    harness.coordinator.fail_once("POST /api/v4/jobs/request", hand_out_and_cut)
     async with harness.manager(environment):
         key = await environment.agent.job()
         await environment.agent.end(key)
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert (job.status, job.epoch) == ("success", 1)
 
 
-async def test_a_job_that_is_refused_at_the_acknowledgement_never_starts(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_refused_acknowledgement_prevents_a_start(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
-        coordinator.fail_once("PUT", lambda _: answer(403))
-        refused = await coordinator.enqueue("true")
-        await coordinator.until(lambda: any(name.startswith("PUT") for name, _ in coordinator.requests))
+        harness.coordinator.fail_once("PUT", lambda _: answer(403))
+        refused = await harness.coordinator.enqueue("true")
+        await harness.coordinator.until(lambda: any(name.startswith("PUT") for name, _ in harness.coordinator.requests))
         refused.status = "canceled"
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         assert key.startswith(f"{job.id}-")
         await environment.agent.end(key)
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert list(environment.agent.jobs) == []
     assert refused.trace == b""
 
 
-async def test_the_final_state_waits_while_the_server_stores_the_trace(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_final_state_waits_for_the_stored_trace(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.write(key, b"0123456789")
-        await coordinator.until(lambda: job.trace)
-        coordinator.fail_once("PUT", lambda _: answer(202, X_GitLab_Trace_Update_Interval="1"))
-        coordinator.fail_once("PUT", lambda _: answer(412, X_GitLab_Trace_Update_Interval="1"))
+        await harness.coordinator.until(lambda: job.trace)
+        harness.coordinator.fail_once("PUT", lambda _: answer(202, X_GitLab_Trace_Update_Interval="1"))
+        harness.coordinator.fail_once("PUT", lambda _: answer(412, X_GitLab_Trace_Update_Interval="1"))
         await environment.agent.end(key)
-        await coordinator.until(lambda: not coordinator.faults)
+        await harness.coordinator.until(lambda: not harness.coordinator.faults)
         job.trace.clear()  # the server lost the trace, so it answered 412
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert bytes(job.trace) == b"0123456789"
     assert job.offsets == [0, 0]
 
 
-async def test_a_server_that_lost_part_of_the_trace_gets_it_again(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_server_that_lost_some_trace_gets_it_again(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.write(key, b"0123456789")
-        await coordinator.until(lambda: len(job.trace) == 10)
+        await harness.coordinator.until(lambda: len(job.trace) == 10)
         del job.trace[4:]
         await environment.agent.write(key, b"abc")
-        await coordinator.until(lambda: len(job.trace) == 13)
+        await harness.coordinator.until(lambda: len(job.trace) == 13)
         await environment.agent.end(key)
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert bytes(job.trace) == b"0123456789abc"
     assert job.offsets == [0, 10, 4]
 
@@ -152,47 +142,41 @@ async def test_a_server_that_was_down_gets_the_whole_log(harness: ManagerHarness
     assert [line for line in lines if line.startswith("line ")] == [f"line {n}" for n in range(1, 2001)]
 
 
-async def test_a_refused_runner_requests_again_soon(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_a_refused_runner_requests_again_soon(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     for _ in range(2):
-        coordinator.fail_once("POST /api/v4/jobs/request", lambda _: answer(403))
+        harness.coordinator.fail_once("POST /api/v4/jobs/request", lambda _: answer(403))
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         await environment.agent.end(await environment.agent.job())
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
 
 
-async def test_a_silent_job_sends_keep_alives_and_is_canceled(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_a_silent_job_is_kept_alive_and_canceled(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment, keep_alive_seconds=0.2):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         await environment.agent.write(key, b"some bytes\n")
-        await coordinator.until(lambda: [update["state"] for update in job.updates].count("running") >= 3)
+        await harness.coordinator.until(lambda: [update["state"] for update in job.updates].count("running") >= 3)
         assert job.updates[-1]["output"] == {"checksum": "crc32:" + f"{crc32(job.trace):08x}", "bytesize": 11}
         job.status = "canceling"
         await environment.agent.until(lambda: environment.agent.jobs[key].cancels)
         await environment.agent.end(key, "cancelled", "job_canceled")
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert job.status == "canceled"
 
 
-async def test_results_continue_at_the_position_of_the_server(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_results_continue_at_the_servers_position(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         key = await environment.agent.job()
         for name in ("one", "two", "three"):
             await environment.agent.add_result(key, event="started", name=name)
-        await coordinator.until(lambda: len(job.results) == 3)
+        await harness.coordinator.until(lambda: len(job.results) == 3)
         del job.results[1:]
         await environment.agent.add_result(key, event="started", name="four")
-        await coordinator.until(lambda: len(job.results) == 4)
+        await harness.coordinator.until(lambda: len(job.results) == 4)
         await environment.agent.end(key)
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert [result["name"] for result in job.results] == ["one", "two", "three", "four"]
 
 
@@ -211,17 +195,15 @@ async def test_a_job_that_cannot_be_compiled_fails_and_frees_its_slot(
     assert job.status == "success"
 
 
-async def test_an_invalid_repository_url_does_not_affect_other_jobs(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_invalid_repository_url_affects_no_others(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
-        invalid = await coordinator.enqueue(
+        invalid = await harness.coordinator.enqueue(
             "true", git_info={"repo_url": "http://[::1/p.git", "sha": "0" * 40, "ref": "main"}
         )
-        good = await coordinator.enqueue("true")
+        good = await harness.coordinator.enqueue("true")
         await environment.agent.until(lambda: len(environment.agent.jobs) == 2)
         for key in list(environment.agent.jobs):
             await environment.agent.end(key)
-        await coordinator.until(lambda: invalid.is_over and good.is_over)
+        await harness.coordinator.until(lambda: invalid.is_over and good.is_over)
     assert (invalid.status, good.status) == ("success", "success")
     assert harness.rows() == 0

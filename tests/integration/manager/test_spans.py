@@ -38,9 +38,7 @@ async def receiver(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OtlpReceive
     await receiver.stop()
 
 
-async def test_child_spans_for_every_step(
-    harness: ManagerHarness, coordinator: Coordinator, receiver: OtlpReceiver
-) -> None:
+async def test_spans_of_every_step(harness: ManagerHarness, coordinator: Coordinator, receiver: OtlpReceiver) -> None:
     async with harness.manager():
         job = await coordinator.enqueue(run=NESTED, steps=[])
         await coordinator.until_over(job)
@@ -74,50 +72,42 @@ async def test_processes_of_a_job_can_join_the_trace(
     assert receiver.requests[0]["api-key"] == "very-secret"
 
 
-async def test_a_manager_that_dies_leaves_no_gap_in_the_trace(
-    harness: ManagerHarness, coordinator: Coordinator, receiver: OtlpReceiver
-) -> None:
+async def test_a_manager_that_dies_leaves_no_gap_in_the_trace(harness: ManagerHarness, receiver: OtlpReceiver) -> None:
     process = await harness.spawn("manager.result_sent")
-    job = await coordinator.enqueue("until [ -e go ]; do sleep 0.1; done", "echo went")
+    job = await harness.coordinator.enqueue("until [ -e go ]; do sleep 0.1; done", "echo went")
     await process.wait()
     work_dir = harness.work_dir
     (work_dir / "go").touch()
     async with harness.manager():
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert job.status == "success"
     [root] = receiver.spans_named("test")
     [script] = {span.span_id: span for span in receiver.spans_named("step_script")}.values()
     assert (script.parent_id, script.trace_id) == (root.span_id, root.trace_id)
 
 
-async def test_a_failing_receiver_does_not_delay_jobs(
-    harness: ManagerHarness, coordinator: Coordinator, receiver: OtlpReceiver
-) -> None:
+async def test_a_failing_receiver_does_not_delay_jobs(harness: ManagerHarness, receiver: OtlpReceiver) -> None:
     receiver.answers.extend([web.Response(status=503)] * 100)
     async with harness.manager():
-        job = await coordinator.enqueue("echo hello")
-        await coordinator.until_over(job)
+        job = await harness.coordinator.enqueue("echo hello")
+        await harness.coordinator.until_over(job)
     assert job.status == "success"
     assert receiver.spans == []
 
 
-async def test_invalid_settings_do_not_prevent_jobs(
-    harness: ManagerHarness, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_invalid_settings_do_not_prevent_jobs(harness: ManagerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "not an address")
     async with harness.manager():
-        job = await coordinator.enqueue("echo parent=$TRACEPARENT.")
-        await coordinator.until_over(job)
+        job = await harness.coordinator.enqueue("echo parent=$TRACEPARENT.")
+        await harness.coordinator.until_over(job)
     assert b"parent=.\n" in job.output
 
 
-async def test_jobs_of_a_server_without_results_have_spans_too(
-    harness: ManagerHarness, coordinator: Coordinator, receiver: OtlpReceiver
-) -> None:
-    coordinator.is_remuda = False
+async def test_jobs_of_a_server_without_results_have_spans_too(harness: ManagerHarness, receiver: OtlpReceiver) -> None:
+    harness.coordinator.is_remuda = False
     async with harness.manager():
-        job = await coordinator.enqueue("echo hello")
-        await coordinator.until_over(job)
+        job = await harness.coordinator.enqueue("echo hello")
+        await harness.coordinator.until_over(job)
     assert job.results == []
     [root], [script] = receiver.spans_named("test"), receiver.spans_named("step_script")
     assert script.parent_id == root.span_id

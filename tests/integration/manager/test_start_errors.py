@@ -15,13 +15,10 @@ from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.errors import DataFolderError, EnvironmentTemporaryError, ManagerError
 from remuda.manager.process.service import ManagerService
 from remuda.testing.agent_process import AgentProcess
-from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 
 
-async def test_a_data_folder_is_used_by_one_manager_at_a_time(
-    harness: ManagerHarness, coordinator: Coordinator, environment: FakeEnvironment
-) -> None:
+async def test_data_folder_is_used_by_one_manager_only(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     async with harness.manager(environment):
         with pytest.raises(DataFolderError, match="in use by another manager"):
             await ManagerService(harness.config, harness.data, environment=environment).run(asyncio.Event())

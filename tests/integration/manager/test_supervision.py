@@ -67,13 +67,12 @@ async def test_a_job_that_arrives_during_a_drain_gets_no_hold(
 @pytest.mark.parametrize(("is_remuda", "expected"), [(True, "success"), (False, "failed")])
 async def test_a_job_that_cannot_be_stored_is_requested_again_from_a_cell_and_fails_elsewhere(
     harness: ManagerHarness,
-    coordinator: Coordinator,
     environment: FakeEnvironment,
     monkeypatch: pytest.MonkeyPatch,
     is_remuda: bool,
     expected: str,
 ) -> None:
-    coordinator.is_remuda = is_remuda
+    harness.coordinator.is_remuda = is_remuda
     add, attempts = Journal.add, 0
 
     async def full_once(journal: Journal, row: JobRow, record: Record, settings: bytes = b"") -> None:
@@ -86,10 +85,10 @@ async def test_a_job_that_cannot_be_stored_is_requested_again_from_a_cell_and_fa
     monkeypatch.setattr(Journal, "add", full_once)
     monkeypatch.setattr(poller, "_UNSTORED", Backoff(first_seconds=0.1, ceiling_seconds=1.0))
     async with harness.manager(environment):
-        job = await coordinator.enqueue("true")
+        job = await harness.coordinator.enqueue("true")
         if is_remuda:
             await environment.agent.end(await environment.agent.job())
-        await coordinator.until_over(job)
+        await harness.coordinator.until_over(job)
     assert job.status == expected
 
 

@@ -8,9 +8,7 @@ from remuda.testing.coordinator import Coordinator
 from remuda.testing.environment import FakeEnvironment
 
 
-async def test_a_job_without_a_machine_fails_at_its_timeout(
-    tmp_path: Path, harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_job_without_machine_times_out(tmp_path: Path, harness: ManagerHarness, coordinator: Coordinator) -> None:
     environment = FakeEnvironment(tmp_path, machines=["only"])
     environment.used["another job"] = "only"
     harness.write_config(extra='prepare_timeout = "1s"')

@@ -84,9 +84,7 @@ async def test_an_unusable_cache_does_not_fail_the_job(harness: ManagerHarness, 
     assert b"WARNING: the cache is not saved" in job.output
 
 
-async def test_a_failing_hook_fails_the_job_before_its_sources(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_failing_hook_fails_the_job_before_its_sources(harness: ManagerHarness, coordinator: Coordinator) -> None:
     hooks = [{"name": "pre_get_sources_script", "script": ["echo before", "exit 9"]}]
     variables = [{"key": "GIT_STRATEGY", "value": "empty"}]
     async with harness.manager():
@@ -117,9 +115,7 @@ async def test_steps_of_a_run(harness: ManagerHarness, coordinator: Coordinator)
     assert b"ERROR: Job failed: step ./steps/a not found" in missing.trace
 
 
-async def test_the_work_folder_of_a_failed_job_is_kept_with_its_variables(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_work_folder_of_failed_job_keeps_its_variables(harness: ManagerHarness, coordinator: Coordinator) -> None:
     variables = [
         *NO_SOURCES,
         {"key": "GREETING", "value": "hello $NAME"},
@@ -143,9 +139,7 @@ async def test_the_work_folder_of_a_failed_job_is_kept_with_its_variables(
     assert [path.name for path in (harness.jobs / "builds/abcdefghi").iterdir()] == [f"job-{failed.id}"]
 
 
-async def test_a_work_folder_that_a_job_replaced_by_a_symlink_is_not_emptied_through_it(
-    harness: ManagerHarness, coordinator: Coordinator
-) -> None:
+async def test_no_work_folder_is_emptied_through_a_symlink(harness: ManagerHarness, coordinator: Coordinator) -> None:
     precious = harness.folder / "precious"
     (precious / "project").mkdir(parents=True)
     (precious / "project/file").write_text("kept")

@@ -114,9 +114,7 @@ async def test_caches_reports_hooks_and_run_steps(cell: ServedCell, harness: Man
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_a_silent_job_learns_at_once_that_it_is_canceled(
-    cell: ServedCell, harness: ManagerHarness, tmp_path: Path, force: bool
-) -> None:
+async def test_silent_job_learns_cancel(cell: ServedCell, harness: ManagerHarness, tmp_path: Path, force: bool) -> None:
     """The next keep-alive is an hour away."""
     script = f"echo begun; echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 3600"
     cell.new_project("app", f"silent:\n  script: ['{script}']\n  after_script: [echo tidied up]\n")
@@ -208,9 +206,7 @@ class FailsOnce(LocalEnvironment):
         return await super().prepare(place, machine)
 
 
-async def test_a_job_that_the_machine_lost_before_its_script_is_tried_again(
-    cell: ServedCell, harness: ManagerHarness
-) -> None:
+async def test_a_job_that_was_lost_before_its_script_is_tried_again(cell: ServedCell, harness: ManagerHarness) -> None:
     cell.new_project("app", "build: {script: [echo made]}\n")
     async with harness.manager(FailsOnce(harness.jobs, clock=SystemClock(), idle_exit_seconds=5)):
         jobs = await cell.wait_for_jobs()

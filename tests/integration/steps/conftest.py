@@ -1,16 +1,16 @@
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.servers.step_server import StepServer, create_repository
+from tests.support.step_jobs import Build, RunStep
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
 from remuda.wire.agent_client import JobStart
 
 
 @pytest.fixture
-def a_job(tmp_path: Path) -> Callable[..., JobStart]:
+def a_job(tmp_path: Path) -> Build:
     """Build a job. `script` is short for one step with that name and script."""
 
     def build(job_id: str = "1", *, script: str | list[str] | None = None, **values: Any) -> JobStart:
@@ -23,7 +23,7 @@ def a_job(tmp_path: Path) -> Callable[..., JobStart]:
 
 
 @pytest.fixture
-def run_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> Callable[..., Awaitable[Seen]]:
+def run_step(agent: AgentProcess, a_job: Build) -> RunStep:
     """Run a standard step as the only step of a job."""
 
     async def run(step: str, inputs: dict[str, Any], job_id: str = "1", patience: int = 30, **values: Any) -> Seen:

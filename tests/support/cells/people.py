@@ -3,7 +3,7 @@
 from typing import Any
 
 import gitlab
-from tests.support.cells.served_cell import Answer, ServedCell
+from tests.support.cells.served_cell import Answer, ServedCell, commit_file
 
 
 class Person:
@@ -81,7 +81,5 @@ def create_group_project(cell: ServedCell, group_id: int, name: str, pipeline_fi
     assert created.status == 201, created
     project_id = int(created.json()["id"])
     if pipeline_file:
-        actions = [{"action": "create", "file_path": ".gitlab-ci.yml", "content": pipeline_file}]
-        body = {"branch": "main", "commit_message": "First", "actions": actions}
-        assert cell.api("POST", f"/projects/{project_id}/repository/commits", body).status == 201
+        commit_file(cell, project_id, pipeline_file, commit_message="First")
     return project_id

@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 from urllib.parse import quote, urlsplit
 
 from remuda.cell.service import CellService
@@ -62,6 +62,20 @@ class Answer:
 
     def __repr__(self) -> str:
         return f"<{self.status} {self.body[:300]!r}>"
+
+
+class Caller(Protocol):
+    """Sends requests with a token: a served cell or a person."""
+
+    def api(self, method: str, path: str, body: Any = None) -> Answer: ...
+
+
+def commit_file(caller: Caller, project: int, content: str, path: str = ".gitlab-ci.yml", **more: str) -> None:
+    """Commit one file. `more` has other values than these: branch, commit_message, and the action of the file."""
+    action = {"action": more.pop("action", "create"), "file_path": path, "content": content}
+    body = {"branch": "main", "commit_message": "First commit", "actions": [action], **more}
+    committed = caller.api("POST", f"/projects/{project}/repository/commits", body)
+    assert committed.status == 201, committed
 
 
 class ServedCell:

@@ -119,9 +119,7 @@ async def test_a_lost_notification_is_corrected_by_the_regular_check(cell: Memor
             assert [event["status"] for event in events_after(events, last)] == ["skipped"]
 
 
-async def test_the_regular_check_of_unfinished_jobs_is_no_reset(
-    cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_regular_check_of_unfinished_jobs_is_no_reset(cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
     async with watch_events(cell) as events:
         with events.subscribe(runners=False):
             family = await cell.push(a_spec("build"), a_spec("test"))

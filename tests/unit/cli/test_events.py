@@ -26,9 +26,7 @@ class UnreachableCell:
             raise RefusedError("401 Unauthorized", 401)
 
 
-async def test_an_unreachable_cell_is_reported_once(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cell_failure_is_shown_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "RETRY_SECONDS", 0.0)
     client = UnreachableCell()
     with pytest.raises(RefusedError):

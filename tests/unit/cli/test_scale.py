@@ -9,9 +9,7 @@ from remuda.manager.process.scale_commands import FleetReport
 from remuda.testing.scalers import Stable
 
 
-async def test_an_ending_fleet_and_foreign_machines_are_labelled(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_ending_fleet_and_foreign_machine_have_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stable = Stable(tmp_path)
     stable.cloud.make(1, "s_test/another")
     await stable.start()
@@ -28,9 +26,7 @@ async def test_an_ending_fleet_and_foreign_machines_are_labelled(
     await stable.close()
 
 
-async def test_a_plugin_that_hangs_at_its_start_is_shown_as_starting(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_plugin_hanging_at_start_is_shown_as_starting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stable = Stable(tmp_path, "slow")
     stable.cloud.hung.add("init")
     await stable.start()

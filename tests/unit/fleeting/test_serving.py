@@ -79,9 +79,7 @@ def test_a_mistake_of_the_author_is_reported_at_once(capsys: pytest.CaptureFixtu
     )
 
 
-def test_it_installs_itself(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installs_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "somewhere"
     program.write_text("the program")
     program.chmod(0o755)

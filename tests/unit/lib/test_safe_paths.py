@@ -138,9 +138,7 @@ while True:
 
 
 @pytest.mark.parametrize("shape", ["wide", "deep"])
-def test_emptying_a_folder_that_is_filled_continuously_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str
-) -> None:
+def test_emptying_an_ever_filled_folder_is_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
     monkeypatch.setattr(safe_paths, "_MOST_PASSES", 50)
     monkeypatch.setattr(safe_paths, "_MOST_NEW", 10)
     process = subprocess.Popen([sys.executable, "-c", _FILL_PROGRAMS[shape], tmp_path], stdout=subprocess.PIPE)

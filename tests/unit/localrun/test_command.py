@@ -85,9 +85,7 @@ def test_if_rules_leave_out_all_jobs_nothing_runs(tmp_path: Path, capsys: pytest
     assert "no pipeline" in capsys.readouterr().out
 
 
-def test_the_list_shows_the_jobs_that_would_run_and_those_left_out(
-    make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_list_shows_jobs_that_run_and_those_left_out(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repo = make_repo(**{".gitlab-ci_yml": FILE})
     repo.git("branch", "stable")
     assert run(repo.folder, options=RunOptions(job=("unit 1/2",), list_only=True)) == 0

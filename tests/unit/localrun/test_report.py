@@ -1,7 +1,7 @@
 import json
-from collections.abc import Callable
 
 import pytest
+from tests.support.local_runs import MakeJob, MakeRun
 
 from remuda.lib.exits import Exit
 from remuda.localrun import report
@@ -9,12 +9,9 @@ from remuda.localrun.junit import TestFailure, TestReport
 from remuda.localrun.render.step_events import StepView
 from remuda.localrun.render.words import plural
 from remuda.localrun.report import Outcome
-from remuda.localrun.view import JobView, RunView
 
 NOW = 1_750_000_000.0
 
-MakeRun = Callable[..., RunView]
-MakeJob = Callable[..., JobView]
 
 STEPS = (
     StepView(name="checkout", path="/checkout", status="success", started_at=NOW - 3, finished_at=NOW - 2.5),

@@ -1,15 +1,11 @@
-from collections.abc import Callable
-
 import pytest
+from tests.support.local_runs import MakeJob, MakeRun
 
 from remuda.localrun.render.step_events import StepView
-from remuda.localrun.view import JobView, RunView, build, events, manual_jobs, note_of, unfinished_tags
+from remuda.localrun.view import build, events, manual_jobs, note_of, unfinished_tags
 from remuda.wire.user_api import JobProgress, PipelineProgress
 
 NOW = 1_750_000_000.0
-
-MakeRun = Callable[..., RunView]
-MakeJob = Callable[..., JobView]
 
 
 def test_stages_follow_the_file_and_jobs_their_numbers() -> None:
@@ -70,9 +66,7 @@ def test_started_pipelines_are_below_their_trigger_jobs(a_job: MakeJob, a_run: M
         ("success", {}, ""),
     ],
 )
-def test_the_note_of_a_job_explains_its_status(
-    a_job: MakeJob, status: str, fields: dict[str, object], note: str
-) -> None:
+def test_note_of_a_job_explains_its_status(a_job: MakeJob, status: str, fields: dict[str, object], note: str) -> None:
     assert note_of(a_job("x", status, **fields), NOW) == note
 
 

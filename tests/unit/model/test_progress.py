@@ -1,11 +1,11 @@
 """Progress of a pipeline: which jobs start or are skipped, the pipeline's state, and retries."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.counting_name import CountingName
 
 from remuda.model.job import FINAL, JobEvent, JobState, after
 from remuda.model.progress import When, next_moves, pipeline_state, retries_left, waits_for_names
@@ -157,17 +157,6 @@ class TestNeeds:
         assert count_lookups(400) < 3 * count_lookups(200)
 
 
-class CountingName(str):
-    """A name that counts how often it is looked up."""
-
-    __slots__ = ()
-    lookups: ClassVar[int] = 0
-
-    def __hash__(self) -> int:
-        CountingName.lookups += 1
-        return super().__hash__()
-
-
 class TestPipelineState:
     @pytest.mark.parametrize(
         ("jobs", "expected"),
@@ -293,9 +282,7 @@ def test_retries_by_reason(tries: int, retry_max: int, when: tuple[str, ...], re
         (("script_failure",), (137,), 1, True),
     ],
 )
-def test_retries_by_exit_code(
-    when: tuple[str, ...], codes: tuple[int, ...], exit_code: int | None, expected: bool
-) -> None:
+def test_exit_code_retry(when: tuple[str, ...], codes: tuple[int, ...], exit_code: int | None, expected: bool) -> None:
     is_retried = retries_left(
         tries=1,
         retry_max=1,

@@ -75,9 +75,7 @@ async def test_a_call_carries_its_body_and_all_headers(server: Server, session: 
     assert server.bodies == [b"body"]
 
 
-async def test_a_connection_serves_the_next_call_unless_the_server_ends_it(
-    server: Server, session: HttpSession
-) -> None:
+async def test_a_connection_serves_next_call_unless_the_server_ends_it(server: Server, session: HttpSession) -> None:
     for _ in range(3):
         async with session.request("GET", server.url, headers={}) as answer:
             assert await answer.read() == b""

@@ -78,9 +78,7 @@ async def test_a_project_is_created_only_if_it_does_not_exist(serve: Serve) -> N
         (200, "<html>", UserApiError, "not as a cell does"),
     ],
 )
-async def test_every_bad_answer_is_explained(
-    serve: Serve, status: int, body: str, error: type[Exception], message: str
-) -> None:
+async def test_bad_answer_explained(serve: Serve, status: int, body: str, error: type[Exception], message: str) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text=body, status=status)
 

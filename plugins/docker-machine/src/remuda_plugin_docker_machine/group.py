@@ -2,8 +2,7 @@
 
 The state is in `store`. `update` compares it with what should be and starts the missing tasks, so work that a killed
 process left is continued by the next one. In memory are only tasks, at most one for each machine, and the pace of
-creation. `update` reads local files only, and does not call the provider.
-"""
+creation. `update` reads local files only, and does not call the provider."""
 
 import asyncio
 import logging

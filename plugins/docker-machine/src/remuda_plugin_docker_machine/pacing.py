@@ -1,8 +1,7 @@
 """Pace of creation: up to the configured limit at once, and after failures one at a time with growing pauses.
 
 A provider that refuses a create (quota, rate limit, wrong option) refuses the next one as well, and more requests make
-it worse. The first success ends the pauses. Pure: the caller gives the time.
-"""
+it worse. The first success ends the pauses. Pure: the caller gives the time."""
 
 from remuda.lib.backoff import Backoff
 

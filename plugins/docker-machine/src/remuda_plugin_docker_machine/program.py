@@ -1,8 +1,7 @@
 """Runs docker-machine, and reads its files of a machine.
 
 Every run has a deadline, which `timeout` enforces even if this process is gone. Creates and removes run detached from
-this process: an interrupted create would leave a machine at the provider that is in no record.
-"""
+this process: an interrupted create would leave a machine at the provider that is in no record."""
 
 import asyncio
 import os
@@ -96,11 +95,9 @@ async def run(config: Config, words: Sequence[str], *, seconds: int) -> Ran:
 
 
 def start(config: Config, words: Sequence[str], *, seconds: int, folder: Path, verb: str, lock: int) -> None:
-    """Start docker-machine with the arguments `words`, detached from this process. It is stopped after `seconds`.
-
-    It inherits the descriptor `lock`, so the lock is held until its end. Then `folder` has `VERB.exit` with the exit
-    code and `VERB.log` with the output. Blocks for a moment.
-    """
+    """Start docker-machine with the arguments `words`, detached from this process. It is stopped after `seconds`. It
+    inherits the descriptor `lock`, so the lock is held until its end. Then `folder` has `VERB.exit` with the exit code
+    and `VERB.log` with the output. Blocks for a moment."""
     line = ["setsid", "--fork", "sh", "-c", _DETACHED, verb, str(folder / f"{verb}.exit")]
     with (folder / f"{verb}.log").open("wb") as log:
         subprocess.run(

@@ -5,8 +5,7 @@ docker-machine makes the machine, and is removed after docker-machine's folder, 
 Whoever makes or removes a machine holds its `lock`, which docker-machine inherits; `create.exit` and `rm.exit` have the
 exit codes. A machine without a successful create whose lock is free is half made, and is removed. The file `deleting`
 marks a machine to be removed. `address`: its address, if docker-machine did not store it. Blocking, but reads local
-files only.
-"""
+files only."""
 
 import fcntl
 import os

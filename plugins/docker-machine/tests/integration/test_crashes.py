@@ -33,9 +33,7 @@ async def test_killed_while_machines_are_made(docker_groups: DockerMachineGroups
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 8, 10, 13])
-async def test_killed_while_machines_are_removed(
-    docker_groups: DockerMachineGroups, tmp_path: Path, count: int
-) -> None:
+async def test_killed_during_machine_removal(docker_groups: DockerMachineGroups, tmp_path: Path, count: int) -> None:
     program, armed, died = a_killed_plugin(tmp_path, "remuda_plugin_docker_machine", count)
     group = await docker_groups.group("hosted", plugin=program)
     first, second, third = await start_machines(group, 3)

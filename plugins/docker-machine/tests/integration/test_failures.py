@@ -18,9 +18,7 @@ from remuda_plugin_docker_machine.group import DockerMachineGroup
 RUNNING, DELETING, DELETED = InstanceState.RUNNING, InstanceState.DELETING, InstanceState.DELETED
 
 
-async def test_leaked_machines_are_removed(
-    docker_groups: DockerMachineGroups, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_leaked_machines_are_gone(docker_groups: DockerMachineGroups, caplog: pytest.LogCaptureFixture) -> None:
     """Half-made machines are removed at once, those of former owners by `decrease`; a failure slows creation down."""
     group = await docker_groups.group()
     docker_groups.write_control_file("fail-create", "googleapi: Error 429: quota exceeded")
@@ -85,9 +83,7 @@ async def test_a_new_plugin_continues_the_creates_of_a_killed_one(docker_groups:
     assert len(docker_groups.calls("create --driver stand-in")) == 2
 
 
-async def test_the_machine_of_a_killed_create_is_removed(
-    docker_groups: DockerMachineGroups, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_killed_create_has_no_leak(docker_groups: DockerMachineGroups, caplog: pytest.LogCaptureFixture) -> None:
     group = await docker_groups.group()
     docker_groups.write_control_file("hold")
     assert await group.increase(1) == 1

@@ -114,9 +114,7 @@ async def test_a_driver_without_keys_needs_a_key_of_the_operator(docker_groups: 
         await group.connect_info(machine)
 
 
-async def test_a_machine_that_does_not_answer_is_unhealthy(
-    docker_groups: DockerMachineGroups, server: asyncio.Server
-) -> None:
+async def test_a_machine_without_reply_is_unhealthy(docker_groups: DockerMachineGroups, server: asyncio.Server) -> None:
     port = server.sockets[0].getsockname()[1]
     group = await docker_groups.group(machine_options=[f"stand-in-port={port}"])
     [machine] = await start_machines(group, 1)

@@ -1,8 +1,7 @@
 """Addresses that a machine can use. Pure, except for `routes`.
 
 Each machine has its own link to this host, and this host has a route to its address, so machines and groups share
-nothing. The route reserves the address: the kernel accepts only one route to it, which disappears with the machine.
-"""
+nothing. The route reserves the address: the kernel accepts only one route to it, which disappears with the machine."""
 
 import json
 import random

@@ -2,8 +2,7 @@
 
 A machine has a group of its own in every usable hierarchy, so a service manager that ends all processes of the manager
 does not end machines. The machine sees only its part of the hierarchy (`boot.sh` mounts it). Without a hierarchy
-machines run without groups; that is an error only if limits are configured.
-"""
+machines run without groups; that is an error only if limits are configured."""
 
 import time
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
 """Settings of the plugin (`plugin_config`), and their checks.
 
-A wrong setting is a PermanentError that says what is right. The checks only read the file system.
-"""
+A wrong setting is a PermanentError that says what is right. The checks only read the file system."""
 
 import os
 import re

@@ -2,8 +2,7 @@
 
 The state is in `store`. `update` compares it with what should be and starts the missing tasks, so work that a killed
 process left is continued by the next one. In memory are only tasks, at most one for each machine. Machines are no
-children of this process and survive it.
-"""
+children of this process and survive it."""
 
 import asyncio
 import logging

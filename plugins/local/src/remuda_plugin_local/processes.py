@@ -1,8 +1,7 @@
 """Identifies and ends processes of machines. Blocking: called in threads.
 
 A machine is the process that `launch.sh` becomes. For the kind `namespace` its child is the first process in the
-machine's process namespace: all others end when it ends, and it disappears only after them.
-"""
+machine's process namespace: all others end when it ends, and it disappears only after them."""
 
 import os
 import select

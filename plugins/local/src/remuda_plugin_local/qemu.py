@@ -2,8 +2,7 @@
 
 The drive is cloud-init's NoCloud (a FAT file system labelled CIDATA with `meta-data` and `user-data`), so cloud images
 work unchanged. The network is QEMU's user network, which needs no root: a port of this host's loopback leads to the
-machine's port 22, and the machine reaches this host's loopback as 10.0.2.2.
-"""
+machine's port 22, and the machine reaches this host's loopback as 10.0.2.2."""
 
 import json
 import random

@@ -4,8 +4,7 @@ A machine is the folder `machines/ID`, which appears (`add`) and disappears (`re
 exactly as long as its `lock` is held: first by the process that adds it, then by the machine's process, which inherits
 it. So it is known after any crash which machines are alive, without process ids. Files in the folder are facts: `pid`
 and `address`, written by the machine's first process; `up`: login worked; `deleting`: it is to be removed. Blocking:
-called in threads, except for reads and marks of one machine.
-"""
+called in threads, except for reads and marks of one machine."""
 
 import fcntl
 import os

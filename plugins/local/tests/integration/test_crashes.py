@@ -37,7 +37,7 @@ async def test_killed_while_machines_are_made(local_groups: LocalGroups, tmp_pat
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 6, 9, 14, 20])
-async def test_killed_while_machines_are_removed(local_groups: LocalGroups, tmp_path: Path, count: int) -> None:
+async def test_killed_during_machine_removal(local_groups: LocalGroups, tmp_path: Path, count: int) -> None:
     program, armed, died = a_killed_plugin(tmp_path, "remuda_plugin_local", count)
     group = await local_groups.group("hosted", plugin=program)
     first, second, third = await start_machines(group, 3)

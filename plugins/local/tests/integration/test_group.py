@@ -202,9 +202,7 @@ async def test_a_configured_root_is_not_written_to(local_groups: LocalGroups, sm
     assert sorted(path.name for path in (small_root / "root").iterdir()) == []
 
 
-async def test_the_log_has_the_reason_of_a_failed_start(
-    local_groups: LocalGroups, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_log_has_reason_of_a_failed_start(local_groups: LocalGroups, caplog: pytest.LogCaptureFixture) -> None:
     group = await local_groups.group(start="echo the disk is broken >&2; exit 3")
     assert await group.increase(1) == 1
     await wait_for_states(group, lambda states: DELETED in states.values())

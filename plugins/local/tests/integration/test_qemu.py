@@ -107,9 +107,7 @@ async def group(image: Mapping[str, str], tmp_path: Path) -> AsyncIterator[InPro
     assert os.listdir(tmp_path / "g" / "machines") == []
 
 
-async def test_a_virtual_machine_boots_and_is_removed(
-    group: InProcess, image: Mapping[str, str], tmp_path: Path
-) -> None:
+async def test_virtual_machine_boots_and_is_removed(group: InProcess, image: Mapping[str, str], tmp_path: Path) -> None:
     before = Path(image["disk"]).stat().st_mtime_ns
     assert await group.increase(1) == 1
     [name] = await wait_for_states(group, lambda states: InstanceState.CREATING not in states.values(), BOOT_SECONDS)

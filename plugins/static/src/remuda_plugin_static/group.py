@@ -1,8 +1,7 @@
 """The plugin: hands out configured machines that answer and that nobody has, and takes them back.
 
 The loans are read from disk each time. In memory are only the order in which machines came back, because the latest
-is handed out last, and instances that `update` must return as deleted once. Nothing is changed on a machine.
-"""
+is handed out last, and instances that `update` must return as deleted once. Nothing is changed on a machine."""
 
 import asyncio
 import logging

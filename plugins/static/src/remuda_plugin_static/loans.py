@@ -3,8 +3,7 @@
 A file `NAME-1a2b3c4d.json` is written atomically and durably before the instance is reported. The file name without
 `.json` is the id of the instance, and new for each loan, so a late call for an earlier instance never affects the job
 that has the machine now. A file that cannot be read blocks its machine until somebody removes the file. A lock lets one
-process at a time change loans. Blocking: called in threads, except for `find`.
-"""
+process at a time change loans. Blocking: called in threads, except for `find`."""
 
 import fcntl
 import logging

@@ -143,9 +143,7 @@ async def test_the_machine_that_was_returned_last_is_handed_out_last(make: MakeG
     assert machines == ["a", "b", "a", "b"]
 
 
-async def test_login_settings_of_a_machine_replace_those_of_the_connector(
-    make: MakeGroup, address: str, tmp_path: Path
-) -> None:
+async def test_login_settings_of_machine_replace_the_connectors(make: MakeGroup, address: str, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"its own key")
     key_login = {"username": "ci", "key_path": str(tmp_path / "key")}
     instances = {"a": key_login, "b": {"username": "ci", "password": "pass"}, "c": {}}

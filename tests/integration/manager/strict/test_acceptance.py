@@ -38,19 +38,15 @@ class TestAcceptance:
         [answer(500), answer(503, Retry_After="1"), answer(429), answer(418), answer(500, processed=True), CUT],
         ids=lambda planned: str(planned.status),
     )
-    async def test_an_acknowledgement_without_a_valid_answer_is_repeated(
-        self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer
-    ) -> None:
-        gitlab.plan("update", planned)
+    async def test_acknowledgement_without_answer_is_repeated(self, scenario: Scenario, planned: PlannedAnswer) -> None:
+        scenario.gitlab.plan("update", planned)
         async with scenario.manager():
-            job = await gitlab.enqueue("true")
+            job = await scenario.gitlab.enqueue("true")
             await scenario.play(job)
         assert job.status == "success"
 
     @pytest.mark.parametrize("status", [202, 400, 409])
-    async def test_the_job_runs_if_the_answer_is_no_refusal(
-        self, scenario: Scenario, gitlab: StrictGitLab, status: int
-    ) -> None:
+    async def test_job_runs_unless_it_is_refused(self, scenario: Scenario, gitlab: StrictGitLab, status: int) -> None:
         gitlab.plan("update", answer(status))
         async with scenario.manager():
             job = await gitlab.enqueue("true")
@@ -69,9 +65,7 @@ class TestAcceptance:
         ],
         ids=["403", "404", "403 failed", "200 canceled", "500 failed"],
     )
-    async def test_a_refused_job_never_starts(
-        self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer
-    ) -> None:
+    async def test_no_start_if_refused(self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer) -> None:
         async with scenario.manager():
             gitlab.plan("update", planned)
             refused = await gitlab.enqueue("true")
@@ -81,9 +75,7 @@ class TestAcceptance:
         assert [key.partition("-")[0] for key in scenario.environment.agent.closed] == [str(job.id)]
         assert refused.trace == b""
 
-    async def test_a_job_that_is_being_canceled_fails_without_a_start(
-        self, scenario: Scenario, gitlab: StrictGitLab
-    ) -> None:
+    async def test_job_that_is_being_canceled_never_starts(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         async with scenario.manager():
             gitlab.plan("update", answer(200, Job_Status="canceling"))
             job = await gitlab.enqueue("true")

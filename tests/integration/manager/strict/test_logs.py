@@ -25,23 +25,19 @@ class TestLogs:
         ],
         ids=lambda planned: f"{planned.status}{'-taken' if planned.processed else ''}",
     )
-    async def test_a_chunk_that_was_not_accepted_is_sent_again(
-        self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer
-    ) -> None:
+    async def test_chunk_that_was_not_accepted_is_sent_again(self, scenario: Scenario, planned: PlannedAnswer) -> None:
         async with scenario.manager():
-            job = await gitlab.enqueue("true")
+            job = await scenario.gitlab.enqueue("true")
             key = await scenario.environment.agent.job()
-            gitlab.plan("trace", planned)
+            scenario.gitlab.plan("trace", planned)
             await scenario.environment.agent.write(key, LOG)
-            await gitlab.until(lambda: len(gitlab.statuses["trace"]) >= 2)
+            await scenario.gitlab.until(lambda: len(scenario.gitlab.statuses["trace"]) >= 2)
             await scenario.environment.agent.end(key)
             await scenario.until_closed(job)
         assert (job.status, bytes(job.trace)) == ("success", LOG)
 
     @pytest.mark.parametrize("position", ["0-4", "", "rubbish", "0-99"])
-    async def test_sending_continues_at_the_position_of_the_server(
-        self, scenario: Scenario, gitlab: StrictGitLab, position: str
-    ) -> None:
+    async def test_continue_at_server_position(self, scenario: Scenario, gitlab: StrictGitLab, position: str) -> None:
         async with scenario.manager():
             job = await gitlab.enqueue("true")
             key = await scenario.environment.agent.job()
@@ -59,9 +55,7 @@ class TestLogs:
             await scenario.until_closed(job)
         assert bytes(job.trace) == LOG + b"x" * 200
 
-    async def test_a_log_is_sent_in_chunks_of_at_most_one_mebibyte(
-        self, scenario: Scenario, gitlab: StrictGitLab
-    ) -> None:
+    async def test_log_is_sent_in_chunks_of_one_mebibyte(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         log = bytes(range(256)) * 10_000
         async with scenario.manager():
             job = await gitlab.enqueue("true")
@@ -72,9 +66,7 @@ class TestLogs:
         assert bytes(job.trace) == log
         assert job.updates[-1]["output"] == {"checksum": f"crc32:{crc32(log):08x}", "bytesize": len(log)}
 
-    async def test_chunks_get_smaller_if_the_server_refuses_large_ones(
-        self, scenario: Scenario, gitlab: StrictGitLab
-    ) -> None:
+    async def test_chunks_get_smaller_if_large_ones_are_refused(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         log = b"0123456789abcdef" * (1 << 16)
         async with scenario.manager():
             job = await gitlab.enqueue("true")
@@ -91,20 +83,16 @@ class TestLogs:
         [answer(403), answer(202, Job_Status="canceled"), answer(202, Job_Status="failed")],
         ids=["403", "canceled", "failed"],
     )
-    async def test_an_aborted_job_is_closed_without_a_final_update(
-        self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer
-    ) -> None:
+    async def test_aborted_job_is_closed_without_an_update(self, scenario: Scenario, planned: PlannedAnswer) -> None:
         async with scenario.manager():
-            job = await gitlab.enqueue("true")
+            job = await scenario.gitlab.enqueue("true")
             key = await scenario.environment.agent.job()
-            gitlab.plan("trace", planned)
+            scenario.gitlab.plan("trace", planned)
             await scenario.environment.agent.write(key, LOG)
             await scenario.environment.agent.until(lambda: key in scenario.environment.agent.closed)
         assert [update["state"] for update in job.updates] == ["running"]
 
-    async def test_a_refused_last_chunk_does_not_block_the_final_state(
-        self, scenario: Scenario, gitlab: StrictGitLab
-    ) -> None:
+    async def test_refused_last_chunk_blocks_no_final_state(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         async with scenario.manager():
             job = await gitlab.enqueue("true")
             key = await scenario.environment.agent.job()
@@ -116,9 +104,7 @@ class TestLogs:
             await scenario.until_closed(job)
         assert job.updates[-1]["state"] == "success"
 
-    async def test_the_update_interval_of_the_server_is_respected(
-        self, scenario: Scenario, gitlab: StrictGitLab
-    ) -> None:
+    async def test_update_interval_of_the_server_is_respected(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         """The strict server checks it: only the last chunk may come before the interval has passed."""
         async with scenario.manager():
             job = await gitlab.enqueue("true")

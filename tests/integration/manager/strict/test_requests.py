@@ -41,9 +41,7 @@ class TestRequests:
         ],
         ids=lambda planned: f"{planned.status}{planned.headers.get('Retry-After', '')}{planned.body[:9].decode()}",
     )
-    async def test_the_job_is_received_after_any_answer(
-        self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer
-    ) -> None:
+    async def test_job_after_any_answer(self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer) -> None:
         job = await gitlab.enqueue("true")
         gitlab.plan("request", planned)
         if planned.body == b'{"id": 1, "token": "x"}':
@@ -56,9 +54,7 @@ class TestRequests:
         assert gitlab.statuses["request"][0] == planned.status
         assert job.status == "success"
 
-    async def test_a_redirect_on_the_same_server_is_followed_with_the_body(
-        self, scenario: Scenario, gitlab: StrictGitLab
-    ) -> None:
+    async def test_redirect_on_same_server_keeps_the_body(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         gitlab.plan("request", answer(307, Location="/api/v4/jobs/request"))
         gitlab.plan("update", answer(308, Location=f"{gitlab.url}/api/v4/jobs/501"))
         async with scenario.manager():
@@ -66,15 +62,13 @@ class TestRequests:
             await scenario.play(job)
         assert job.status == "success"
 
-    async def test_a_request_without_an_answer_times_out_and_is_repeated(
-        self, scenario: Scenario, gitlab: StrictGitLab, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_unanswered_request_is_repeated(self, scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(runner_client, "POLL_TIMEOUT_SECONDS", 0.2)
-        gitlab.plan("request", NO_ANSWER)
-        job = await gitlab.enqueue("true")
+        scenario.gitlab.plan("request", NO_ANSWER)
+        job = await scenario.gitlab.enqueue("true")
         async with scenario.manager():
             await scenario.play(job)
-        assert gitlab.statuses["request"][:2] == [0, 201]
+        assert scenario.gitlab.statuses["request"][:2] == [0, 201]
 
     async def test_requests_continue_after_several_refusals(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         gitlab.plan("request", answer(403), answer(403), answer(403))
@@ -83,9 +77,7 @@ class TestRequests:
             await scenario.play(job)
         assert gitlab.statuses["request"][:3] == [403, 403, 403]
 
-    async def test_the_cursor_is_that_of_the_last_answer_of_any_endpoint(
-        self, scenario: Scenario, gitlab: StrictGitLab
-    ) -> None:
+    async def test_the_cursor_is_that_of_the_last_answer(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         async with scenario.manager():
             job = await gitlab.enqueue("true")
             gitlab.plan("update", answer(200, X_GitLab_Last_Update="fresh"))

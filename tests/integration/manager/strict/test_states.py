@@ -8,9 +8,7 @@ from tests.support.runners.strict_scenario import LOG, Scenario
 
 
 class TestKeepAlive:
-    async def test_keep_alives_of_a_silent_job_have_its_checksum(
-        self, scenario: Scenario, gitlab: StrictGitLab
-    ) -> None:
+    async def test_keep_alive_of_a_silent_job_has_its_checksum(self, scenario: Scenario, gitlab: StrictGitLab) -> None:
         async with scenario.manager(keep_alive_seconds=0.1):
             job = await gitlab.enqueue("true")
             key = await scenario.environment.agent.job()
@@ -21,9 +19,7 @@ class TestKeepAlive:
         assert job.updates[-2]["output"] == {"checksum": f"crc32:{crc32(LOG):08x}", "bytesize": len(LOG)}
 
     @pytest.mark.parametrize("planned", [answer(202), answer(400), answer(409), answer(500), CUT], ids=str)
-    async def test_the_job_continues_after_an_unusual_answer(
-        self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer
-    ) -> None:
+    async def test_job_survives_answers(self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer) -> None:
         async with scenario.manager(keep_alive_seconds=0.1):
             job = await gitlab.enqueue("true")
             await scenario.environment.agent.job()
@@ -34,9 +30,7 @@ class TestKeepAlive:
         assert job.status == "success"
 
     @pytest.mark.parametrize("planned", [answer(403), answer(404), answer(200, Job_Status="failed")], ids=str)
-    async def test_an_aborted_job_is_closed(
-        self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer
-    ) -> None:
+    async def test_aborted_job_closes(self, scenario: Scenario, gitlab: StrictGitLab, planned: PlannedAnswer) -> None:
         async with scenario.manager(keep_alive_seconds=0.1):
             job = await gitlab.enqueue("true")
             key = await scenario.environment.agent.job()
@@ -46,13 +40,11 @@ class TestKeepAlive:
         assert job.is_closed
 
     @pytest.mark.parametrize("endpoint", ["update", "trace"])
-    async def test_canceling_ends_the_steps_and_log_and_final_state_are_still_sent(
-        self, scenario: Scenario, gitlab: StrictGitLab, endpoint: str
-    ) -> None:
+    async def test_canceled_job_still_sends_its_log_and_final_state(self, scenario: Scenario, endpoint: str) -> None:
         async with scenario.manager(keep_alive_seconds=0.1 if endpoint == "update" else 30.0):
-            job = await gitlab.enqueue("true")
+            job = await scenario.gitlab.enqueue("true")
             key = await scenario.environment.agent.job()
-            await gitlab.until(lambda: job.is_confirmed)
+            await scenario.gitlab.until(lambda: job.is_confirmed)
             job.status = "canceling"
             if endpoint == "trace":
                 await scenario.environment.agent.write(key, LOG)
@@ -94,9 +86,7 @@ class TestEnd:
         ],
         ids=lambda planned: f"{planned.status}{'-taken' if planned.processed else ''}",
     )
-    async def test_the_final_state_is_sent_until_it_is_accepted(
-        self, scenario: Scenario, planned: PlannedAnswer
-    ) -> None:
+    async def test_final_state_is_sent_until_it_is_accepted(self, scenario: Scenario, planned: PlannedAnswer) -> None:
         job = await self.end_job(scenario, planned)
         assert job.status == "success"
         assert bytes(job.trace) == LOG

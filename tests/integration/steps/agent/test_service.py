@@ -4,13 +4,13 @@ import asyncio
 import os
 import resource
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.const import Status
+from tests.support.step_jobs import Build
 from tests.support.step_runner_client import step_runner
 
 from remuda.testing.agent_process import PROGRAM, AgentProcess, Seen, follow, run_job, steps_text
@@ -19,7 +19,6 @@ from remuda.wire.agent_client import (
     AgentClient,
     AgentUnavailableError,
     JobEnded,
-    JobStart,
     LogChunk,
     StepResultEvent,
     UnknownJob,
@@ -30,7 +29,6 @@ from remuda.wire.agent_client import (
 from remuda.wire.proto import step_runner_pb2 as pb
 from remuda.wire.proto.step_runner_grpc import StepRunnerStub
 
-Build = Callable[..., JobStart]
 STEPS = steps_text({"name": "hello", "script": "echo hello; exit 5"}, extended=False)
 
 
@@ -259,9 +257,7 @@ async def test_long_socket_path_falls_back(tmp_path: Path, a_job: Build) -> None
         assert socket_of(agent.data) is None
 
 
-async def test_a_long_folder_for_temporary_files_does_not_lengthen_the_socket_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_temporary_folder_leaves_socket_path_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ("t" * 120)).mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / ("t" * 120)))
     async with AgentProcess(tmp_path / ("d" * 120)) as agent:

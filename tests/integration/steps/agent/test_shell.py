@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from tests.support.step_files import open_command, write_step
+from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import AgentProcess, follow, steps_text
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobStart, JobVariable
+from remuda.wire.agent_client import AgentClient, AgentRefusedError, JobVariable
 from remuda.wire.agent_shell import AgentShell, ShellCommand, ShellData, ShellExit, ShellOpened, open_shell
 
 WAIT_SCRIPT = 'echo begun >begun; while [ ! -e "$CI_PROJECT_DIR/go" ]; do sleep 0.05; done; exit ${CODE:-0}'
@@ -49,9 +50,7 @@ class Screen:
 
 
 @pytest.fixture
-async def start_job(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
-) -> Callable[..., Awaitable[AgentClient]]:
+async def start_job(agent: AgentProcess, a_job: Build, tmp_path: Path) -> Callable[..., Awaitable[AgentClient]]:
     """Start a job, wait until its script runs, and return a client."""
 
     async def start(script: str = WAIT_SCRIPT, **values: object) -> AgentClient:
@@ -66,9 +65,7 @@ async def start_job(
     return start
 
 
-async def test_command_on_pipes_has_the_jobs_variables_folder_and_files(
-    start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
-) -> None:
+async def test_command_on_pipes_is_in_the_job(start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path) -> None:
     async with await start_job() as client:
         command = ("sh", "-c", 'pwd; echo $SECRET; cat "$KEY_FILE"; echo no >&2; cat; exit 7')
         async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
@@ -101,9 +98,7 @@ async def test_shell_on_a_terminal_of_the_callers_size(start_job: Callable[..., 
         assert await screen.end() == 3
 
 
-async def test_shell_ends_with_everything_in_it_when_its_caller_goes(
-    start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
-) -> None:
+async def test_shell_ends_without_its_caller(start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path) -> None:
     async with await start_job() as client:
         async with open_shell(client, "1", ShellCommand()) as shell:
             screen = Screen(shell)
@@ -149,7 +144,7 @@ async def test_one_job_has_a_bounded_number_of_shells(start_job: Callable[..., A
 HOLD_NOTE = "You can look into it"
 
 
-async def start_held_job(agent: AgentProcess, a_job: Callable[..., JobStart], seconds: int = 600) -> AgentClient:
+async def start_held_job(agent: AgentProcess, a_job: Build, seconds: int = 600) -> AgentClient:
     """Run a job that fails and is on hold then."""
     entry = {"name": "script", "step": "builtin://script"}
     script = 'echo \'{"name":"OUT","value":"x y"}\' >>"$REMUDA_EXPORTS"; exit 4'
@@ -165,9 +160,7 @@ async def start_held_job(agent: AgentProcess, a_job: Callable[..., JobStart], se
     return client
 
 
-async def test_failed_job_is_held_until_it_is_closed(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
-) -> None:
+async def test_failed_job_waits_for_close(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     async with await start_held_job(agent, a_job) as client:
         command = ("sh", "-c", 'cat "$KEY_FILE"')
         async with open_shell(client, "1", ShellCommand(command=command, terminal=False)) as shell:
@@ -183,7 +176,7 @@ async def test_failed_job_is_held_until_it_is_closed(
         assert not (await client.hello()).jobs
 
 
-async def test_hold_ends_by_itself(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_hold_ends_by_itself(agent: AgentProcess, a_job: Build) -> None:
     async with await start_held_job(agent, a_job, seconds=1) as client:
         while (await follow(client, "1")).check().held_seconds:  # noqa: ASYNC110 - the agent sends no event for this
             await asyncio.sleep(0.1)
@@ -192,7 +185,7 @@ async def test_hold_ends_by_itself(agent: AgentProcess, a_job: Callable[..., Job
                 await Screen(shell).end()
 
 
-async def test_hold_outlives_the_agent(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_hold_outlives_the_agent(agent: AgentProcess, a_job: Build) -> None:
     (await start_held_job(agent, a_job)).close()
     await agent.kill()
     await agent.start()
@@ -208,9 +201,7 @@ async def test_hold_outlives_the_agent(agent: AgentProcess, a_job: Callable[...,
         assert not (await client.hello()).jobs
 
 
-async def test_job_that_succeeds_or_is_cancelled_is_not_held(
-    start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
-) -> None:
+async def test_successful_and_cancelled_end(start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path) -> None:
     async with await start_job(hold_failed_seconds=600) as client:
         await client.cancel("1")
         assert (await follow(client, "1")).check().held_seconds == 0
@@ -239,7 +230,7 @@ def steps_in_another_agent(agent: AgentProcess, work: Path, script: str, **more:
 
 
 async def test_shell_in_an_environment_of_another_agent(
-    agent: AgentProcess, second_agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+    agent: AgentProcess, second_agent: AgentProcess, a_job: Build, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
     steps = steps_in_another_agent(second_agent, work, "touch begun; while [ ! -e go ]; do sleep 0.05; done")
@@ -258,7 +249,7 @@ async def test_shell_in_an_environment_of_another_agent(
 
 
 async def test_the_other_agent_keeps_its_part_of_a_held_job(
-    agent: AgentProcess, second_agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+    agent: AgentProcess, second_agent: AgentProcess, a_job: Build, tmp_path: Path
 ) -> None:
     steps = steps_in_another_agent(second_agent, tmp_path / "work", "echo made >made; exit 3")
     async with agent.client() as client, second_agent.client() as second_client:
@@ -277,7 +268,7 @@ async def test_the_other_agent_keeps_its_part_of_a_held_job(
 
 
 async def test_the_environment_is_closed_if_the_job_succeeds_despite_a_failed_step(
-    agent: AgentProcess, second_agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
+    agent: AgentProcess, second_agent: AgentProcess, a_job: Build, tmp_path: Path
 ) -> None:
     steps = steps_in_another_agent(second_agent, tmp_path / "work", "exit 3", continue_on_error=True)
     async with agent.client() as client, second_agent.client() as second_client:
@@ -289,9 +280,7 @@ async def test_the_environment_is_closed_if_the_job_succeeds_despite_a_failed_st
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root runs jobs as another user")
-async def test_shell_runs_as_the_user_of_the_steps(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
-) -> None:
+async def test_shell_runs_as_steps_user(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o055)  # one of these folders may be /tmp
     variables = [JobVariable(key="KEY_FILE", value="in the file\n", file=True)]
@@ -312,9 +301,7 @@ async def test_shell_runs_as_the_user_of_the_steps(
         await client.close_job("1")
 
 
-async def test_shell_is_in_the_sandbox_of_the_steps(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
-) -> None:
+async def test_shell_is_in_steps_sandbox(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     async with agent.client() as client:
         await client.start(a_job(script="touch begun; while [ ! -e go ]; do sleep 0.05; done", sandbox=True))
         await until((tmp_path / "work/begun").exists)
@@ -330,9 +317,7 @@ async def test_shell_is_in_the_sandbox_of_the_steps(
 
 
 @pytest.mark.parametrize("seconds", [0, 600], ids=["plain", "held"])
-async def test_a_close_command_that_cannot_start_does_not_change_the_jobs_outcome(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, seconds: int
-) -> None:
+async def test_unstarted_close_changes_nothing(agent: AgentProcess, a_job: Build, tmp_path: Path, seconds: int) -> None:
     package = tmp_path / "work/mine"
     opening = {"command": open_command({"exec": ["sh", f"{package}/enter"]})}
     write_step(package, {"environment": {"open": opening, "close": {"command": ["remuda-no-such-program"]}}})
@@ -348,9 +333,7 @@ async def test_a_close_command_that_cannot_start_does_not_change_the_jobs_outcom
         await client.close_job("1")
 
 
-async def test_a_failed_close_command_does_not_prevent_the_next_one(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
-) -> None:
+async def test_failed_close_command_does_not_stop_next_one(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     async with await start_held_job(agent, a_job) as client:
         folder = next((tmp_path / "data/jobs").iterdir())
         last_line = {"argv": ["touch", str(tmp_path / "done")], "way": None}
@@ -391,9 +374,7 @@ async def read_shell_output(agent: AgentProcess) -> bytes:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "after_a_restart"])
-async def test_no_shell_where_the_environment_of_the_steps_is_not_open(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, restarted: bool
-) -> None:
+async def test_no_shell_without_environment(agent: AgentProcess, a_job: Build, tmp_path: Path, restarted: bool) -> None:
     work = tmp_path / "work"
     async with agent.client() as client:
         await client.start(a_job(steps=steps_in_an_environment(work)))
@@ -413,9 +394,7 @@ async def test_no_shell_where_the_environment_of_the_steps_is_not_open(
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["", "after_a_restart"])
-async def test_no_shell_in_a_held_job_whose_environment_was_never_open(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, restarted: bool
-) -> None:
+async def test_no_shell_in_never_opened_job(agent: AgentProcess, a_job: Build, tmp_path: Path, restarted: bool) -> None:
     work = tmp_path / "work"
     steps = steps_in_an_environment(work, opening="false")
     for stage in ("first", "opening", "last"):
@@ -439,9 +418,7 @@ def policy_that_inserts(step: dict[str, Any]) -> str:
 STUBBORN = "trap '' HUP TERM; echo $$ >new; mv new pid; while :; do sleep 0.05; done"
 
 
-async def test_no_shell_during_an_inserted_step(
-    start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path
-) -> None:
+async def test_no_shell_in_an_inserted_step(start_job: Callable[..., Awaitable[AgentClient]], tmp_path: Path) -> None:
     work = tmp_path / "work"
     look = "if [ -e /proc/$(cat pid)/status ]; then echo beside; else echo alone; fi"
     policy = policy_that_inserts({"script": f"{look}; {wait_for_file('audit')}"})
@@ -478,9 +455,7 @@ async def test_an_inserted_step_does_not_wait_for_a_shell_without_a_reader(
             assert (await follow(second_client, "1")).check().status == "success"
 
 
-async def test_environments_of_inserted_steps_are_not_held(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path
-) -> None:
+async def test_inserted_steps_are_not_held(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     """Otherwise a shell in the held job would run in the environment that was opened last."""
     package = tmp_path / "policy"
     environment = {

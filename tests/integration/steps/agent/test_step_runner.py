@@ -8,25 +8,24 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from grpclib import GRPCError
 from grpclib.const import Status
+from tests.support.step_jobs import Build
 from tests.support.step_runner_client import step_runner
 
 from remuda.steps.delegation.client import CommandChannel
 from remuda.steps.delegation.files import Order
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import AgentRefusedError, JobStart, LogChunk, socket_of
+from remuda.wire.agent_client import AgentRefusedError, LogChunk, socket_of
 from remuda.wire.proto import agent_pb2
 from remuda.wire.proto import step_runner_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
 from remuda.wire.proto.step_runner_grpc import StepRunnerStub
 
-Build = Callable[..., JobStart]
 HEADER = b"YYYY-MM-DDTHH:MM:SS.uuuuuuZ "
 
 

@@ -8,13 +8,14 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from grpclib import GRPCError
 from grpclib.client import Channel
 from grpclib.const import Status
+from tests.support.step_jobs import Build
 
 from remuda.steps.delegation.client import CommandChannel
 from remuda.steps.delegation.files import Order
@@ -24,15 +25,12 @@ from remuda.wire.agent_client import (
     AgentClient,
     AgentRefusedError,
     JobEnded,
-    JobStart,
     channel_of,
     socket_of,
     tcp_channel,
 )
 from remuda.wire.proto import step_runner_pb2 as pb
 from remuda.wire.proto.step_runner_grpc import StepRunnerStub
-
-Build = Callable[..., JobStart]
 
 
 async def run_program(

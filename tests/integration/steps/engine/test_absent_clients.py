@@ -1,16 +1,14 @@
 """Jobs whose client is absent: the agent keeps their owner data, and cleans up jobs whose client does not come back."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import AgentProcess, follow
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobStart, KeptJob
-
-Build = Callable[..., JobStart]
+from remuda.wire.agent_client import KeptJob
 
 
 async def list_jobs(agent: AgentProcess, *ids: str) -> list[KeptJob]:
@@ -49,9 +47,7 @@ async def test_a_watched_job_is_listed_as_attended(agent: AgentProcess, a_job: B
 
 
 @pytest.mark.long
-async def test_jobs_whose_client_does_not_come_back_are_cleaned_up_and_the_agent_ends(
-    tmp_path: Path, a_job: Build
-) -> None:
+async def test_jobs_whose_client_does_not_come_back_are_removed_and_agent_ends(tmp_path: Path, a_job: Build) -> None:
     agent, marks = AgentProcess(tmp_path / "data"), tmp_path / "marks"
     marks.mkdir()
     await agent.start("--idle-exit", "1")

@@ -6,13 +6,13 @@ import random
 import signal
 import struct
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 from tests.support.agent_kills import run_with_kills
+from tests.support.step_jobs import Build
 
 from remuda.lib.killpoints import POINTS
 from remuda.steps.job_files.journal import folder_name
@@ -20,8 +20,6 @@ from remuda.testing.agent_process import AgentProcess, Seen, follow, steps_text,
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentClient, AgentUnavailableError, JobStart, JobVariable, LogChunk
 from remuda.wire.proto.agent_pb2 import StartRequest
-
-Build = Callable[..., JobStart]
 
 # Prints whole lines, an unfinished line, and a secret in two parts, with pauses in between.
 TALKATIVE = """

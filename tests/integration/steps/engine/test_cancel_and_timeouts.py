@@ -1,17 +1,16 @@
 """Cancel, timeouts and Close end all processes of a step; steps with `if: always()` still run."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.steps.job_files.journal import folder_name
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text, through_deaths
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import AgentUnavailableError, JobStart
 
-Build = Callable[..., JobStart]
 ALWAYS = {"name": "after", "script": "echo status $CI_JOB_STATUS", "if": "always()"}
 
 
@@ -84,9 +83,7 @@ async def test_cancel_during_after_script_lets_it_finish(agent: AgentProcess, a_
     assert seen.check().status == "cancelled"
 
 
-async def test_a_graceful_child_has_time_after_its_parent_is_gone(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_graceful_child_has_time_after_its_parent_ends(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     child = "trap 'sleep 0.5; touch cleaned; exit' TERM; touch up; while :; do sleep 0.05; done"
     job = a_job(steps=steps_text({"name": "build", "script": f'sh -c "{child}" & wait'}))
     await start_and_cancel(agent, job, tmp_path / "work/up")
@@ -136,9 +133,7 @@ async def test_step_timeout_and_tolerated_failure(agent: AgentProcess, a_job: Bu
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_close_kills_and_removes_a_job(
-    agent: AgentProcess, a_job: Build, tmp_path: Path, restarted: bool
-) -> None:
+async def test_close_ends_and_removes_job(agent: AgentProcess, a_job: Build, tmp_path: Path, restarted: bool) -> None:
     work = tmp_path / "work"
     async with agent.client() as client:
         await client.start(a_job(steps=steps_text({"name": "build", "script": spawn_script(work, stubborn=True)})))
@@ -183,9 +178,7 @@ CHECK_CHILD = {"name": "after", "script": "kill -0 $(cat child) && echo still ru
 
 
 @pytest.mark.parametrize("script", [IN_THE_BACKGROUND, STUBBORN])
-async def test_a_background_process_lives_as_long_as_the_job(
-    agent: AgentProcess, a_job: Build, tmp_path: Path, script: str
-) -> None:
+async def test_background_process_lives_on(agent: AgentProcess, a_job: Build, tmp_path: Path, script: str) -> None:
     seen = await run_job(agent, a_job(steps=steps_text({"name": "build", "script": script}, CHECK_CHILD)))
     assert seen.check().status == "success"
     assert seen.lines == [b"still running"]
@@ -193,9 +186,7 @@ async def test_a_background_process_lives_as_long_as_the_job(
 
 
 @pytest.mark.parametrize("point", ["agent.step_exited", "agent.result_stored"])
-async def test_a_background_process_ends_with_the_job_although_the_agent_died(
-    tmp_path: Path, a_job: Build, point: str
-) -> None:
+async def test_background_process_ends_with_the_job_of_a_dead_agent(tmp_path: Path, a_job: Build, point: str) -> None:
     async with AgentProcess(tmp_path / "data") as agent:
         await agent.start(kill_point=point)
         steps = steps_text({"name": "build", "script": IN_THE_BACKGROUND}, CHECK_CHILD)

@@ -3,13 +3,13 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.agent_kills import run_with_kills
 from tests.support.step_files import open_command, write_step
+from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import (
     AgentProcess,
@@ -21,9 +21,8 @@ from remuda.testing.agent_process import (
     through_deaths,
 )
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobStart, JobVariable
+from remuda.wire.agent_client import JobVariable
 
-Build = Callable[..., JobStart]
 LONG = pytest.mark.long
 
 
@@ -173,9 +172,7 @@ async def test_cancel_ends_the_wait_for_another_attempt(agent: AgentProcess, a_j
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_process_that_left_its_session_ends_with_the_job(
-    agent: AgentProcess, a_job: Build, work: Path, restarted: bool
-) -> None:
+async def test_job_ends_what_left_its_session(agent: AgentProcess, a_job: Build, work: Path, restarted: bool) -> None:
     daemon = "setsid sh -c 'echo $$ >daemon; while :; do sleep 0.1; done' & while [ ! -s daemon ]; do sleep 0.02; done"
     async with agent.client() as client:
         await client.start(a_job(script=f"{daemon}; while [ ! -e go ]; do sleep 0.02; done"))
@@ -262,9 +259,7 @@ def environment_step(*entries: dict[str, Any], place: str = "there") -> dict[str
     }
 
 
-async def test_inner_steps_run_in_the_environment(
-    agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path
-) -> None:
+async def test_inner_steps_run_in_environment(agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path) -> None:
     write_environment(work)
     write_step(work / "nested", {"run": [{"name": "deep", "script": "echo deep $WHERE ${HOME-homeless}"}]})
     write = (
@@ -308,9 +303,7 @@ async def test_an_environment_in_an_environment(agent: AgentProcess, a_job: Buil
 
 
 @pytest.mark.parametrize("ending", ["failure", "open", "cancel", "timeout"])
-async def test_an_environment_is_closed_whatever_happens(
-    agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path, ending: str
-) -> None:
+async def test_environment_closes(agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path, ending: str) -> None:
     write_environment(work, opening="exit 3" if ending == "open" else "true")
     script = "exit 3" if ending == "failure" else "touch ../up; sleep 60"
     job = a_job(
@@ -438,9 +431,7 @@ def write_agent_environment(work: Path, agent: AgentProcess) -> None:
     write_step(work / "machine", definition)
 
 
-async def test_inner_steps_run_in_another_agent_and_in_an_environment_there(
-    agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path
-) -> None:
+async def test_inner_steps_run_in_another_agent(agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path) -> None:
     write_environment(work)
     write_step(
         work / "outer",
@@ -490,9 +481,7 @@ async def test_inner_steps_run_in_another_agent_and_in_an_environment_there(
 
 @LONG
 @pytest.mark.parametrize("point", ["agent.step_spawned", "agent.step_exited", "agent.result_stored"])
-async def test_a_delegated_part_survives_the_death_of_the_agent(
-    a_job: Build, work: Path, tmp_path: Path, point: str
-) -> None:
+async def test_delegated_part_survives_death_of_agent(a_job: Build, work: Path, tmp_path: Path, point: str) -> None:
     async with AgentProcess(tmp_path / "data") as agent, AgentProcess(tmp_path / "other") as other_agent:
         await agent.start(kill_point=point, env={"REMUDA_KILL_AFTER": "2"})
         await other_agent.start()

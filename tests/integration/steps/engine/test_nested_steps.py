@@ -3,17 +3,15 @@
 import asyncio
 import json
 import socket
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobStart, JobVariable
-
-Build = Callable[..., JobStart]
+from remuda.wire.agent_client import JobVariable
 
 
 def write_package(work: Path, name: str, definition: Any, spec: Any = None, **files: str) -> None:
@@ -229,9 +227,7 @@ async def test_exports_do_not_reach_another_job(agent: AgentProcess, a_job: Buil
         ('{"name":"A-B","value":"x"}', 'export "A-B" is not a variable name'),
     ],
 )
-async def test_struct_export_fails_the_step_not_the_agent(
-    agent: AgentProcess, a_job: Build, line: str, error: str
-) -> None:
+async def test_struct_export_fails_step_not_the_agent(agent: AgentProcess, a_job: Build, line: str, error: str) -> None:
     seen = await run_job(agent, a_job(steps=steps_text({"name": "set", "script": f"echo '{line}' >>$REMUDA_EXPORTS"})))
     end = seen.check()
     assert (end.reason, results_by_path(seen)["/set"]["error_kind"]) == ("script_failure", "outputs")
@@ -387,7 +383,7 @@ async def test_script_above_128_kib_runs(agent: AgentProcess, a_job: Build) -> N
     assert "characters more" in results_by_path(seen)["/it"]["inputs"]["script"]
 
 
-async def test_environment_over_the_os_limit_still_starts(agent: AgentProcess, a_job: Build, work: Path) -> None:
+async def test_environment_over_os_limit_is_started(agent: AgentProcess, a_job: Build, work: Path) -> None:
     write_package(work, "small", shell_step("echo ${#SMALL} ${#HUGE}"))
     variables = [JobVariable(key="SMALL", value="s"), JobVariable(key="HUGE", value="h" * 200_000)]
     steps = steps_text({"name": "script", "script": "echo ${#SMALL} ${#HUGE}"}, {"name": "exec", "step": "./small"})
@@ -489,9 +485,7 @@ async def test_an_output_file_must_be_a_plain_file(agent: AgentProcess, a_job: B
 
 
 @pytest.mark.parametrize("ending", ["cancel", "timeout", "step timeout"])
-async def test_the_resolution_of_a_step_can_be_stopped(
-    agent: AgentProcess, a_job: Build, ending: str, work: Path
-) -> None:
+async def test_resolution_of_a_step_can_be_stopped(agent: AgentProcess, a_job: Build, ending: str, work: Path) -> None:
     """The server accepts the connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)

@@ -2,16 +2,15 @@
 
 import asyncio
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobEnded, JobStart, JobVariable
+from remuda.wire.agent_client import JobEnded, JobVariable
 
-Build = Callable[..., JobStart]
 FOLDER = 'folder=$(dirname "$(dirname "$REMUDA_OUTPUTS")"); '
 NEST = "import os; [(os.mkdir('a'), os.chdir('a')) for _ in range(1500)]"
 NESTED = f'cd "$(dirname "$REMUDA_OUTPUTS")"; {sys.executable} -c "{NEST}"'
@@ -30,9 +29,7 @@ NESTED = f'cd "$(dirname "$REMUDA_OUTPUTS")"; {sys.executable} -c "{NEST}"'
         NESTED,
     ],
 )
-async def test_only_the_job_that_damages_its_files_ends(
-    agent: AgentProcess, a_job: Build, tmp_path: Path, script: str
-) -> None:
+async def test_only_job_with_damaged_files_ends(agent: AgentProcess, a_job: Build, tmp_path: Path, script: str) -> None:
     first = f"touch up; until [ -e {tmp_path}/go ]; do sleep 0.02; done; {FOLDER}{script}"
     bad = a_job("bad", steps=steps_text({"name": "a", "script": first}, {"name": "b", "script": "true"}))
     good = a_job(
@@ -61,9 +58,7 @@ async def test_deeply_nested_folders_in_the_exchange_folder_are_removed(agent: A
     assert (await run_job(agent, a_job(script=NESTED))).check().status == "success"
 
 
-async def test_a_pipe_in_place_of_an_output_file_does_not_block(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_pipe_in_place_of_output_file_does_not_block(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     """The agent creates the file because the next step names it in its command."""
     (tmp_path / "work/next").mkdir(parents=True)
     (tmp_path / "work/next/func.yml").write_text(
@@ -86,9 +81,7 @@ async def test_a_folder_in_the_place_of_a_script_is_the_jobs_failure(agent: Agen
     assert "step-1.script: it has to be a plain file" in end.message
 
 
-async def test_a_folder_in_the_place_of_a_file_variable_outlives_an_agent(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_folder_as_file_variable_outlives_an_agent(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     """The next agent does not write the file again after a step has run."""
     script = 'rm "$FILE" && mkdir -p "$FILE/x" && touch up; until [ -e go ]; do sleep 0.02; done'
     steps = steps_text({"name": "a", "script": script}, {"name": "b", "script": "echo went on"})

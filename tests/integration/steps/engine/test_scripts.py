@@ -4,17 +4,15 @@ import asyncio
 import os
 import re
 import resource
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import AgentRefusedError, JobStart, JobVariable, LogChunk
-
-Build = Callable[..., JobStart]
+from remuda.wire.agent_client import AgentRefusedError, JobVariable, LogChunk
 
 
 async def test_script_job(agent: AgentProcess, a_job: Build) -> None:
@@ -85,9 +83,7 @@ async def test_masked_variable_never_reaches_the_log(agent: AgentProcess, a_job:
             assert b"s3cret-value" not in path.read_bytes()
 
 
-async def test_partial_line_is_delivered_in_time_and_continued(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_partial_line_is_delivered_early_and_continued(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     job = a_job(script=f"printf waiting; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo ' done'")
     async with agent.client() as client:
         await client.start(job)
@@ -165,9 +161,7 @@ async def test_background_child_does_not_hang_the_step(agent: AgentProcess, a_jo
     assert seen.lines == [b"started"]
 
 
-async def test_background_child_that_prints_without_a_pause_does_not_hang_the_step(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_endlessly_printing_child_does_not_hang_a_step(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     async with agent.client() as client:
         await client.start(job := a_job(script="yes $(printf %0900d 1) & echo $! >pid; echo started"))
         # The child prints faster than the agent reads: the step ends only because the child is killed.
@@ -194,9 +188,7 @@ async def test_a_script_may_reopen_its_output(agent: AgentProcess, a_job: Build,
 
 
 @pytest.mark.parametrize("entry", [{"script": "./called.sh"}, {"step": "./package"}])
-async def test_a_called_program_may_reopen_the_output_of_the_step(
-    agent: AgentProcess, a_job: Build, tmp_path: Path, entry: dict[str, Any]
-) -> None:
+async def test_program_reopens_output(agent: AgentProcess, a_job: Build, tmp_path: Path, entry: dict[str, Any]) -> None:
     (tmp_path / "work/package").mkdir(parents=True)
     (tmp_path / "work/package/func.yml").write_text("spec:\n---\nexec: {command: [./called.sh]}\n")
     called = tmp_path / "work/called.sh"
@@ -207,9 +199,7 @@ async def test_a_called_program_may_reopen_the_output_of_the_step(
     assert seen.check().exit_code == 4
 
 
-async def test_the_last_output_of_a_cancelled_step_is_in_the_log(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_last_output_of_a_cancelled_step_is_in_the_log(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     """The process that copies the output survives the signal and copies all of it."""
     script = "trap 'seq 20000; exit 1' TERM; touch up; while :; do sleep 0.02; done"
     async with agent.client() as client:

@@ -9,13 +9,13 @@ from pathlib import Path
 from secrets import token_hex
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.steps.policy import sandbox
 from remuda.testing.agent_process import AgentProcess, follow, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart
 
-Build = Callable[..., JobStart]
 AFTER = {"name": "after", "script": "echo after", "if": "always()"}
 LONG = pytest.mark.long
 FREEZER = Path("/sys/fs/cgroup/freezer")
@@ -47,9 +47,7 @@ async def run_and_disturb(
 
 
 @pytest.mark.parametrize("target", ["shim", *(pytest.param(target, marks=LONG) for target in ("itself", "group"))])
-async def test_a_stopped_step_ends_at_the_deadline(
-    agent: AgentProcess, a_job: Build, tmp_path: Path, target: str
-) -> None:
+async def test_stopped_step_ends_at_deadline(agent: AgentProcess, a_job: Build, tmp_path: Path, target: str) -> None:
     stop = {"itself": "kill -STOP $$", "group": "kill -STOP 0", "shim": "kill -STOP $PPID"}[target]
     steps = steps_text({"name": "build", "script": f"touch up; {stop}; sleep 600"}, AFTER)
     job = a_job(steps=steps, timeout_seconds=1)

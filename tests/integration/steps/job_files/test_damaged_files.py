@@ -6,13 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.steps.job_files.journal import folder_name
 from remuda.testing.agent_process import AgentProcess, Seen, follow
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobStart
 
-Build = Callable[..., JobStart]
 Damage = Callable[[Path], None]
 
 WAIT_SCRIPT = "echo $$ >>started-$NAME; echo here; while [ ! -e go-on ]; do sleep 0.05; done; echo over"

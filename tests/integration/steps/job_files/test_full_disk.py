@@ -8,20 +8,19 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.steps.job_files.disk import has_room
 from remuda.testing.agent_process import PROGRAM, AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobStart
 
 pytestmark = pytest.mark.long
 
-Build = Callable[..., JobStart]
 UID = 745_311 + 2 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 """A user that neither this machine nor a concurrent test has. The next number is free, too."""
 PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
@@ -98,9 +97,7 @@ def fill_except_little(disk: Path) -> Path:
     return ballast
 
 
-async def test_output_that_fills_the_disk_waits_for_room(
-    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
-) -> None:
+async def test_output_waits_for_disk_space(small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path) -> None:
     """The disk has room before each write, and the write still fails."""
     lines = 30_000
     # The lines are short: their headers need more than the free space, but one read does not.
@@ -128,9 +125,7 @@ os.write(1, line * 1000)
 """The first lines make the agent enlarge the pipe, so that it can hold the other lines."""
 
 
-async def test_the_last_output_of_a_step_waits_for_room(
-    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
-) -> None:
+async def test_last_output_waits_for_room(small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path) -> None:
     """All output is in the pipe when the command ends, and only a part of it fits on the disk."""
     async with small_agent.client() as client:
         await client.start(a_job(script=f"{PYTHON} -c '{PRINT}'; touch printed"))
@@ -147,9 +142,7 @@ async def test_the_last_output_of_a_step_waits_for_room(
     assert seen.lines == [b"x" * 999] * 1020
 
 
-async def test_a_script_that_fills_the_disk_is_written_when_there_is_room(
-    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
-) -> None:
+async def test_script_waits_for_disk_space(small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path) -> None:
     large = f"echo next  # {'x' * MUCH}"
     job = a_job(
         steps=steps_text({"name": "a", "script": WAIT.format(go="go")}, {"name": "b", "script": large}),
@@ -270,18 +263,14 @@ async def check_other_job_continues(
     assert has_room(disk)
 
 
-async def test_a_job_that_fills_the_disk_outside_of_its_folders_is_found(
-    ext4: Path, a_job: Build, tmp_path: Path
-) -> None:
+async def test_a_job_that_fills_the_disk_outside_its_folders_is_found(ext4: Path, a_job: Build, tmp_path: Path) -> None:
     (ext4 / "shared").mkdir()
     async with AgentProcess(ext4 / "data") as agent:
         await agent.start()
         await check_other_job_continues(agent, a_job, ext4, tmp_path / "go", APPEND.format(out=ext4 / "shared/fill"))
 
 
-async def test_a_job_that_fills_the_disk_with_a_file_without_a_name_is_found(
-    small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path
-) -> None:
+async def test_unnamed_file_fills_the_disk(small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path) -> None:
     (disk / "shared").mkdir()
     out = disk / "shared/fill"
     script = f"exec 3>{out}; rm {out}; " + REPEAT.format("dd if=/dev/zero bs=4096 >&3")
@@ -312,9 +301,7 @@ async def test_a_job_that_fills_the_disk_with_a_file_that_is_only_mapped_is_foun
     await check_other_job_continues(small_agent, a_job, disk, tmp_path / "go", script, run_as=str(UID), sandbox=sandbox)
 
 
-async def test_a_job_that_fills_the_disk_with_files_of_its_user_is_found(
-    disk: Path, a_job: Build, tmp_path: Path
-) -> None:
+async def test_a_job_that_fills_the_disk_with_users_files_is_found(disk: Path, a_job: Build, tmp_path: Path) -> None:
     """/var/tmp, where all users can write, is on the agent's disk."""
     (disk / "shared").mkdir()
     (disk / "shared").chmod(0o1777)

@@ -4,16 +4,14 @@ import json
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.steps.pack.zip_file import FOREIGN, OWN, pack
 from remuda.testing.agent_process import AgentProcess, follow, run_job, steps_text
-from remuda.wire.agent_client import JobStart
 
-Build = Callable[..., JobStart]
 IMPORT_ALL = """
 import importlib, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -93,9 +91,7 @@ def find_module_file(packed: Path, python: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-async def test_packed_agent_runs_jobs_and_standard_steps(
-    packed: Path, bare_python: str, tmp_path: Path, a_job: Build
-) -> None:
+async def test_packed_agent_runs_standard_steps(packed: Path, bare_python: str, tmp_path: Path, a_job: Build) -> None:
     async with AgentProcess(tmp_path / "data", program=(bare_python, str(packed))) as agent:
         await agent.start()
         steps = steps_text(

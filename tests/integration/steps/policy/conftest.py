@@ -1,5 +1,6 @@
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -77,3 +78,11 @@ def web() -> Iterator[int]:
 
     with run_http_server(Hello) as server:
         yield server.server_port
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that other users can enter; pytest's own folders are closed to them."""
+    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)

@@ -3,11 +3,11 @@
 import json
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.steps.policy.host_abilities import Host, find_host
 from remuda.testing.agent_process import AgentProcess, run_job, steps_text, through_deaths
@@ -25,7 +25,7 @@ def agent(open_agent: AgentProcess) -> AgentProcess:
 
 
 @pytest.fixture
-def a_job(public_folder: Path) -> Callable[..., JobStart]:
+def a_job(public_folder: Path) -> Build:
     """Build a job of scripts or other entries under the runner's policy. `inserted`: variables of inserted steps."""
 
     def build(*entries: str | dict[str, Any], policy: dict[str, Any] | None = None, **values: Any) -> JobStart:
@@ -56,9 +56,7 @@ def write_package(folder: Path, definition: str) -> str:
     return str(folder)
 
 
-async def test_denied_step_fails_with_the_rule_and_nothing_runs(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_denied_step_names_rule_and_never_runs(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     rules = [{"name": "no scripts", "deny": "builtin:script", "reason": "use steps"}]
     seen = await run_job(agent, a_job(f"touch {public_folder}/ran", policy={"rules": rules}))
     event = seen.result_of("/s0")
@@ -70,7 +68,7 @@ async def test_denied_step_fails_with_the_rule_and_nothing_runs(
     assert (seen.end.status, seen.end.reason) == ("failure", "script_failure")
 
 
-async def test_nested_step_is_denied(agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path) -> None:
+async def test_nested_step_is_denied(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     inner = write_package(public_folder / "work/inner", f"exec: {{command: [touch, {public_folder}/ran]}}")
     write_package(public_folder / "work/outer", "run: [{name: first, script: 'true'}, {name: inner, step: ../inner}]")
     policy = {"rules": [{"deny": f"local:{inner}/**"}]}
@@ -80,9 +78,7 @@ async def test_nested_step_is_denied(agent: AgentProcess, a_job: Callable[..., J
     assert not (public_folder / "ran").exists()
 
 
-async def test_step_reached_through_an_expression_is_denied(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_step_reached_by_an_expression_is_denied(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     write_package(public_folder / "work/evil", f"exec: {{command: [touch, {public_folder}/ran]}}")
     entry = {"name": "it", "step": "./${{ vars.WHICH }}"}
     variables = [JobVariable(key="WHICH", value="evil")]
@@ -92,7 +88,7 @@ async def test_step_reached_through_an_expression_is_denied(
     assert not (public_folder / "ran").exists()
 
 
-async def test_steps_are_inserted_before_and_after(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_steps_are_inserted_before_and_after(agent: AgentProcess, a_job: Build) -> None:
     insert = [
         {"name": "audit", "script": "echo audited", "before": "job"},
         {"name": "scan", "script": "echo scanned", "after": "job"},
@@ -116,9 +112,7 @@ async def test_steps_are_inserted_before_and_after(agent: AgentProcess, a_job: C
     assert seen.result_of("/audit")["policy"]["rule"] == "runner r: inserted steps"
 
 
-async def test_steps_are_inserted_around_a_nested_step(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_steps_are_inserted_around_a_nested_step(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     write_package(public_folder / "work/inner", "exec: {command: [echo, inner]}")
     write_package(
         public_folder / "work/outer", "run: [{name: first, script: echo first}, {name: inner, step: ../inner}]"
@@ -137,9 +131,7 @@ async def test_steps_are_inserted_around_a_nested_step(
 
 
 @pytest.mark.parametrize("kill_point", ["agent.step_prepared", "agent.step_exited", "agent.result_stored"])
-async def test_inserted_steps_run_once_though_the_agent_dies(
-    public_folder: Path, a_job: Callable[..., JobStart], kill_point: str
-) -> None:
+async def test_inserted_steps_run_once_if_the_agent_dies(public_folder: Path, a_job: Build, kill_point: str) -> None:
     source = f"local:{public_folder}/work/inner/**"
     insert = [{"name": "check", "script": f"echo check >>{public_folder}/trace", "before": [source, "builtin:script"]}]
     write_package(public_folder / "work/inner", f"exec: {{command: [sh, -c, 'echo inner >>{public_folder}/trace']}}")
@@ -158,9 +150,7 @@ async def test_inserted_steps_run_once_though_the_agent_dies(
     assert (public_folder / "trace").read_text().split() == ["check", "inner", "check", "last"]
 
 
-async def test_job_cannot_change_what_an_inserted_step_runs(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_job_cannot_change_inserted_step_program(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     (public_folder / "evil").mkdir()
     (public_folder / "evil/true").write_text(f"#!/bin/sh\ntouch {public_folder}/changed\n")
     (public_folder / "evil/true").chmod(0o755)
@@ -186,7 +176,7 @@ VARIABLES_THAT_CHANGE_PROGRAMS = (
 )
 
 
-async def test_an_inserted_step_has_no_variable_of_the_job(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_an_inserted_step_has_no_variable_of_the_job(agent: AgentProcess, a_job: Build) -> None:
     """This holds for variables that change programs and for forged predefined ones, unless the policy names them."""
     forged = [
         *VARIABLES_THAT_CHANGE_PROGRAMS,
@@ -212,9 +202,7 @@ async def test_an_inserted_step_has_no_variable_of_the_job(agent: AgentProcess, 
     assert env["CI_JOB_STATUS"] == "success"
 
 
-async def test_exports_of_an_inserted_step_do_not_reach_other_inserted_steps(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_exports_reach_no_other_inserted_steps(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     """A narrower policy must not control the programs of steps that a wider policy inserts."""
     export = """'echo {\\"name\\": \\"MAKEFILES\\", \\"value\\": \\"mine\\"} >>"$REMUDA_EXPORTS"'"""
     parts = f"[{{name: first, script: {export}}}, {{name: second, script: 'echo second $MAKEFILES'}}]"
@@ -229,9 +217,7 @@ async def test_exports_of_an_inserted_step_do_not_reach_other_inserted_steps(
     assert output == [b"second mine", b"job mine", b"wide none"]
 
 
-async def test_step_of_the_job_cannot_have_the_name_of_an_inserted_step(
-    agent: AgentProcess, a_job: Callable[..., JobStart]
-) -> None:
+async def test_step_of_job_cannot_take_inserted_steps_name(agent: AgentProcess, a_job: Build) -> None:
     insert = [{"name": "scan", "script": "true", "after": "job"}]
     seen = await run_job(agent, a_job(a_script("scan", "echo mine"), policy={"insert": insert}))
     denied, ran = [event for event in seen.results if event["event"] == "finished"]
@@ -239,9 +225,7 @@ async def test_step_of_the_job_cannot_have_the_name_of_an_inserted_step(
     assert (ran["origin"], ran["status"]) == ("inserted", "success")
 
 
-async def test_step_without_network_cannot_connect(
-    agent: AgentProcess, host: Host, a_job: Callable[..., JobStart], web: int
-) -> None:
+async def test_step_without_network(agent: AgentProcess, host: Host, a_job: Build, web: int) -> None:
     if not host.has_networks:
         pytest.skip("this machine cannot")
     free = await run_job(agent, a_job(REACH.format(web), id="free"))
@@ -252,9 +236,7 @@ async def test_step_without_network_cannot_connect(
     assert "network" in cut.result_of("/s0")["policy"]["advisory"]
 
 
-async def test_step_over_its_memory_limit_is_killed_with_an_error(
-    agent: AgentProcess, host: Host, a_job: Callable[..., JobStart]
-) -> None:
+async def test_step_over_its_memory_limit_ends_with_an_error(agent: AgentProcess, host: Host, a_job: Build) -> None:
     if not host.groups.limits("memory"):
         pytest.skip("this machine cannot")
     seen = await run_job(agent, a_job("echo fits", EAT, policy={"limits": {"memory": "64m"}}))
@@ -265,23 +247,19 @@ async def test_step_over_its_memory_limit_is_killed_with_an_error(
     assert event["usage"]["memory_peak_bytes"] <= 64 * 2**20
 
 
-async def test_killed_process_fails_the_step_though_the_script_continues(
-    agent: AgentProcess, host: Host, a_job: Callable[..., JobStart]
-) -> None:
+async def test_killed_process_fails_step_of_continued_script(agent: AgentProcess, host: Host, a_job: Build) -> None:
     if not host.groups.limits("memory"):
         pytest.skip("this machine cannot")
     seen = await run_job(agent, a_job(f"{EAT} || echo never mind", policy={"limits": {"memory": "64m"}}))
     assert seen.result_of("/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
 
 
-async def test_step_over_its_timeout_fails(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_step_over_its_timeout_fails(agent: AgentProcess, a_job: Build) -> None:
     seen = await run_job(agent, a_job("sleep 60", policy={"limits": {"timeout": 1}}))
     assert seen.result_of("/s0")["error"] == "the step took longer than its limit of 1 s"
 
 
-async def test_files_from_before_a_step_do_not_count_against_its_disk_limit(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_files_before_a_step_are_not_in_its_limit(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     (public_folder / "work").mkdir(exist_ok=True)
     (public_folder / "work/large").write_bytes(bytes(3 * 2**20))
     seen = await run_job(agent, a_job("echo small >more", policy={"limits": {"disk": "1m"}}))
@@ -290,7 +268,7 @@ async def test_files_from_before_a_step_do_not_count_against_its_disk_limit(
     assert not list(job_folder.glob("step-*"))
 
 
-async def test_full_disk_ends_the_step(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_full_disk_ends_the_step(agent: AgentProcess, a_job: Build) -> None:
     script = "for i in 1 2 3; do head -c 900000 /dev/zero >$i; done; sleep 60"
     seen = await run_job(agent, a_job(script, policy={"limits": {"disk": "1m"}}))
     event = seen.result_of("/s0")
@@ -298,7 +276,7 @@ async def test_full_disk_ends_the_step(agent: AgentProcess, a_job: Callable[...,
     assert event["error"].endswith("the disk limit of the step is 1 MiB")
 
 
-async def test_limits_are_advisory_for_the_agents_own_user(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_limits_are_advisory_for_the_agents_own_user(agent: AgentProcess, a_job: Build) -> None:
     seen = await run_job(agent, a_job("true", policy={"limits": {"memory": "64m", "timeout": 60}}))
     policy = seen.result_of("/s0")["policy"]
     assert (policy["enforced"], policy["advisory"]) == ([], ["steps", "memory", "timeout"])
@@ -306,9 +284,7 @@ async def test_limits_are_advisory_for_the_agents_own_user(agent: AgentProcess, 
 
 
 @as_root
-async def test_limits_are_advisory_for_an_unprivileged_agent(
-    public_folder: Path, host: Host, a_job: Callable[..., JobStart], web: int
-) -> None:
+async def test_unprivileged_agent_has_advisory_limits(public_folder: Path, host: Host, a_job: Build, web: int) -> None:
     """The agent runs in a user namespace, where it can still read the Python of root."""
     if not host.has_networks:
         pytest.skip("this machine cannot")
@@ -325,9 +301,7 @@ async def test_limits_are_advisory_for_an_unprivileged_agent(
     assert (policy["enforced"], policy["advisory"]) == ([], ["steps", "network"])
 
 
-async def test_policy_that_denies_advisory_limits_refuses_the_step(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_policy_can_refuse_advisory_limits(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     seen = await run_job(agent, a_job(f"touch {public_folder}/ran", policy={"advisory": "deny"}))
     assert seen.result_of("/s0")["error_kind"] == "policy"
     assert "refuses steps whose limits are advisory (steps: " in seen.result_of("/s0")["error"]
@@ -335,9 +309,7 @@ async def test_policy_that_denies_advisory_limits_refuses_the_step(
 
 
 @as_root
-async def test_limits_are_enforced_for_another_user_who_cannot_reach_the_agent(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_limits_bind_a_user_who_cannot_see_agent(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     script = f"""
         id -u; echo $HOME; pwd
         cat {public_folder}/data/jobs/*/request {public_folder}/data/agent.log && exit 9
@@ -362,9 +334,7 @@ async def test_limits_are_enforced_for_another_user_who_cannot_reach_the_agent(
 
 @as_root
 @pytest.mark.parametrize("step", ["./linked", "{public_folder}/outside"])
-async def test_a_local_reference_cannot_read_files_of_the_agent(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path, step: str
-) -> None:
+async def test_local_reference_reads_no_file(agent: AgentProcess, a_job: Build, public_folder: Path, step: str) -> None:
     write_package(public_folder / "outside", "exec: {command: [echo, s3cret]}")
     (public_folder / "work/linked").mkdir(parents=True)
     (public_folder / "work/linked/func.yml").symlink_to(public_folder / "outside/func.yml")
@@ -375,9 +345,7 @@ async def test_a_local_reference_cannot_read_files_of_the_agent(
 
 
 @as_root
-async def test_package_can_be_used_by_another_user(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_others_can_use_package(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     write_package(public_folder / "work/mine", 'exec: {command: [sh, -c, "id -u; ls ${{ func_dir }}"]}')
     seen = await run_job(agent, a_job({"name": "mine", "step": "./mine"}, run_as="123456"))
     assert seen.statuses == {"mine": "success"}
@@ -385,7 +353,7 @@ async def test_package_can_be_used_by_another_user(
 
 
 @as_root
-async def test_file_variables_may_have_any_name(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_file_variables_may_have_any_name(agent: AgentProcess, a_job: Build) -> None:
     names = ("secrets", "exchange", "job", "A" * 255)
     inputs = {"secrets": {"KEPT": {"environment": {"name": "GIVEN"}, "file": True}}}
     fetch = {"name": "fetch", "step": "builtin://secrets", "origin": "compiled", "inputs": inputs}
@@ -398,9 +366,7 @@ async def test_file_variables_may_have_any_name(agent: AgentProcess, a_job: Call
 
 
 @as_root
-async def test_another_users_step_reads_its_file_variable_after_an_agent_kill(
-    public_folder: Path, a_job: Callable[..., JobStart]
-) -> None:
+async def test_other_users_step_reads_its_file_variable_after_an_agent_kill(public_folder: Path, a_job: Build) -> None:
     script = 'touch started; while [ ! -e go ]; do sleep 0.05; done; cat "$FILE"'
     job = a_job(script, variables=[JobVariable(key="FILE", value="text\n", file=True)], run_as="123456")
     async with AgentProcess(public_folder / "data") as process:
@@ -416,9 +382,7 @@ async def test_another_users_step_reads_its_file_variable_after_an_agent_kill(
 
 
 @as_root
-async def test_another_users_job_continues_when_the_agent_dies(
-    public_folder: Path, a_job: Callable[..., JobStart]
-) -> None:
+async def test_another_users_job_outlives_the_agent(public_folder: Path, a_job: Build) -> None:
     async with AgentProcess(public_folder / "data") as process:
         await process.start()
         job = a_job(
@@ -436,16 +400,14 @@ async def test_another_users_job_continues_when_the_agent_dies(
     assert seen.result_of("/s0")["error"] == "the step used more memory than its limit of 64 MiB and was killed"
 
 
-async def test_policy_that_cannot_be_read_is_refused(agent: AgentProcess, a_job: Callable[..., JobStart]) -> None:
+async def test_policy_that_cannot_be_read_is_refused(agent: AgentProcess, a_job: Build) -> None:
     with pytest.raises(AgentRefusedError, match=r"policy of runner r: ruels: unknown key; did you mean rules\?"):
         await run_job(agent, a_job("true", policy={"ruels": []}))
     with pytest.raises(AgentRefusedError, match="run_as: there is no user"):
         await run_job(agent, a_job("true", run_as="no-such-user-here"))
 
 
-async def test_no_process_and_no_cgroup_is_left_of_a_job(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_no_process_nor_cgroup_is_left_of_a_job(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     groups = find_host(public_folder / "data").groups
     if not groups.folders():
         pytest.skip("this machine cannot")
@@ -458,9 +420,7 @@ async def test_no_process_and_no_cgroup_is_left_of_a_job(
     assert not any(folder.exists() for folder in groups.folders())
 
 
-async def test_closing_a_job_removes_its_cgroups(
-    agent: AgentProcess, a_job: Callable[..., JobStart], public_folder: Path
-) -> None:
+async def test_close_removes_cgroups(agent: AgentProcess, a_job: Build, public_folder: Path) -> None:
     groups = find_host(public_folder / "data").groups
     async with agent.client() as client:
         await client.start(a_job(f"echo $$ >{public_folder}/pid; setsid sleep 300 & sleep 300", policy={}))

@@ -32,7 +32,7 @@ def skip_unless(is_possible: bool) -> None:
         pytest.skip("this machine cannot")
 
 
-def test_step_without_network_cannot_connect(host: Host, run: Run, web: int) -> None:
+def test_step_without_network(host: Host, run: Run, web: int) -> None:
     skip_unless(host.has_networks)
     free, _ = run(REACH.format(web))
     assert free.returncode == 0
@@ -91,7 +91,7 @@ async def test_proxy_ends_with_the_step(host: Host, run: Run, tmp_path: Path) ->
     assert find_proxies(str(go)) == []
 
 
-async def test_step_over_its_memory_limit_is_killed_with_an_error(host: Host, run: Run) -> None:
+async def test_step_over_its_memory_limit_ends_with_an_error(host: Host, run: Run) -> None:
     skip_unless(host.groups.limits("memory"))
     fits, enclosure = run(EAT.format(20), limits=Limits(memory_bytes=64 * 2**20))
     assert (fits.returncode, await enclosure.find_broken_limit()) == (0, None)

@@ -101,14 +101,6 @@ with Server(f"{PLACE}/engine.sock", Handler) as server:
 """
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder that other users can enter; pytest's own folders are closed to them."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
 @pytest.fixture(scope="session")
 def packed() -> Iterator[Path]:
     """The packed agent, in a file that every user can read."""
@@ -171,9 +163,7 @@ async def test_an_engine_that_a_job_names_gives_no_rights(agent: AgentProcess, p
 
 
 @pytest.mark.parametrize("is_sandboxed", ISOLATION)
-async def test_commands_at_an_allowed_engine_run_as_the_jobs_user(
-    agent: AgentProcess, place: Path, is_sandboxed: bool
-) -> None:
+async def test_commands_at_allowed_engine_run_as_job_user(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
     command = ["sh", "-c", f"id -u >{place}/work/who; cat {place}/data/jobs/*/request >{place}/work/seen"]
     steps = write_engine_of_the_job(place, command)
     seen = await run_job(agent, a_job(place, *steps, sandbox=is_sandboxed, policy={"engines": ["unix://**"]}))
@@ -213,9 +203,7 @@ async def run_shell(client: AgentClient, *command: str, terminal: bool = False) 
 
 @pytest.mark.parametrize("is_sandboxed", ISOLATION)
 @pytest.mark.parametrize("is_held", [False, True], ids=["running", "on_hold"])
-async def test_a_shell_runs_as_the_jobs_user_whatever_the_job_has_opened(
-    agent: AgentProcess, place: Path, is_sandboxed: bool, is_held: bool
-) -> None:
+async def test_shell_runs_as_the_jobs_user(agent: AgentProcess, place: Path, is_sandboxed: bool, is_held: bool) -> None:
     (place / "secret").write_text("s3cret")
     (place / "secret").chmod(0o600)
     wait = "true" if is_held else "touch begun; until [ -e go ]; do sleep 0.1; done"
@@ -282,9 +270,7 @@ async def test_the_job_cannot_change_files_of_a_privileged_step(agent: AgentProc
 
 
 @pytest.mark.parametrize("is_sandboxed", ISOLATION)
-async def test_a_step_of_the_job_cannot_name_another_agent(
-    agent: AgentProcess, place: Path, is_sandboxed: bool
-) -> None:
+async def test_step_of_the_job_cannot_name_another_agent(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
     """The agent itself would run the command when the step is over, and for a shell."""
     entry = write_environment_of_the_job(place, "", {"name": "in", "script": "true"})
     definition = place / "work/mine/func.yml"
@@ -301,9 +287,7 @@ JOB_OUTPUT = "printed by a program of the job"
 
 @pytest.mark.parametrize("is_sandboxed", ISOLATION)
 @pytest.mark.parametrize("around", ["before", "after"])
-async def test_an_inserted_step_does_not_run_in_an_environment_of_the_job(
-    agent: AgentProcess, place: Path, is_sandboxed: bool, around: str
-) -> None:
+async def test_inserted_step_runs_outside(agent: AgentProcess, place: Path, is_sandboxed: bool, around: str) -> None:
     insert = [{"name": "scan", "script": "echo scanned; id -u", around: "builtin:script"}]
     entry = write_environment_of_the_job(place, f"echo {JOB_OUTPUT!r}", {"name": "in", "script": "true"})
     seen = await run_job(agent, a_job(place, entry, sandbox=is_sandboxed, policy={"insert": insert}))
@@ -314,9 +298,7 @@ async def test_an_inserted_step_does_not_run_in_an_environment_of_the_job(
 
 
 @pytest.mark.parametrize("is_sandboxed", ISOLATION)
-async def test_an_inserted_step_uses_no_settings_of_the_job(
-    agent: AgentProcess, place: Path, is_sandboxed: bool
-) -> None:
+async def test_inserted_step_uses_no_settings_of_the_job(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
     """The job sets a home, git settings in home, variables and repository, exports, and tries to change the script."""
     evil = f"{place}/work/evil"
     export = " ".join(f"{name}={evil}" for name in ("PATH", "XDG_CONFIG_HOME", "SCANNER", "HOME", "LESSOPEN"))
@@ -348,9 +330,7 @@ async def test_an_inserted_step_uses_no_settings_of_the_job(
 
 
 @pytest.mark.parametrize("is_sandboxed", ISOLATION)
-async def test_a_parallel_step_cannot_change_files_of_an_inserted_step(
-    agent: AgentProcess, place: Path, is_sandboxed: bool
-) -> None:
+async def test_parallel_step_cannot_change_inserted_files(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
     """Without a sandbox both steps have the same user, so home and outputs are open to the job's step; script, inputs
     and file variables are not."""
     parallel_script = f"""
@@ -393,9 +373,7 @@ async def test_a_parallel_step_cannot_change_files_of_an_inserted_step(
 
 
 @pytest.mark.parametrize("is_sandboxed", ISOLATION)
-async def test_an_inserted_step_gets_the_servers_certificates_not_the_jobs(
-    agent: AgentProcess, place: Path, is_sandboxed: bool
-) -> None:
+async def test_inserted_step_has_only_server_certificates(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
     read = 'echo "reads $(cat $CI_SERVER_TLS_CA_FILE)"; echo forged >>$CI_SERVER_TLS_CA_FILE || echo not changed'
     policy = {"insert": [{"name": "scan", "script": read, "after": "job"}]}
     job_variable = JobVariable(key="CI_SERVER_TLS_CA_FILE", value="forged", file=True)
@@ -407,9 +385,7 @@ async def test_an_inserted_step_gets_the_servers_certificates_not_the_jobs(
 
 
 @pytest.mark.parametrize("inserted", ["script", "package"])
-async def test_no_process_of_the_job_runs_during_an_inserted_step_after_it(
-    agent: AgentProcess, place: Path, inserted: str
-) -> None:
+async def test_no_job_process_runs_in_a_later_inserted_step(agent: AgentProcess, place: Path, inserted: str) -> None:
     """A process that the job left has the user of the inserted step and could trace it. Before that, steps of the job
     may use the process, even if a step was inserted between them."""
     leave_process = f"""

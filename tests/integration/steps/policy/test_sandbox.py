@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -230,19 +229,11 @@ __attribute__((constructor)) static void note(void) {{
 """A library that writes a file if it can see the outside of the sandbox."""
 
 
-@pytest.fixture
-def public_folder() -> Iterator[Path]:
-    """A folder that other users can enter."""
-    with tempfile.TemporaryDirectory(prefix="remuda-test-", dir="/var/tmp") as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("gcc") is None, reason="needs root and a compiler")
 @pytest.mark.parametrize("mode", ["sandbox", "run_as", "limits", "hidden"])
-async def test_no_variable_of_a_job_loads_a_library_outside_of_the_sandbox(public_folder: Path, mode: str) -> None:
+async def test_no_variable_of_a_job_loads_a_library_outside_of_the_sandbox(place: Path, mode: str) -> None:
     """The program that creates the sandbox runs outside of it: the job's variables are only for programs inside."""
-    work, outside = public_folder / "builds/one", public_folder / "hidden/outside"
+    work, outside = place / "builds/one", place / "hidden/outside"
     for folder in (work, outside.parent):
         folder.mkdir(parents=True)
     outside.write_text("")
@@ -254,7 +245,7 @@ async def test_no_variable_of_a_job_loads_a_library_outside_of_the_sandbox(publi
         "sandbox": {},
         "run_as": {"run_as": "210077"},
         "limits": {"policy": json.dumps(limits)},
-        "hidden": {"hidden": (str(public_folder / "data"), str(outside.parent))},
+        "hidden": {"hidden": (str(place / "data"), str(outside.parent))},
     }[mode]
     variables = [
         JobVariable(key="LD_PRELOAD", value=str(work / "evil.so")),
@@ -267,7 +258,7 @@ async def test_no_variable_of_a_job_loads_a_library_outside_of_the_sandbox(publi
     script = (
         'test -f loaded; printf "%s|%s" "$PLAIN" "$PATH" >seen; ls -l /proc/self/fd | grep -q "9 ->" && exit 3; true'
     )
-    seen = await run_with_agent(public_folder, a_job(public_folder, script, variables=variables, **more))
+    seen = await run_with_agent(place, a_job(place, script, variables=variables, **more))
     assert not (work / "escaped").exists(), (work / "escaped").read_text()
     assert seen.check().status == "success", seen.log.decode()
     assert (work / "seen").read_text() == f"a b\n$c '\"\\|{work}:/usr/bin:/bin"

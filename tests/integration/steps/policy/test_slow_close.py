@@ -56,9 +56,7 @@ def a_plain_job(public_folder: Path) -> JobStart:
 
 
 @pytest.mark.parametrize("slow", [FILES, USERS, PROCESSES], ids=lambda slow: slow[1])
-async def test_other_jobs_continue_and_the_job_exists_until_cleanup_is_done(
-    public_folder: Path, slow: tuple[str, str]
-) -> None:
+async def test_other_jobs_continue_and_it_exists_until_cleanup_ends(public_folder: Path, slow: tuple[str, str]) -> None:
     async with slow_agent(public_folder, *slow) as agent, agent.client() as client, agent.client() as other:
         async with asyncio.timeout(20):
             await client.start(a_job(public_folder))

@@ -110,9 +110,7 @@ async def test_same_commit_is_one_cache_entry(project: Project, resolve: Resolve
 
 
 @pytest.mark.parametrize("version_2", [False, True])
-async def test_commit_that_is_no_tip_resolves(
-    project: Project, resolver: Resolver, tmp_path: Path, version_2: bool
-) -> None:
+async def test_commit_off_tip_resolves(project: Project, resolver: Resolver, tmp_path: Path, version_2: bool) -> None:
     project.server.speaks_version_2 = version_2
     old = project.head
     project.commit(files={"steps/hello/func.yml": FUNC.replace("hello", "newer")})
@@ -123,9 +121,7 @@ async def test_commit_that_is_no_tip_resolves(
         assert (step.commit, step.text) == (old, FUNC)
 
 
-async def test_credentials_are_not_stored_in_the_cache(
-    project: Project, resolve: Resolve, cache: Path, git_log: Path
-) -> None:
+async def test_cache_stores_no_credentials(project: Project, resolve: Resolve, cache: Path, git_log: Path) -> None:
     step = await resolve(f"{project.address}/-/hello@main")
     for folder, _, files in os.walk(cache):
         for name in files:
@@ -196,9 +192,7 @@ async def test_missing_ca_certificates_are_named(untrusted_server: str, resolve:
         )
 
 
-async def test_error_if_git_is_not_installed(
-    project: Project, resolve: Resolve, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_error_if_git_is_missing(project: Project, resolve: Resolve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(TemporaryResolveError, match="git is not installed on this machine"):
         await resolve(f"{project.address}/-/hello@main")
@@ -229,9 +223,7 @@ async def test_a_commit_in_the_cache_needs_no_server(project: Project, resolve: 
     assert git_log.read_text() == before
 
 
-async def test_a_pinned_reference_resolves_again(
-    project: Project, resolve: Resolve, cache: Path, tmp_path: Path
-) -> None:
+async def test_pinned_reference_resolves_again(project: Project, resolve: Resolve, cache: Path, tmp_path: Path) -> None:
     first = await resolve(f"{project.address}/-/hello@main")
     project.server.git_answers = [-1] * 20
     second = await Resolver(cache).resolve(first.pinned, base=tmp_path, root=None, env={})
@@ -310,9 +302,7 @@ async def test_a_package_that_was_tampered_with_is_not_used(project: Project, re
     assert not (second.folder / "new").exists()
 
 
-async def test_a_cancelled_resolution_leaves_nothing(
-    project: Project, resolver: Resolver, tmp_path: Path, cache: Path
-) -> None:
+async def test_cancelled_resolution_is_clean(project: Project, resolver: Resolver, tmp_path: Path, cache: Path) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "git").write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid\ntouch {tmp_path}/started\nexec sleep 600\n")

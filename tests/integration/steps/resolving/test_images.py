@@ -26,9 +26,7 @@ def func_text(word: str) -> str:
     return FUNC.replace("hello", word)
 
 
-async def test_the_image_of_the_hosts_platform_is_preferred_to_generic(
-    registry: StepRegistry, resolve: Resolve
-) -> None:
+async def test_image_of_hosts_platform_is_preferred_to_generic(registry: StepRegistry, resolve: Resolve) -> None:
     images = {
         name: registry.image("hello", zstd(a_layer({"func.yml": func_text(name)})), media_type=STEP_LAYER)
         for name in ("linux_amd64", "linux_arm64", "linux_s390x", "generic")
@@ -47,9 +45,7 @@ async def test_the_image_of_the_hosts_platform_is_preferred_to_generic(
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstd], ids=["tar", "gzip", "zstd"])
-async def test_single_manifest_image_works(
-    registry: StepRegistry, resolve: Resolve, pack: Callable[[bytes], bytes]
-) -> None:
+async def test_image_of_one_manifest(registry: StepRegistry, resolve: Resolve, pack: Callable[[bytes], bytes]) -> None:
     registry.image("tools/hello", pack(a_layer({"dir/step.yml": FUNC, "dir/big": "x" * 700_000})), tag="v1")
     step = await resolve(f"{registry.host}/tools/hello:v1 dir")
     assert (step.text, step.file, step.folder.name) == (FUNC, "step.yml", "dir")
@@ -168,9 +164,7 @@ async def test_missing_ca_certificates_are_named(resolve: Resolve, untrusted_ser
 
 
 @pytest.mark.parametrize("change", ["altered", "short", "long"])
-async def test_a_blob_with_a_wrong_digest_is_refused(
-    registry: StepRegistry, resolve: Resolve, cache: Path, change: str
-) -> None:
+async def test_blob_of_wrong_digest_refused(registry: StepRegistry, resolve: Resolve, cache: Path, change: str) -> None:
     content = a_layer({"func.yml": FUNC})
     image = registry.image("hello", content, tag="1")
     (blob,) = [path for path in registry.log.parent.rglob("data") if path.read_bytes() == content]

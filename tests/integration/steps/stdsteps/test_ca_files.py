@@ -1,24 +1,22 @@
 """CA files that a job in a container names: the agent opens no path and no file of the job with its own rights."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 from tests.support.servers.vault_server import JWT, FakeVault
+from tests.support.step_jobs import Build
 from tests.support.step_packages import a_certificate
 
 from remuda.testing.agent_process import AgentProcess, run_job, steps_text
-from remuda.wire.agent_client import JobStart, JobVariable
+from remuda.wire.agent_client import JobVariable
 
 BOX = {"name": "box", "step": "builtin://container", "inputs": {"image": "none"}, "origin": "compiled", "if": "false"}
 REPLACE_FILE = 'rm -f "$CI_SERVER_TLS_CA_FILE"; ln -s "$PWD/no" "$CI_SERVER_TLS_CA_FILE"'
 
 
 @pytest.mark.parametrize("is_file", [True, False])
-async def test_no_file_that_the_job_names_is_opened(
-    agent: AgentProcess, a_job: Callable[..., JobStart], tmp_path: Path, is_file: bool
-) -> None:
+async def test_no_file_named_by_job_is_opened(agent: AgentProcess, a_job: Build, tmp_path: Path, is_file: bool) -> None:
     """The file does not exist, so opening it would be an error in the log."""
     certificate = a_certificate("elsewhere.example")[1].public_bytes(Encoding.PEM).decode()
     variable = JobVariable(

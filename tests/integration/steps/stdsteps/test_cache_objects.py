@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgspec
 import pytest
 from tests.support.manager_values import a_payload, a_setting
 from tests.support.servers.object_server import ObjectServer
+from tests.support.step_jobs import RunStep
 
 from remuda.manager.compile.stored_files import restore_caches, save_caches
 from remuda.manager.compile.variables import Variables
@@ -17,7 +17,6 @@ from remuda.manager.config.cache import CacheConfig
 from remuda.manager.config.values import RunnerConfig
 from remuda.testing.agent_process import Seen
 
-RunStep = Callable[..., Awaitable[Seen]]
 NOW = 1_700_000_000.0
 
 
@@ -50,9 +49,7 @@ def read_outputs(seen: Seen) -> dict[str, Any]:
     return outputs
 
 
-async def test_a_miss_a_hit_and_a_fallback_are_visible_in_the_result(
-    run_step: RunStep, storage: ObjectServer, deps: Path, tmp_path: Path
-) -> None:
+async def test_miss_hit_and_fallback_seen(run_step: RunStep, storage: ObjectServer, deps: Path, tmp_path: Path) -> None:
     restore, save = cache_inputs(storage, "main")
     seen = await run_step("cache_restore", restore, "1")
     assert seen.check().status == "success"
@@ -83,9 +80,7 @@ async def test_an_unchanged_cache_is_not_uploaded(run_step: RunStep, storage: Ob
     assert storage.requests == ["GET main", "PUT main", "GET main", "GET main", "PUT main"]
 
 
-async def test_requests_to_an_unavailable_storage_are_retried(
-    run_step: RunStep, storage: ObjectServer, deps: Path, tmp_path: Path
-) -> None:
+async def test_storage_calls_are_retried(run_step: RunStep, storage: ObjectServer, deps: Path, tmp_path: Path) -> None:
     restore, save = cache_inputs(storage)
     storage.answers = [404, 503, 500]
     assert read_outputs(await run_step("cache_save", save, "1"))["saved"] is True
@@ -106,9 +101,7 @@ async def test_a_refusal_is_a_warning(run_step: RunStep, storage: ObjectServer, 
     assert read_outputs(seen)["hit"] is False
 
 
-async def test_a_damaged_object_is_not_used_and_one_too_large_not_sent(
-    run_step: RunStep, storage: ObjectServer, deps: Path
-) -> None:
+async def test_damaged_and_too_large_objects_are_refused(run_step: RunStep, storage: ObjectServer, deps: Path) -> None:
     restore, save = cache_inputs(storage, limit=1000)
     seen = await run_step("cache_save", save, "1")
     assert any(b"this runner uploads at most 1000" in line for line in seen.lines)

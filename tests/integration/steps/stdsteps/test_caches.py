@@ -4,17 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_jobs import Build, RunStep
 
 from remuda.stdsteps.caches.folder_store import file_name
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.wire.agent_client import JobStart
-
-RunStep = Callable[..., Awaitable[Seen]]
 
 
 def read_outputs(seen: Seen) -> dict[str, Any]:
@@ -57,9 +54,7 @@ async def test_one_job_saves_and_the_next_restores(run_step: RunStep, folder: Pa
 
 
 @pytest.mark.parametrize("name", ["group", "group/project"])
-async def test_a_link_that_a_job_left_in_the_cache_folder_is_not_followed(
-    run_step: RunStep, folder: Path, tmp_path: Path, name: str
-) -> None:
+async def test_no_link_in_the_cache_folder_is_used(run_step: RunStep, folder: Path, tmp_path: Path, name: str) -> None:
     caches, elsewhere = tmp_path / "caches", tmp_path / "elsewhere"
     (tmp_path / "work/deps").mkdir(parents=True)
     (tmp_path / "work/deps/a").write_text("one")
@@ -171,9 +166,7 @@ def test_a_full_disk_is_a_warning_and_the_old_cache_stays(folder: Path, tmp_path
     assert [path.read_bytes() for path in folder.iterdir()] == [before]
 
 
-async def test_savers_at_the_same_time_leave_one_whole_cache(
-    agent: AgentProcess, a_job: Callable[..., JobStart], folder: Path, tmp_path: Path
-) -> None:
+async def test_parallel_savers_leave_one_cache(agent: AgentProcess, a_job: Build, folder: Path, tmp_path: Path) -> None:
     inputs = {"folder": str(folder), "key": "main", "paths": ["deps"]}
     steps = steps_text({"name": "it", "step": "builtin://cache_save", "inputs": inputs})
     jobs = []

@@ -4,18 +4,15 @@ The job has no rights on the machine itself; it can only use its variables and i
 """
 
 import os
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.git_client import git
 from tests.support.servers.step_server import TOKEN, StepServer, create_repository, run_step_server
+from tests.support.step_jobs import Build, RunStep
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.wire.agent_client import JobStart
-
-RunStep = Callable[..., Awaitable[Seen]]
 
 
 @pytest.fixture
@@ -76,7 +73,7 @@ async def test_flags_of_a_fetch_are_used(
 
 
 async def test_variables_of_a_job_choose_no_configuration(
-    agent: AgentProcess, a_job: Callable[..., JobStart], server: StepServer, evil: Path, tmp_path: Path
+    agent: AgentProcess, a_job: Build, server: StepServer, evil: Path, tmp_path: Path
 ) -> None:
     files = {".gitattributes": "* filter=evil\n", "file": "text\n"}
     [sha] = create_repository(server.root / "group/project.git", tmp_path / "source", files)
@@ -121,7 +118,7 @@ def commit_submodule(tmp_path: Path, bare: Path, url: str, sha: str) -> str:
     return git(tmp_path / "outer", "rev-parse", "HEAD")
 
 
-async def run_checkout(tmp_path: Path, a_job: Callable[..., JobStart], inputs: dict[str, Any], **env: str) -> Seen:
+async def run_checkout(tmp_path: Path, a_job: Build, inputs: dict[str, Any], **env: str) -> Seen:
     """Run a checkout with a separate agent. `env`: more variables of the agent."""
     step = {"name": "it", "step": "builtin://checkout", "inputs": inputs, "origin": "compiled"}
     async with AgentProcess(tmp_path / "other-data") as agent:
@@ -132,7 +129,7 @@ async def run_checkout(tmp_path: Path, a_job: Callable[..., JobStart], inputs: d
 @pytest.mark.parametrize("isolated", [True, False])
 @pytest.mark.parametrize("login", ["netrc", "config"])
 async def test_submodules_use_no_logins_of_the_agents_user(
-    a_job: Callable[..., JobStart], server: StepServer, tmp_path: Path, login: str, isolated: bool
+    a_job: Build, server: StepServer, tmp_path: Path, login: str, isolated: bool
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
@@ -153,9 +150,7 @@ async def test_submodules_use_no_logins_of_the_agents_user(
 
 
 @pytest.mark.parametrize("isolated", [True, False])
-async def test_submodules_do_not_come_from_this_machine(
-    a_job: Callable[..., JobStart], tmp_path: Path, isolated: bool
-) -> None:
+async def test_submodules_never_come_from_here(a_job: Build, tmp_path: Path, isolated: bool) -> None:
     repositories, home = tmp_path / "repositories", tmp_path / "home"
     [private] = create_repository(repositories / "private.git", tmp_path / "private", {"secret": "text\n"})
     sha = commit_submodule(tmp_path, repositories / "project.git", "../private.git", private)
@@ -171,7 +166,7 @@ async def test_submodules_do_not_come_from_this_machine(
 
 @pytest.mark.parametrize("isolated", [True, False])
 async def test_submodules_use_no_keys_of_the_agents_user(
-    a_job: Callable[..., JobStart], server: StepServer, evil: Path, tmp_path: Path, isolated: bool
+    a_job: Build, server: StepServer, evil: Path, tmp_path: Path, isolated: bool
 ) -> None:
     (tmp_path / "bin").mkdir()
     evil.rename(tmp_path / "bin/ssh")

@@ -6,17 +6,16 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import AgentProcess, follow, steps_text
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobStart
 
-Build = Callable[..., JobStart]
 LONG = pytest.mark.long
 
 

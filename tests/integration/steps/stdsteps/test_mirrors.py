@@ -2,17 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.git_client import git
 from tests.support.servers.step_server import BASIC, TOKEN, StepServer
+from tests.support.step_jobs import RunStep
 
-from remuda.testing.agent_process import Seen
-
-RunStep = Callable[..., Coroutine[Any, Any, Seen]]
 LARGE_LIMIT = 10**9
 
 

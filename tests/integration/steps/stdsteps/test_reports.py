@@ -3,16 +3,13 @@
 import gzip
 import io
 import zipfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.cells.served_cell import ServedCell
-
-from remuda.testing.agent_process import Seen
-
-RunStep = Callable[..., Awaitable[Seen]]
+from tests.support.step_jobs import RunStep
 
 
 @pytest.fixture
@@ -73,9 +70,7 @@ async def test_every_artifact_format_is_stored(
     assert blobs("codequality") == b"[]"
 
 
-async def test_missing_reports_are_a_warning(
-    run_step: RunStep, cell: ServedCell, job: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_missing_reports_warn(run_step: RunStep, cell: ServedCell, job: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "work/folder").mkdir(parents=True)
     server = {"api_url": f"{cell.url}/api/v4", "job_id": job["id"], "token": job["token"]}
     junit = {"paths": ["none.xml", "folder"], "artifact_type": "junit", "artifact_format": "gzip"}

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from tests.support.servers.vault_server import JWT, PASSWORD, TOKEN, FakeVault
+from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
-from remuda.wire.agent_client import JobStart
 
 
 @pytest.fixture
-def run(agent: AgentProcess, a_job: Callable[..., JobStart]) -> Callable[..., Any]:
+def run(agent: AgentProcess, a_job: Build) -> Callable[..., Any]:
     """Run a step that fetches secrets, and a script after it."""
 
     async def call(secrets: dict[str, Any], script: str = ":", *, patience: int = 30, **more: Any) -> Seen:

@@ -6,7 +6,6 @@ import os
 import signal
 import stat
 import zipfile
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,14 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.support.git_client import git
 from tests.support.servers.step_server import BASIC, TOKEN, StepServer
+from tests.support.step_jobs import Build, RunStep
 
 from remuda.steps.process.fork_server import NAME
-from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text, through_deaths
+from remuda.testing.agent_process import AgentProcess, run_job, steps_text, through_deaths
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobStart
-
-Build = Callable[..., JobStart]
-RunStep = Callable[..., Awaitable[Seen]]
 
 
 def checkout_inputs(server: StepServer, sha: str, **values: Any) -> dict[str, Any]:
@@ -52,9 +48,7 @@ async def test_checkout_fetches_again_and_keeps_no_credentials(
         assert not (path.is_file() and any(secret in path.read_bytes() for secret in secrets)), path
 
 
-async def test_a_commit_that_an_earlier_job_fetched_is_not_fetched_again(
-    run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
-) -> None:
+async def test_commits_fetched_once(run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     await run_step("checkout", checkout_inputs(server, commits[2]))
     (work / "file").write_text("changed by a job")
@@ -135,9 +129,7 @@ async def test_a_checkout_waits_for_a_server_that_is_away(
     assert any(b"trying again for up to 30 seconds" in line for line in seen.lines), seen.lines
 
 
-async def test_a_checkout_of_a_hostile_repository(
-    run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
-) -> None:
+async def test_hostile_repository(run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     await run_step("checkout", checkout_inputs(server, commits[1]))
     (work / ".git/hooks").mkdir(exist_ok=True)
@@ -211,9 +203,7 @@ def download_steps(server: StepServer) -> str:
     return steps_text({"name": "it", "step": "builtin://artifacts_download", "inputs": inputs})
 
 
-async def test_a_redirect_to_storage_is_followed_without_the_token(
-    agent: AgentProcess, a_job: Build, server: StepServer, tmp_path: Path
-) -> None:
+async def test_redirect_gets_no_token(agent: AgentProcess, a_job: Build, server: StepServer, tmp_path: Path) -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("file", "text")
@@ -280,9 +270,7 @@ def list_children(pid: int) -> list[int]:
 
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("point", ["agent.step_prepared", "agent.step_spawned", "agent.step_exited"])
-async def test_steps_of_one_fork_server_survive_an_agent_kill(
-    a_job: Build, tmp_path: Path, point: str, times: int
-) -> None:
+async def test_steps_of_a_fork_server_survive_agent_kill(a_job: Build, tmp_path: Path, point: str, times: int) -> None:
     script = {"name": "script", "script": "echo run >>runs"}
     steps = steps_text(
         checkout_step("one", "empty"), checkout_step("two", "none"), script, checkout_step("three", "none")
@@ -300,9 +288,7 @@ async def test_steps_of_one_fork_server_survive_an_agent_kill(
     assert (tmp_path / "work/runs").read_text() == "run\n"
 
 
-async def test_a_worker_that_is_killed_while_it_waits_is_replaced(
-    agent: AgentProcess, a_job: Build, tmp_path: Path
-) -> None:
+async def test_killed_waiting_worker_is_replaced(agent: AgentProcess, a_job: Build, tmp_path: Path) -> None:
     work = tmp_path / "work"
     script = {"name": "script", "script": "touch ready; while [ ! -e go ]; do sleep 0.01; done"}
     steps = steps_text(checkout_step("one", "none"), script, checkout_step("two", "none"))

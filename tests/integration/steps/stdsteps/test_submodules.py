@@ -1,16 +1,12 @@
 """Checkouts with submodules, over real HTTP with the job's token."""
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.git_client import git
 from tests.support.servers.step_server import BASIC, TOKEN, StepServer, create_repository
-
-from remuda.testing.agent_process import Seen
-
-RunStep = Callable[..., Awaitable[Seen]]
+from tests.support.step_jobs import RunStep
 
 
 @pytest.fixture
@@ -86,7 +82,7 @@ def leave_repository(folder: Path, program: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link", "link above"])
-async def test_a_repository_in_place_of_a_submodule_starts_no_program(
+async def test_submodule_starts_nothing(
     run_step: RunStep, server: StepServer, sha: str, tmp_path: Path, kind: str
 ) -> None:
     work = tmp_path / "work"
@@ -115,9 +111,7 @@ async def test_a_repository_in_place_of_a_submodule_starts_no_program(
 
 
 @pytest.mark.parametrize("flag", ["--recurse-submodules", "--recurse-submodules=yes", "--rec"])
-async def test_a_fetch_goes_into_no_submodule(
-    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path, flag: str
-) -> None:
+async def test_fetch_of_submodules(run_step: RunStep, server: StepServer, sha: str, tmp_path: Path, flag: str) -> None:
     await run_step("checkout", checkout_inputs(server, sha))
     leave_repository(tmp_path / "work/vendor/library", f"touch {tmp_path}/started")
     (tmp_path / "work/.git/remuda-fetched").unlink()
@@ -146,18 +140,14 @@ async def test_flags_of_submodules_are_used(run_step: RunStep, server: StepServe
     assert (tmp_path / "work/vendor/library/lib").read_text() == "2\n"
 
 
-async def test_ssh_addresses_of_the_server_are_fetched_over_http(
-    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path
-) -> None:
+async def test_ssh_addresses_go_over_http(run_step: RunStep, server: StepServer, sha: str, tmp_path: Path) -> None:
     seen = await run_step("checkout", checkout_inputs(server, sha, submodules="normal", instead_of_ssh=True))
     assert seen.check().status == "success", seen.lines
     assert (tmp_path / "work/vendor/deep/deep").read_text() == "old\n"
     assert (tmp_path / "work/vendor/library/lib").exists()
 
 
-async def test_a_missing_submodule_fails_the_job(
-    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path
-) -> None:
+async def test_missing_submodule_fails_the_job(run_step: RunStep, server: StepServer, sha: str, tmp_path: Path) -> None:
     (server.root / "group/deep.git").rename(tmp_path / "moved")
     only = {"submodule_paths": ["vendor/library"]}
     seen = await run_step("checkout", checkout_inputs(server, sha, submodules="recursive", **only))
@@ -165,9 +155,7 @@ async def test_a_missing_submodule_fails_the_job(
     assert any(b"git submodule update failed" in line for line in seen.lines), seen.lines
 
 
-async def test_submodules_wait_for_a_server_that_is_away(
-    run_step: RunStep, server: StepServer, sha: str, tmp_path: Path
-) -> None:
+async def test_submodules_wait_for_server_away(run_step: RunStep, server: StepServer, sha: str, tmp_path: Path) -> None:
     server.git_answers = [0, 0, 0, -1, 503]
     only = {"submodule_paths": ["vendor/library"]}
     seen = await run_step("checkout", checkout_inputs(server, sha, submodules="normal", **only))
@@ -176,9 +164,7 @@ async def test_submodules_wait_for_a_server_that_is_away(
     assert any(b"git submodule" in line and b"trying again" in line for line in seen.lines), seen.lines
 
 
-async def test_sources_without_a_checkout(
-    run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path
-) -> None:
+async def test_no_checkout_sources(run_step: RunStep, server: StepServer, commits: list[str], tmp_path: Path) -> None:
     work = tmp_path / "work"
     await run_step("checkout", checkout_inputs(server, commits[0], fetch_flags=["--no-tags", "--quiet"]))
     (work / "made").touch()

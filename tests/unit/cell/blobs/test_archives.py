@@ -91,9 +91,7 @@ async def test_too_many_entries_are_refused_and_counted() -> None:
     st.binary(max_size=100),
     st.binary(max_size=100),
 )
-async def test_an_archive_is_read_as_zipfile_reads_it(
-    files: list[tuple[str, bytes]], before: bytes, comment: bytes
-) -> None:
+async def test_archive_is_read_as_by_zipfile(files: list[tuple[str, bytes]], before: bytes, comment: bytes) -> None:
     buffer = io.BytesIO()
     buffer.write(before)
     with warnings.catch_warnings(action="ignore"), zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as writer:

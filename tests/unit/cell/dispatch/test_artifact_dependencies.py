@@ -76,9 +76,7 @@ async def test_later_stages_get_variables_and_archives_of_earlier_ones(cell: Mem
         ({"dependencies": ()}, False),
     ],
 )
-async def test_needs_and_dependencies_select_the_artifacts(
-    cell: MemoryCell, changes: dict[str, Any], gets_artifacts: bool
-) -> None:
+async def test_needed_artifacts_are_selected(cell: MemoryCell, changes: dict[str, Any], gets_artifacts: bool) -> None:
     family = await push(
         cell, a_spec("one", artifacts=ARTIFACTS), a_spec("use", stage="deploy", stage_index=2, **changes)
     )
@@ -143,9 +141,7 @@ async def test_a_membership_that_has_expired_by_the_wall_clock_gives_no_artifact
         (OutsideNeed(job="build", pipeline="$CI_PIPELINE_ID"), "has not succeeded", "run that job first"),
     ],
 )
-async def test_a_missing_dependency_fails_the_job(
-    cell: MemoryCell, need: OutsideNeed, reason: str, advice: str
-) -> None:
+async def test_missing_dependency_fails_a_job(cell: MemoryCell, need: OutsideNeed, reason: str, advice: str) -> None:
     family = await push(cell, a_spec("use", outside_needs=(need,)))
     kind, message = await poll_and_fail(cell, family, "use")
     assert kind == "missing_dependency_failure"

@@ -91,9 +91,7 @@ class TestHandOut:
         assert sorted(job_ids) == sorted(job.id for job in family.jobs)
         assert (await cell.statuses(family))["pipeline"] == "success"
 
-    async def test_a_store_error_keeps_the_job_in_the_queue(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_store_error_keeps_the_job_queued(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         await cell.push(a_spec())
 
         async def fail(*_: object, **__: object) -> None:
@@ -108,9 +106,7 @@ class TestHandOut:
                 await cell.poll()
         assert isinstance(await cell.poll(), Assignment)
 
-    async def test_a_store_error_while_the_payload_is_built_releases_the_job(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_store_error_of_payload_releases_job(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         await cell.push(a_spec())
 
         async def fail(*_: object, **__: object) -> None:
@@ -148,9 +144,7 @@ class TestSeveralProcesses:
         await cell.push(*(a_spec(f"job{number}") for number in range(ALIKE - 1)))
         assert [(await cell.take())[0].name for _ in range(3)] == ["job0", "job1", "job2"]
 
-    async def test_two_processes_without_notifications_rarely_choose_the_same_job(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_processes_rarely_choose_the_same(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         random.seed(7)
         await cell.push(*(a_spec(f"job{number}") for number in range(200)))
         other_cell, change, outcomes = await cell.reopen(), cell.store.jobs.change_job, []
@@ -266,9 +260,7 @@ class TestLongPolls:
         odd = await cell.job(family.jobs[0].id)
         assert (odd.state, odd.failure_reason) == (JobState.FAILED, "scheduler_failure")
 
-    async def test_a_store_error_of_a_held_poll_returns_the_job_to_the_queue(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_held_polls_store_error_requeues_job(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         async def fail(*_: object, **__: object) -> None:
             raise StoreError("disk full")
 
@@ -325,9 +317,7 @@ class TestLongPolls:
             assert isinstance(disconnected.result(), NoJob)
             assert isinstance(connected.result(), Assignment)
 
-    async def test_a_woken_poll_with_a_store_error_passes_the_job_on(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_woken_poll_error_passes_the_job_on(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         lease, failures = cell.store.jobs.lease_job, [StoreError("unavailable")]
 
         async def fail_once(queued: Job, leased: Job, runner: Runner, settings: Collection[str]) -> PayloadParts | None:

@@ -57,9 +57,7 @@ class TestResourceGroups:
             await cell.clock.advance(61)
         assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
 
-    async def test_a_job_ends_even_if_its_group_cannot_be_passed_on(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_job_ends_if_its_group_is_not_passed(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         await cell.push(a_spec("deploy", resource_group="prod"))
         second = await cell.push(a_spec("deploy", resource_group="prod"))
         _, token = await cell.start()

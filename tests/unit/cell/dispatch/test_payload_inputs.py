@@ -1,13 +1,18 @@
-"""Inputs of a payload: archives, project variables, the job's spec, and the signing key."""
+"""Inputs of a payload, the payload that users see with secrets masked, and the step policies sent with a job."""
 
+import msgspec
 import pytest
 
+from remuda.cell.core.payload.payload import for_other_runners
+from remuda.cell.core.payload.step_policies import change_policy, policy_setting
 from remuda.cell.dispatch.handout import Assignment, NoJob
+from remuda.cell.dispatch.payload_view import build_payload_view, load_secrets
+from remuda.cell.errors import InvalidError
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.values import ProjectVariable
 from remuda.model.job import JobId, JobState
 from remuda.pipeline import Artifacts
-from remuda.testing.builders import a_spec, an_artifact
+from remuda.testing.builders import NOW, a_spec, an_artifact
 from remuda.testing.memory_cell import MemoryCell
 
 
@@ -67,3 +72,62 @@ async def test_the_first_start_creates_a_key_and_later_ones_use_it(cell: MemoryC
     await KeyRing(cell.store, cell.clock, cell_id=1, issuer="i").load()
     assert dict(await cell.store.settings.load_signing_keys()) == before
     assert len(before) == 1
+
+
+URL = "https://ci.example"
+
+
+async def test_the_view_equals_the_payload_with_secrets_masked(cell: MemoryCell) -> None:
+    masked = ProjectVariable(project_id=cell.project.id, key="PASSWORD", value="hunter2-hunter2", masked=True)
+    await cell.store.projects.put_variable(masked, replace=False)
+    family = await cell.push(a_spec(script=("make",), id_tokens={"ID": {"aud": "x"}}))
+    before = await build_payload_view(cell.store, family.jobs[0], public_url=URL, now=NOW)
+    assert before["steps"][0]["script"] == ["make"]
+    handout = await cell.poll()
+    assert isinstance(handout, Assignment)
+    job = await cell.job(handout.job.id)
+    view = await build_payload_view(cell.store, job, public_url=URL, now=NOW)
+    text = msgspec.json.encode(view).decode()
+    assert handout.payload.token not in text
+    assert "hunter2" not in text
+    values = {variable["key"]: variable["value"] for variable in view["variables"]}
+    assert values["PASSWORD"] == values["ID"] == values["CI_JOB_TOKEN"] == "[MASKED]"
+    assert values["CI_JOB_NAME"] == "build"
+    payload = msgspec.to_builtins(handout.payload)
+    assert {variable["key"] for variable in payload["variables"]} == set(values)
+    assert (await cell.job(job.id)) == job, "building the view does not change the job"
+
+
+async def test_a_trigger_job_has_no_payload(cell: MemoryCell) -> None:
+    family = await cell.push_file("go:\n  trigger: acme/lib\n")
+    with pytest.raises(InvalidError, match="no payload"):
+        await build_payload_view(cell.store, family.jobs[0], public_url=URL, now=NOW)
+
+
+async def test_policies_are_sent_with_the_job(cell: MemoryCell) -> None:
+    await cell.push(a_spec("one"), a_spec("two"))
+    handout = await cell.poll()
+    assert isinstance(handout, Assignment)
+    assert handout.payload.remuda == {"predefined": {}}
+    assert b'"remuda"' not in msgspec.json.encode(for_other_runners(handout.payload))
+    scope = ("project", cell.project.id)
+    await cell.store.settings.put_setting(policy_setting(scope), change_policy(None, {"deny": ["x"]}, None, 1))
+    handout = await cell.poll()
+    assert isinstance(handout, Assignment)
+    assert isinstance(handout.payload.remuda, dict)
+    assert handout.payload.remuda.keys() == {"predefined", "step_policy"}
+    assert for_other_runners(handout.payload).remuda == {
+        "step_policy": {
+            "version": 1,
+            "layers": [{"scope": "project", "id": cell.project.id, "version": 1, "document": {"deny": ["x"]}}],
+        }
+    }
+
+
+async def test_secrets_are_the_masked_variables(cell: MemoryCell) -> None:
+    for key, value, masked in (("A", "alpha-alpha", True), ("B", "bravo-bravo", False)):
+        variable = ProjectVariable(project_id=cell.project.id, key=key, value=value, masked=masked)
+        await cell.store.projects.put_variable(variable, replace=False)
+    family = await cell.push(a_spec())
+    secrets = await load_secrets(cell.store, family.jobs[0])
+    assert secrets.mask_bytes(b"alpha-alpha bravo-bravo glpat-abc") == b"[MASKED] bravo-bravo glpat-[MASKED]"

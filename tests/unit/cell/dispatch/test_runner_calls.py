@@ -59,9 +59,7 @@ class TestTokens:
 
 
 class TestStarts:
-    async def test_jobs_that_start_together_change_their_pipeline_once(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_joint_starts_change_pipeline_once(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         pipeline = (await cell.push(*map(a_spec, "abcd"))).pipeline
         tokens = [(await cell.take())[1] for _ in range(4)]
         changes = 0
@@ -151,9 +149,7 @@ class TestUpdates:
         other = await cell.reopen()
         assert await other.put(token, "success", bytesize=9) == (200, "success")
 
-    async def test_a_log_can_be_appended_after_a_store_error_at_the_end(
-        self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_log_is_appended_after_a_store_error(self, cell: MemoryCell, monkeypatch: pytest.MonkeyPatch) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()
         await cell.dispatch.runner_calls.append_trace(job, 0, b"four")

@@ -107,9 +107,7 @@ def test_no_valid_path_leaves_the_repository(path: str) -> None:
     path=st.text(min_size=1, max_size=20).filter(lambda path: not any(ord(char) < 32 for char in path)),
     content=st.binary(max_size=50),
 )
-def test_values_cannot_inject_commands_into_the_stream(
-    branch: str, message: str, name: str, path: str, content: bytes
-) -> None:
+def test_values_inject_no_commands_into_stream(branch: str, message: str, name: str, path: str, content: bytes) -> None:
     commit = NewCommit(
         branch=branch,
         parent=None,

@@ -27,9 +27,7 @@ def git(tmp_path: Path) -> GitProgram:
 
 
 @pytest.mark.parametrize("repo", [None, ""])
-async def test_the_repository_around_the_process_is_never_used(
-    git: GitProgram, outside: Path, repo: str | None
-) -> None:
+async def test_the_repository_around_the_process_is_not_used(git: GitProgram, outside: Path, repo: str | None) -> None:
     with pytest.raises(GitError):
         await git.run("symbolic-ref", "HEAD", "refs/heads/theirs", repo=repo)
     assert (outside / ".git" / "HEAD").read_text() == "ref: refs/heads/ours\n"

@@ -77,9 +77,7 @@ def test_a_damaged_file_is_ignored_and_a_clock_set_back_is_no_outage(tmp_path: P
     assert (downtime.outages, file.stat().st_mtime) == ((Outage(0.0, 1000.0),), 1000.0)
 
 
-async def test_watch_updates_the_file_time_without_jumps_of_the_wall_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_watch_updates_file_time_despite_clock_jumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.cell.operations.downtime.NOTE_SECONDS", 0.01)
     clock, file, stop = VirtualClock(1000.0), tmp_path / "presence", asyncio.Event()
     downtime = DowntimeFile(clock, file)

@@ -241,9 +241,7 @@ async def test_finished_pipelines_of_a_deleted_project_are_removed(bench: Bench)
     assert await store.jobs.load_job(running.id) is None
 
 
-async def test_pipelines_that_wait_for_an_upstream_job_do_not_hide_others(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_pipelines_that_wait_for_upstream_hide_no_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.cell.operations.upkeep._BATCH", 2)
     store = bench.cell.store
     upstream = await bench.cell.push(*(a_spec(f"go{number}") for number in range(3)))

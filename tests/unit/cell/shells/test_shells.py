@@ -152,9 +152,7 @@ async def test_writer_waits_for_a_slow_reader(shells: Shells, monkeypatch: pytes
         assert (await writing).taken
 
 
-def test_the_first_of_two_processes_that_end_a_shell_sets_the_reason(
-    tmp_path: Path, shells: Shells, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_process_to_end_a_shell_says_why(tmp_path: Path, shells: Shells, monkeypatch: pytest.MonkeyPatch) -> None:
     about = open_shell(shells)
     files = ShellFiles(tmp_path / "looking")
     files_of_other_process = ShellFiles(tmp_path / "looking")

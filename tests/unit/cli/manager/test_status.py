@@ -21,9 +21,7 @@ def bind_socket(folder: Path) -> socket.socket:
     return control
 
 
-def test_of_several_folders_the_one_with_a_running_manager_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_several_folders_that_of_a_running_manager_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     folders = [tmp_path / "remuda" / "managers" / name for name in ("one", "two", "three")]
     for folder in folders[:2]:
@@ -36,9 +34,7 @@ def test_of_several_folders_the_one_with_a_running_manager_is_used(
 
 
 @pytest.mark.parametrize(("free", "word"), [(1 << 20, "no disk"), (None, "blocked")])
-def test_the_reason_why_a_runner_is_blocked_is_shown(
-    free: int | None, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reason_of_a_blocked_runner_is_shown(free: int | None, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     runner = RunnerStatus(
         runner="abcdefghi",
         name="builder",
@@ -76,9 +72,7 @@ def test_the_reason_why_a_runner_is_blocked_is_shown(
         ({"ready": 1}, 0, "1 ready"),
     ],
 )
-def test_machine_counts_of_a_runner(
-    instances: dict[str, int], most: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_machine_counts(instances: dict[str, int], most: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     fleet = FleetStatus(
         runner="abcdefghi", name="builder", instances=instances, requested=0, max_instances=most, held=0, waiting=0
     )

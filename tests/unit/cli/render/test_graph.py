@@ -100,9 +100,7 @@ def test_a_chain_of_needs_longer_than_pythons_stack() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.none() | st.lists(st.integers(0, 30), max_size=3)), max_size=12))
-def test_a_level_is_the_length_of_the_longest_chain_of_earlier_jobs(
-    drawn_jobs: list[tuple[int, list[int] | None]],
-) -> None:
+def test_level_is_the_length_of_the_longest_chain_before_it(drawn_jobs: list[tuple[int, list[int] | None]]) -> None:
     stages = sorted(drawn_jobs, key=lambda each: each[0])
     lines = ["stages: [s0, s1, s2]", "first: {stage: s0, needs: [], script: [x]}"]
     for index, (stage, need_indexes) in enumerate(stages):

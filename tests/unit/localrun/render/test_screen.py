@@ -1,20 +1,17 @@
 import io
-from collections.abc import Callable
 
 import pytest
 from rich.console import Console
+from tests.support.local_runs import MakeJob, MakeRun
 
 from remuda.localrun.render.live_tree import LiveScreen, row_text
 from remuda.localrun.render.screen import PlainScreen, columns, event_line
 from remuda.localrun.render.step_events import StepView
 from remuda.localrun.render.tree_rows import Row
 from remuda.localrun.report import Outcome
-from remuda.localrun.view import Event, JobView, RunView
+from remuda.localrun.view import Event, RunView
 
 NOW = 1_750_000_000.0
-
-MakeRun = Callable[..., RunView]
-MakeJob = Callable[..., JobView]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
-from collections.abc import Callable
-
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.local_runs import MakeJob, MakeRun
 
 from remuda.localrun.render.step_events import StepView
 from remuda.localrun.render.tree_rows import rows
@@ -9,9 +8,6 @@ from remuda.localrun.view import JobView, RunView, StageView
 
 NOW = 1_750_000_000.0
 STATUSES = ("created", "pending", "running", "canceling", "success", "failed", "canceled", "skipped", "manual")
-
-MakeRun = Callable[..., RunView]
-MakeJob = Callable[..., JobView]
 
 
 def test_running_jobs_show_their_steps_while_there_is_room(a_job: MakeJob, a_run: MakeRun) -> None:

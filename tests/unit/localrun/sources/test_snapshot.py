@@ -110,9 +110,7 @@ def test_the_repository_is_left_exactly_as_it_was(repository: Path, tmp_path: Pa
     assert state_of(repository) == before
 
 
-def test_a_sub_folder_is_snapshotted_by_itself_under_the_rules_of_its_repository(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_sub_folder_is_snapshotted_alone_under_the_rules_of_its_repository(repository: Path, tmp_path: Path) -> None:
     sub = repository / "sub"
     sub.mkdir()
     (sub / "a.txt").write_text("a")
@@ -171,9 +169,7 @@ def test_a_missing_git_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         snapshot_of(tmp_path, tmp_path / "own.git")
 
 
-def test_git_variables_of_a_surrounding_hook_are_ignored(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_surrounding_git_hook_has_no_effect(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DIR", str(repository / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(repository / ".git" / "index"))
     before = state_of(repository)
@@ -321,9 +317,7 @@ def test_a_partial_clone_reports_that_it_cannot_compare(repository: Path, tmp_pa
 
 
 @pytest.mark.parametrize("attributes", [".gitattributes", "deep/.gitattributes", ".git/info/attributes"])
-def test_files_with_a_clean_filter_are_stored_as_they_are_on_disk(
-    repository: Path, tmp_path: Path, attributes: str
-) -> None:
+def test_files_with_a_clean_filter_are_stored_as_on_disk(repository: Path, tmp_path: Path, attributes: str) -> None:
     git(repository, "config", "filter.up.clean", "tr a-z A-Z")
     git(repository, "config", "filter.up.smudge", "tr A-Z a-z")
     (repository / "deep").mkdir()

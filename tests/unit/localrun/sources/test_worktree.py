@@ -234,7 +234,7 @@ def test_the_default_branch(make_repo: MakeRepo, clone: Any) -> None:
     assert facts_of(repo.folder).default_branch == "trunk"
 
 
-def test_git_variables_of_a_surrounding_hook_are_ignored(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surrounding_git_hook_has_no_effect(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
     repo, other = make_repo(), make_repo("other", branch="elsewhere")
     monkeypatch.setenv("GIT_DIR", str(other.folder / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(other.folder))

@@ -72,9 +72,7 @@ def test_the_jobs_own_steps_go_into_the_container() -> None:
     ],
 )
 @pytest.mark.parametrize("run", ["", '[{"name": "own", "script": "make"}]'], ids=["script", "run"])
-def test_the_agent_can_tell_whether_the_jobs_own_steps_are_confined(
-    executor: str, confining: list[str], run: str
-) -> None:
+def test_the_agent_can_tell_whether_a_jobs_steps_are_confined(executor: str, confining: list[str], run: str) -> None:
     """The agent refuses a shell on the machine if they are."""
     hooks = [{"name": "pre_get_sources_script", "script": ["true"]}]
     job_step = read_step(compile_payload(runner={"executor": executor}, hooks=hooks, run=run).steps, job=True)
@@ -148,9 +146,7 @@ def test_image_options_of_the_job() -> None:
         ({}, {"services": [{"alias": "x"}]}, "has no name"),
     ],
 )
-def test_settings_that_the_runner_does_not_allow_fail_the_job(
-    docker: dict[str, Any], changes: dict[str, Any], words: str
-) -> None:
+def test_settings_the_runner_forbids_fail_the_job(docker: dict[str, Any], changes: dict[str, Any], words: str) -> None:
     with pytest.raises(CompileError, match=words):
         compile_payload(DockerConfig(**docker), **changes)
 
@@ -267,9 +263,7 @@ def test_each_hook_of_the_job_runs_in_a_container_that_is_closed_during_the_chec
         (DockerConfig(), {"sandbox": True}, None),
     ],
 )
-def test_the_checkout_has_an_engine_that_it_can_reach(
-    docker: DockerConfig, own: dict[str, Any], expected: str | None
-) -> None:
+def test_checkout_has_an_engine_it_can_reach(docker: DockerConfig, own: dict[str, Any], expected: str | None) -> None:
     job = compile_payload(docker, runner={"remuda": RemudaConfig(**own)})
     assert step(job, "get_sources")["inputs"].get("engine") == expected
 

@@ -216,7 +216,7 @@ def test_a_full_relay_unsubscribes_and_subscribes_again_when_there_is_room() -> 
     assert job.life.position == (HIGH_BYTES + 1, 1)
 
 
-def test_sending_continues_at_the_position_of_the_server() -> None:
+def test_continue_at_server_position() -> None:
     job = started_job()
     job.life.on_log(0, LOG)
     job.reply(416, size=6)

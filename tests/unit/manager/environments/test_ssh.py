@@ -16,9 +16,7 @@ from remuda.manager.environments.ssh import Address, SshConnection, SshError, Ss
         (asyncssh.PermissionDenied("no"), SshLastingError("root@away:22 does not accept the key id_ed25519")),
     ],
 )
-async def test_waiting_commands_fail_together_with_one_connection_attempt(
-    monkeypatch: pytest.MonkeyPatch, cause: Exception, error: SshError
-) -> None:
+async def test_waiting_commands_all_fail(monkeypatch: pytest.MonkeyPatch, cause: Exception, error: SshError) -> None:
     """Otherwise each job would wait for its own connection timeout, one after the other."""
     attempts = 0
 

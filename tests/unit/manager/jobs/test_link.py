@@ -27,9 +27,7 @@ class NonWaitingClock(VirtualClock):
         await asyncio.sleep(0)
 
 
-async def test_waits_grow_while_an_agent_dies_at_once_and_start_again_after_a_steady_connection(
-    tmp_path: Path,
-) -> None:
+async def test_waits_grow_while_an_agent_dies_at_once_and_restart_after_a_steady_connection(tmp_path: Path) -> None:
     clock, environment = NonWaitingClock(), FakeEnvironment(tmp_path)
 
     async def die_early(_link: AgentLink, _client: AgentClient) -> None:

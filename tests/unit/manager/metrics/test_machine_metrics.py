@@ -119,7 +119,5 @@ def test_other_executors_have_no_machine_metrics() -> None:
         ("", (), ("", "", "", "")),
     ],
 )
-def test_the_target_is_read_from_the_options_of_the_driver(
-    driver: str, options: tuple[str, ...], target: tuple[str, str, str, str]
-) -> None:
+def test_target_in_driver_options(driver: str, options: tuple[str, ...], target: tuple[str, str, str, str]) -> None:
     assert target_of(driver, options) == target

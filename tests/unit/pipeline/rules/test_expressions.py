@@ -138,9 +138,7 @@ def expected_value(tree: tuple[object, ...], variables: Mapping[str, str]) -> bo
 
 @settings(max_examples=300, deadline=None)
 @given(TREES, st.dictionaries(st.sampled_from("ABC"), st.sampled_from(["x", "y", "xy", ""])))
-def test_any_tree_has_the_value_of_the_plain_implementation(
-    tree: tuple[object, ...], variables: dict[str, str]
-) -> None:
+def test_any_tree_has_the_value_of_a_plain_implementation(tree: tuple[object, ...], variables: dict[str, str]) -> None:
     assert evaluate(to_text(tree), variables) is expected_value(tree, variables)
 
 

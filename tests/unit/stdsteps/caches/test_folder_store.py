@@ -84,9 +84,7 @@ def test_a_digest_of_a_listing_survives_packing_and_changes_with_the_files(root:
     assert len(digests) == 5
 
 
-def test_a_cache_is_written_once_while_nothing_changes(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unchanged_cache_is_written_only_once(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive = tmp_path / "caches/key.zip"
     assert save(archive, root, NAMES) == archive.stat().st_size
     first = archive.stat().st_ino
@@ -112,9 +110,7 @@ def test_a_saved_cache_is_restored(root: Path, tmp_path: Path) -> None:
     assert restore(tmp_path / "caches/none.zip", other) is None
 
 
-def test_a_damaged_cache_is_a_miss_and_is_removed(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damaged_cache_is_a_miss_and_is_removed(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive, other = tmp_path / "caches/key.zip", tmp_path / "other"
     other.mkdir()
     (root / "deps/a").write_bytes(os.urandom(5000))
@@ -129,9 +125,7 @@ def test_a_damaged_cache_is_a_miss_and_is_removed(
     assert "WARNING: the archive is damaged" in capsys.readouterr().out
 
 
-def test_a_cache_that_cannot_be_unpacked_is_a_miss_and_is_kept(
-    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cache_that_is_not_unpacked_is_kept(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     archive, other = tmp_path / "caches/key.zip", tmp_path / "other"
     other.mkdir()
     (other / "deps").symlink_to(tmp_path)

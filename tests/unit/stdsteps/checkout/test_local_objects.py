@@ -123,9 +123,7 @@ def test_packed_and_loose_refs_are_read(tmp_path: Path, monkeypatch: pytest.Monk
         {"refspecs": ["refs/heads/main"]},
     ],
 )
-def test_unsupported_options_lead_to_a_fetch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
-) -> None:
+def test_unsupported_options_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]) -> None:
     source, sha = create_repository(tmp_path / "sources/a.git", [[], [0]], [0])
     (source / LENDS).touch()
     state, folder = checkout_and_inspect(tmp_path / "work", source, sha, monkeypatch, **options)

@@ -85,9 +85,7 @@ def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
         [("link", b"../outside", LINK), ("link/", b"", FOLDER)],
     ],
 )
-def test_entries_outside_of_the_folder_and_invalid_links_are_refused(
-    tmp_path: Path, entries: list[tuple[str, bytes, int]]
-) -> None:
+def test_outside_entries_and_invalid_links_are_refused(tmp_path: Path, entries: list[tuple[str, bytes, int]]) -> None:
     root = tmp_path / "root"
     (root / "folder").mkdir(parents=True)
     (tmp_path / "outside").mkdir()
@@ -148,9 +146,7 @@ def test_an_archive_with_too_large_contents_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "zeros").stat().st_size <= 1_000_000
 
 
-def test_an_archive_with_a_very_long_list_of_entries_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_with_a_too_long_list_of_entries_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = create_archive(tmp_path / "zip", *((f"file{number}", b"", FILE) for number in range(100)))
     (tmp_path / "out").mkdir()
     monkeypatch.setattr("remuda.stdsteps.common.archive.MOST_ENTRIES", 99)

@@ -31,9 +31,7 @@ def root(tmp_path: Path) -> Path:
         ([], [], set()),
     ],
 )
-def test_files_are_selected_by_paths_and_exclusions(
-    root: Path, paths: list[str], exclude: list[str], names: set[str]
-) -> None:
+def test_files_by_paths_and_exclusions(root: Path, paths: list[str], exclude: list[str], names: set[str]) -> None:
     assert select(root, paths, exclude, untracked=False) == names
 
 

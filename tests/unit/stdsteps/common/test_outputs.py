@@ -21,9 +21,7 @@ def test_outputs_are_appended_as_lines(tmp_path: Path, monkeypatch: pytest.Monke
     write_outputs(a=2)
 
 
-def test_outputs_and_inputs_are_not_accessed_through_a_link_or_a_pipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outputs_and_inputs_are_not_read_by_a_link_or_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "elsewhere"
     target.write_text('{"own": 1}')
     (tmp_path / "link").symlink_to(target)

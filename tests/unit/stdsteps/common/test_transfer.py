@@ -132,9 +132,7 @@ def test_a_password_for_a_proxy_with_tls_is_not_sent_without_tls(monkeypatch: py
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize(("proxy", "port"), [("http://proxy", 80), ("proxy", 80), ("https://proxy", 443)])
-def test_a_proxy_without_a_port_has_the_port_of_its_scheme(
-    monkeypatch: pytest.MonkeyPatch, scheme: str, proxy: str, port: int
-) -> None:
+def test_default_port_of_a_proxys_scheme(monkeypatch: pytest.MonkeyPatch, scheme: str, proxy: str, port: int) -> None:
     addresses: list[tuple[str, int]] = []
 
     def refuse(address: tuple[str, int], *_: object) -> socket.socket:

@@ -48,9 +48,7 @@ def files(run_here: RunHere, tmp_path: Path) -> Path:
     return root
 
 
-def test_a_signed_file_verifies_and_a_changed_one_does_not(
-    run_here: RunHere, key: Path, public: str, files: Path
-) -> None:
+def test_signed_file_verifies_and_changed_one_does_not(run_here: RunHere, key: Path, public: str, files: Path) -> None:
     outputs = run_here("sign", key=str(key), paths=["out"], about={"job": {"id": 7}})
     assert outputs["files"] == 3
     assert outputs["digests"]["out/app"] == hashlib.sha256(b"program\n").hexdigest()
@@ -75,9 +73,7 @@ def test_an_unsigned_file_does_not_verify(run_here: RunHere, key: Path, public: 
 
 
 @pytest.mark.parametrize("path", ["out", "out/", "./out/**", "out/*", "o{ut,ff}/app", ".", "**/app", "out/app"])
-def test_a_missing_signed_file_that_matches_the_paths_does_not_verify(
-    run_here: RunHere, key: Path, public: str, files: Path, path: str
-) -> None:
+def test_missing_signed_file_does_not_verify(run_here: RunHere, key: Path, public: str, files: Path, path: str) -> None:
     run_here("sign", key=str(key), paths=["out", "other"])
     assert run_here("verify", public_key=public, paths=[path, "other"])["files"] == 4
     (files / "out/app").unlink()
@@ -97,9 +93,7 @@ def test_an_emptied_folder_does_not_verify(run_here: RunHere, key: Path, public:
         run_here("verify", public_key=public, paths=["empty"])
 
 
-def test_a_changed_statement_or_another_key_is_refused(
-    run_here: RunHere, key: Path, public: str, files: Path, tmp_path: Path
-) -> None:
+def test_changed_statement_or_key_fails(run_here: RunHere, key: Path, public: str, files: Path, tmp_path: Path) -> None:
     run_here("sign", key=str(key), paths=["out"])
     other = tmp_path / "other.pem"
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", other], check=True)
@@ -112,9 +106,7 @@ def test_a_changed_statement_or_another_key_is_refused(
         run_here("verify", public_key=public)
 
 
-def test_another_library_and_the_openssl_command_accept_the_signature(
-    run_here: RunHere, key: Path, public: str, files: Path
-) -> None:
+def test_other_library_and_openssl_accept_the_signature(run_here: RunHere, key: Path, public: str, files: Path) -> None:
     outputs = run_here("sign", key=str(key), paths=["out"])
     data, signature = (files / NAME).read_bytes(), (files / (NAME + SUFFIX)).read_bytes()
     loaded_key = load_pem_public_key(public.encode())
@@ -131,9 +123,7 @@ def test_another_library_and_the_openssl_command_accept_the_signature(
     assert outputs["key_id"] == f"sha256:{hashlib.sha256(der).hexdigest()}"
 
 
-def test_the_statement_contains_the_protection_of_the_key(
-    run_here: RunHere, key: Path, files: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_statement_on_protection(run_here: RunHere, key: Path, files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_here("sign", key=str(key), paths=["out"])["protection"] == "advisory"
     assert "does not prove that the runner made it" in capsys.readouterr().out
     assert run_here("sign", key=str(key), paths=["out"], apart=True)["protection"] == "enforced"

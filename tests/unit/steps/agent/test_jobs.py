@@ -63,9 +63,7 @@ async def test_the_reserve_is_kept_while_the_disk_has_space(
     assert (tmp_path / RESERVE).exists() is exists
 
 
-async def test_a_job_with_an_empty_file_is_measured_again(
-    tmp_path: Path, create_jobs: CreateJobs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_empty_file_remeasured(tmp_path: Path, create_jobs: CreateJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs, stopped = create_jobs([True, False]), []
     sizes = iter([0, 2**60])
 

@@ -84,9 +84,7 @@ def list_leftovers(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-async def test_a_command_that_cannot_be_started_leaves_nothing(
-    create_jobs: Callable[..., Jobs], tmp_path: Path, *, terminal: bool
-) -> None:
+async def test_unstartable_command_is_gone(create_jobs: Callable[..., Jobs], tmp_path: Path, *, terminal: bool) -> None:
     descriptors = os.listdir("/proc/self/fd")
     request = pb.ShellOpen(terminal=terminal, command=["true"])
     message = await read_refusal(create_jobs("enter", TOO_LONG), request)
@@ -95,9 +93,7 @@ async def test_a_command_that_cannot_be_started_leaves_nothing(
     assert list_leftovers(tmp_path) == []
 
 
-async def test_a_command_whose_files_cannot_be_written_leaves_nothing(
-    create_jobs: Callable[..., Jobs], tmp_path: Path
-) -> None:
+async def test_a_command_with_unwritable_files_leaves_nothing(create_jobs: Callable[..., Jobs], tmp_path: Path) -> None:
     (tmp_path / "data/jobs/j" / EXCHANGE).rmdir()
     message = await read_refusal(create_jobs("enter"), pb.ShellOpen(command=["true"]))
     assert message == "the shell cannot be started: No such file or directory"

@@ -97,9 +97,7 @@ async def test_files_of_a_job_count_though_the_clock_is_set_back_meanwhile(bench
     assert await bench.has_file(job)
 
 
-async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_full_disk(
-    bench: JobBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_no_step_starts_while_its_job_is_ended_for_disk(bench: JobBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step has begun, and its folder is measured before its command starts."""
     order: list[str] = []
     is_measuring, may_continue = threading.Event(), threading.Event()
@@ -136,9 +134,7 @@ async def test_no_step_starts_while_the_processes_of_its_job_are_ended_for_a_ful
     assert order == ["measured", "ended", "released", "started"]
 
 
-async def test_a_step_starts_again_if_its_shim_could_not_write_the_claim(
-    bench: JobBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_step_without_a_written_claim_starts_again(bench: JobBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another job may fill the disk between the check of the disk and the start of the step."""
     spawn, failures = shim.spawn, [1, 2]
 

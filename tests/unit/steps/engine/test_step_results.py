@@ -118,7 +118,5 @@ def test_a_shortened_text_ends_with_the_number_of_missing_characters() -> None:
         (None, 50.0, 100.0),  # the agent restarted after the clock was set back
     ],
 )
-def test_a_jump_of_the_clock_does_not_change_the_duration_of_a_step(
-    written_at: float | None, now: float, ended_at: float
-) -> None:
+def test_a_jump_of_the_clock_changes_no_steps_duration(written_at: float | None, now: float, ended_at: float) -> None:
     assert choose_end_time(written_at, started_at=100.0, now=now) == ended_at

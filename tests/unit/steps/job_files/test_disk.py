@@ -79,9 +79,7 @@ def test_a_missing_folder_counts_as_having_space(tmp_path: Path) -> None:
         (10_000_000, 4000, 0, 0, 0),
     ],
 )
-def test_reserved_blocks_of_a_file_system_are_not_free(
-    blocks: int, free: int, available: int, root: int, others: int
-) -> None:
+def test_reserved_file_blocks_are_not_free(blocks: int, free: int, available: int, root: int, others: int) -> None:
     status = os.statvfs_result((4096, 4096, blocks, free, available, 0, 0, 0, 0, 255))
     assert count_free(status, is_root=True) == root
     assert count_free(status, is_root=False) == others

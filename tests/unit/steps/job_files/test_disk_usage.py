@@ -36,9 +36,7 @@ from remuda.steps.job_files.disk_usage import (
         ({"a": DiskUse(bytes=9, files=9, written=1000)}, True, None),
     ],
 )
-def test_choice_of_the_job_that_has_filled_the_disk(
-    uses: dict[str, DiskUse], needs_files: bool, filler: str | None
-) -> None:
+def test_choice_of_job_that_filled_the_disk(uses: dict[str, DiskUse], needs_files: bool, filler: str | None) -> None:
     assert choose_filler(uses, disk_bytes=100, disk_files=1000, needs_files=needs_files) == filler
 
 

@@ -316,9 +316,7 @@ async def test_a_log_that_is_not_fetched_pauses_the_steps(limited_log: LimitedLo
     assert log.mark.length == length + len(warning)
 
 
-def test_a_pause_ends_although_its_warning_cannot_be_written(
-    limited_log: LimitedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_ends_without_a_written_warning(limited_log: LimitedLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log = limited_log.log
     limited_log.write(110_000)
     assert log.holds_back()
@@ -393,9 +391,7 @@ def test_last_lines_that_cannot_be_written_can_still_be_read(step_log: StepLog) 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["log", "mark"])
 @pytest.mark.parametrize("limit_bytes", [0, 80], ids=["no limit", "limit reached"])
-def test_output_that_cannot_be_written_is_written_by_the_next_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, limit_bytes: int
-) -> None:
+def test_next_call_writes_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, limit_bytes: int) -> None:
     (tmp_path / "failing").mkdir()
     (tmp_path / "plain").mkdir()
     step_log, plain = StepLog(tmp_path / "failing", limit_bytes), StepLog(tmp_path / "plain", limit_bytes)
@@ -434,9 +430,7 @@ def test_output_that_cannot_be_written_is_written_by_the_next_call(
     assert plain_lines(step_log.read_all(), b"01O") == plain_lines(plain.read_all(), b"01O")
 
 
-def test_first_lines_that_cannot_be_written_are_written_by_the_next_call(
-    step_log: StepLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_next_call_writes_first_lines_that_were_not_written(step_log: StepLog, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("remuda.steps.job_files.log.write_all", fail_to_write)
         with pytest.raises(OSError, match="full"):

@@ -75,17 +75,13 @@ def root(tmp_path: Path) -> Node:
         ("builtin://sign@1.0.0", "user", True),
     ],
 )
-def test_only_steps_that_need_it_run_as_the_user_of_the_agent(
-    tmp_path: Path, root: Node, reference: str, origin: str, is_job_user: bool
-) -> None:
+def test_few_run_as_the_agents_user(tmp_path: Path, root: Node, reference: str, origin: str, is_job_user: bool) -> None:
     enclosure = create_enforcement(tmp_path).enclose(start_node(root, reference, origin=origin))
     assert (enclosure.person is PERSON) is is_job_user
     assert "steps" in enclosure.enforced
 
 
-def test_limits_of_steps_in_a_container_are_those_of_the_container(
-    tmp_path: Path, root: Node, create_policy: CreatePolicy
-) -> None:
+def test_steps_in_a_container_have_its_limits(tmp_path: Path, root: Node, create_policy: CreatePolicy) -> None:
     enforcement = create_enforcement(tmp_path, create_policy({"limits": {"memory": "1g"}}))
     container = start_node(root, "builtin://container@1.0.0", origin="compiled", definition=ENVIRONMENT)
     for phase in (OPEN, CLOSE):
@@ -100,9 +96,7 @@ def test_limits_of_steps_in_a_container_are_those_of_the_container(
     assert (checkout.is_inside, checkout.person) == (False, PERSON)
 
 
-def test_a_container_that_the_job_opens_itself_runs_as_the_user_of_the_job(
-    tmp_path: Path, root: Node, create_policy: CreatePolicy
-) -> None:
+def test_container_of_the_job_runs_as_the_jobs_user(tmp_path: Path, root: Node, create_policy: CreatePolicy) -> None:
     policy = create_policy({"limits": {"memory": "1g"}})
     container = start_node(root, "builtin://container@1.0.0", definition=ENVIRONMENT)
     container.environment = {"exec": ["remuda-step", "container_exec", "engine", "c", ""]}
@@ -123,9 +117,7 @@ def test_an_environment_of_the_job_is_not_a_container(tmp_path: Path, root: Node
     assert create_enforcement(tmp_path, person=None).enclose(node).enforced == ()
 
 
-def test_inner_steps_have_the_limits_of_the_outer_step_too(
-    tmp_path: Path, root: Node, create_policy: CreatePolicy
-) -> None:
+def test_inner_steps_have_limits_of_the_outer_step(tmp_path: Path, root: Node, create_policy: CreatePolicy) -> None:
     rules = [
         {"allow": "local:/work/outer/**", "limits": {"memory": "1g", "pids": 50}},
         {"allow": "builtin", "limits": {"memory": "2g", "timeout": 5}},

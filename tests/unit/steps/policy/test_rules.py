@@ -140,9 +140,7 @@ def test_steps_are_inserted_around_a_matching_step(create_policy: CreatePolicy, 
     assert find_insertions(policy, create_step(f"https://host.example/a@{COMMIT}", origin="inserted")).before == ()
 
 
-def test_an_inserted_step_is_allowed_by_its_layer_but_not_by_outer_ones(
-    create_policy: CreatePolicy, create_step: CreateStep
-) -> None:
+def test_inserted_step_is_allowed_by_its_layer_not_outer(create_policy: CreatePolicy, create_step: CreateStep) -> None:
     step = create_step("builtin://script@1.0.0", name="scan", origin="inserted")
     nested = create_step("builtin://script@1.0.0", name="x", path="/outer/scan/x", origin="inserted")
     insert = {"insert": [{"name": "scan", "script": "true", "before": "job"}]}

@@ -111,9 +111,7 @@ def spawn_waiting_fetch(fork_server: ForkServer, files: StepFiles) -> Iterator[t
             yield started[0], connection
 
 
-def test_a_signal_to_the_group_ends_the_step_and_the_exit_code_is_written(
-    fork_server: ForkServer, files: StepFiles
-) -> None:
+def test_a_signal_to_the_group_ends_the_step_with_its_exit_code(fork_server: ForkServer, files: StepFiles) -> None:
     with spawn_waiting_fetch(fork_server, files) as (pid, _):
         os.killpg(pid, signal.SIGTERM)
         assert wait_for_exit_code(files) == 128 + signal.SIGTERM

@@ -22,9 +22,7 @@ USER_A, USER_B, OTHER_USER = 200_000, 200_001, 200_002
         ({10: 11, 11: 10}, {}, {"a": [], "b": []}),
     ],
 )
-def test_an_unmarked_process_belongs_to_the_job_that_started_it(
-    parents: dict[int, int], owners: dict[int, str], members: dict[str, list[int]]
-) -> None:
+def test_unmarked_job_process(parents: dict[int, int], owners: dict[int, str], members: dict[str, list[int]]) -> None:
     assert assign_members(["a", "b"], parents, owners) == members
 
 

@@ -140,9 +140,7 @@ async def test_a_group_that_accepts_fewer_has_refused_the_rest(stable: Stable) -
     assert counts.failed[0] == ("", "refused", None, 3)
 
 
-async def test_a_jump_of_the_wall_clock_does_not_affect_the_gauges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_wall_clock_jump_does_not_affect_the_gauges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stable = Stable(tmp_path)
     counts = record_metrics(stable)
     await stable.start()

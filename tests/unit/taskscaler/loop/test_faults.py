@@ -25,9 +25,7 @@ from remuda.testing.scalers import CloudGroup, InlineWriter, Stable
 T = TypeVar("T")
 
 
-async def test_a_job_that_loses_its_slot_gets_none_on_an_instance_that_the_same_plan_removes(
-    stable: Stable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lost_slot_is_not_replaced_on_a_removed_instance(stable: Stable, monkeypatch: pytest.MonkeyPatch) -> None:
     stable.policy(idle_count=2, idle_seconds=600.0)
     await stable.start()
     await stable.run(60)
@@ -106,9 +104,7 @@ async def test_a_state_is_opened_without_a_write(tmp_path: Path, monkeypatch: py
     other.close()
 
 
-async def test_a_sweep_removes_no_instance_if_a_state_file_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_sweep_with_unreadable_state_removes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = await _create_state_file(tmp_path)
     stable = Stable(tmp_path)
     stable.cloud.make(1, stable.setup.owner)
@@ -150,9 +146,7 @@ async def test_a_pending_request_is_completed_after_the_scaler_is_started_again(
     assert stable.cloud.made == 1
 
 
-async def test_instances_are_prepared_and_checked_after_the_scaler_is_started_again(
-    stable: Stable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_restarted_scaler_prepares_and_checks_instances(stable: Stable, monkeypatch: pytest.MonkeyPatch) -> None:
     await stable.start()
     stable.mechanic.hung.add("i-1")
     job = asyncio.create_task(stable.scaler.acquire("job"))
@@ -232,9 +226,7 @@ async def test_an_unanswered_request_does_not_delay_the_end_of_a_fleet(tmp_path:
         await job
 
 
-async def test_hung_cleanup_of_several_instances_delays_the_end_only_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_hung_cleanup_of_instances_delays_the_end_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stable = Stable(tmp_path)
     stable.setup = replace(stable.setup, delete_on_shutdown=True)
     stable.policy(idle_count=5, idle_seconds=3600.0)

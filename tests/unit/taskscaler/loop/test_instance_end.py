@@ -54,7 +54,8 @@ async def test_the_log_names_removed_and_kept_instances_with_the_reason(tmp_path
         await stable.close()
     removed = [entry for entry in logs if entry["event"] == "removing instances"]
     assert [(entry["instances"], entry["why"]) for entry in removed] == [(idle, "its runner is gone")]
-    assert [entry["instances"] for entry in logs if entry["event"] == "keeping instances with running jobs"] == [[busy]]
+    busy_logs = [entry for entry in logs if entry["event"] == "fleet ends; instances with running jobs are not deleted"]
+    assert [entry["instances"] for entry in busy_logs] == [[busy]]
 
 
 async def test_instances_that_came_for_another_runner_meanwhile_stay(tmp_path: Path) -> None:

@@ -73,9 +73,7 @@ def test_a_removed_report_does_not_mark_the_job() -> None:
         ("manual", None, True, False, False),
     ],
 )
-def test_which_pipelines_keep_expired_artifacts(
-    status: str, newest: int | None, has_ref: bool, keep_latest: bool, keeps: bool
-) -> None:
+def test_keep_expired_artifacts(status: str, newest: int | None, has_ref: bool, keep_latest: bool, keeps: bool) -> None:
     pipeline = a_pipeline(id=5, status=status)
     latest = a_pipeline(id=newest, status="success") if newest else None
     assert artifact_expiry.keeps_artifacts(pipeline, newest=latest, has_ref=has_ref, keep_latest=keep_latest) is keeps
@@ -130,9 +128,7 @@ def test_keep_delete_and_erase_by_users() -> None:
         (JobState.SKIPPED, None, False, False),
     ],
 )
-def test_which_jobs_can_be_erased(
-    state: JobState, started_at: float | None, has_artifacts: bool, expected: bool
-) -> None:
+def test_who_can_be_erased(state: JobState, started_at: float | None, has_artifacts: bool, expected: bool) -> None:
     assert (
         artifact_expiry.can_be_erased(a_job(state=state, started_at=started_at), has_artifacts=has_artifacts)
         is expected

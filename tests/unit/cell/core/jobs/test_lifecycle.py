@@ -1,13 +1,13 @@
 """The life of jobs in their pipeline: ends, retries, cancel, manual and delayed jobs, resource groups."""
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.support.counting_name import CountingName
 
 from remuda.cell.core.jobs import leases, lifecycle
 from remuda.cell.core.jobs.family import RUNTIME, Outcome, further_try
@@ -148,9 +148,7 @@ def test_a_retry_copies_the_job_without_its_runtime_fields() -> None:
     st.lists(st.tuples(st.sampled_from(JobState), st.booleans(), st.integers(1, 3)), min_size=1, max_size=5),
     st.sampled_from([JobState.PENDING, JobState.LEASED, JobState.RUNNING]),
 )
-def test_finish_alone_equals_finish_while_another_job_is_active(
-    others: list[tuple[JobState, bool, int]], active_state: JobState
-) -> None:
+def test_finish_is_alike_with_an_active_job(others: list[tuple[JobState, bool, int]], active_state: JobState) -> None:
     job = replace(start_job(a_job(state=JobState.PENDING, stage_index=4)), ends_alone=True)
     active = a_job("further", id=JobId(2), state=active_state, stage_index=4)
     # The other jobs do not wait for this job, and `resume` has moved them as far as possible.
@@ -282,17 +280,6 @@ class TestRevive:
             return CountingName.lookups
 
         assert count_lookups(400) < 3 * count_lookups(200)
-
-
-class CountingName(str):
-    """A name that counts how often it is looked up."""
-
-    __slots__ = ()
-    lookups: ClassVar[int] = 0
-
-    def __hash__(self) -> int:
-        CountingName.lookups += 1
-        return super().__hash__()
 
 
 class TestDelayed:

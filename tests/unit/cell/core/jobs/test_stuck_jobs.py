@@ -72,9 +72,7 @@ def test_a_job_that_no_runner_takes_fails(waited: float, tags: tuple[str, ...], 
         (JobState.RUNNING, 50_000, NOW - 900, FailureReason.SERVER_TIMEOUT_RUNNING),
     ],
 )
-def test_a_job_that_exceeds_its_timeout_fails(
-    state: JobState, ran: float, since: float, reason: FailureReason | None
-) -> None:
+def test_job_over_its_timeout_fails(state: JobState, ran: float, since: float, reason: FailureReason | None) -> None:
     job = a_job(state=state, started_at=NOW - ran)
     verdict = stuck_jobs.check_overtime(job, 100, SETTINGS, since=since, now=NOW)
     assert (verdict[0] if verdict else None) is reason

@@ -300,9 +300,7 @@ CACHE = {"key": "gems", "untracked": False, "policy": "pull", "paths": ["vendor/
         (True, {"unprotect": True}, "gems-non_protected", ["main-non_protected"]),
     ],
 )
-def test_caches_of_protected_refs_have_separate_keys(
-    protected: bool, more: dict[str, bool], key: str, fallbacks: list[str]
-) -> None:
+def test_protected_refs_have_own_caches(protected: bool, more: dict[str, bool], key: str, fallbacks: list[str]) -> None:
     spec = a_spec(cache=({**CACHE, "fallback_keys": ["main"], **more},))
     assert payload(spec=spec, pipeline=a_pipeline(protected=protected)).cache == [
         {**CACHE, "key": key, "fallback_keys": fallbacks}

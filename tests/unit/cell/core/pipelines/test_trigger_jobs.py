@@ -128,9 +128,7 @@ def test_a_retried_job_does_not_change() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_following_twice_changes_nothing(
-    state: JobState, status: str, strategy: str, is_child: bool, has_downstream_id: bool
-) -> None:
+def test_following_twice(state: JobState, status: str, strategy: str, is_child: bool, has_downstream_id: bool) -> None:
     job = a_job("go", state=state, is_trigger=True, downstream_id=PipelineId(2) if has_downstream_id else None)
     family = a_family([job])
     pipeline = downstream(status, is_child=is_child)

@@ -23,9 +23,7 @@ GPU = Fingerprint(tags=frozenset({"gpu"}))
         ([], 0.0, 0.0),
     ],
 )
-def test_delay_for_fitting_runners_with_higher_priority(
-    offers: list[tuple[int, Fingerprint]], age: float, seconds: float
-) -> None:
+def test_delay_for_fitting_higher_priority(offers: list[tuple[int, Fingerprint]], age: float, seconds: float) -> None:
     assert delay_seconds(0, JOB, offers, since=NOW - age, now=NOW) == seconds
 
 
