@@ -59,8 +59,13 @@ def select(root: Path, paths: Iterable[str], exclude: Iterable[str] = (), *, unt
 def match_names(root: Path, paths: Iterable[str], names: Iterable[str]) -> set[str]:
     """Return those of `names` that match one of the patterns `paths`, whether such files exist or not."""
     patterns = [_make_relative(root, each) for pattern in paths for each in alternatives(pattern)]
-    regexes = [pattern_regex("**" if each == "." else each) for each in patterns if each is not None]
+    regexes = [pattern_regex("**" if each == "." else _limit_stars(each)) for each in patterns if each is not None]
     return {name for name in names if any(regex.fullmatch(name) for regex in regexes)}
+
+
+def _limit_stars(pattern: str) -> str:
+    """Replace `**` by `*` where it is only a part of a name: there it does not match `/` in `select`."""
+    return "/".join(part if part == "**" else part.replace("**", "*") for part in pattern.split("/"))
 
 
 def leads_inside(root: Path, name: str) -> bool:

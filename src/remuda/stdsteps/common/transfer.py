@@ -169,7 +169,10 @@ def _convert_error(error: OSError | http.client.HTTPException, url: str, host: s
     if isinstance(error, ssl.SSLCertVerificationError):
         return PlatformError(f"the server's certificate is not trusted: {server}")
     if refusal := _TUNNEL.match(str(error)):
-        return HttpError(int(refusal[2]), f"the proxy {host} answered {refusal[1]}")
+        status = int(refusal[2])
+        # Callers take 404 or 413 as an answer of the server.
+        is_final = 400 <= status < 500 and status not in (408, 429)
+        return HttpError(407 if is_final else status, f"the proxy {host} answered {refusal[1]}")
     return HttpError(0, f"the server cannot be reached: {server}")
 
 

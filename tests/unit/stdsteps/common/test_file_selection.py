@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remuda.stdsteps.common.errors import StepError
-from remuda.stdsteps.common.file_selection import alternatives, leads_inside, pattern_regex, select
+from remuda.stdsteps.common.file_selection import alternatives, leads_inside, match_names, pattern_regex, select
 
 
 @pytest.fixture
@@ -156,3 +156,11 @@ def test_very_deep_folders(root: Path) -> None:
     assert len(select(root, ["d"], untracked=False)) == 1200
     # Python cannot remove a tree as deep as this.
     subprocess.run(["rm", "-r", root / "d"], check=True)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*.txt", "**/*.txt", "o**t", "out/d**.txt", "out/**", "o*/deep/**/c.txt", ".", "out/"]
+)
+def test_names_match_as_files_of_the_same_name_do(root: Path, pattern: str) -> None:
+    names = {name for name in select(root, ["."], untracked=False) if (root / name).is_file()}
+    assert match_names(root, [pattern], names) == select(root, [pattern], untracked=False) & names

@@ -111,6 +111,16 @@ def test_a_tunnel_gets_user_and_password_and_a_refusal_is_final(monkeypatch: pyt
     assert find_transient(caught.value) is None
 
 
+@pytest.mark.parametrize("status", [404, 413])
+def test_a_refusal_of_the_proxy_is_not_one_of_the_server(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    with serve_proxy(f"HTTP/1.1 {status} Refused\r\n\r\n".encode()) as (address, _):
+        use_proxy(monkeypatch, address)
+        with pytest.raises(HttpError, match=f"the proxy 127.0.0.1 answered {status}") as caught:
+            request("GET", "https://server.example/file")
+    assert caught.value.status == 407
+    assert find_transient(caught.value) is None
+
+
 def test_a_proxy_that_cannot_reach_the_server_is_a_transient_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve_proxy(b"HTTP/1.1 503 Service Unavailable\r\n\r\n") as (address, lines):
         use_proxy(monkeypatch, address)
