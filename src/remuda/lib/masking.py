@@ -29,7 +29,7 @@ TOKEN_PREFIXES = (
     "_gitlab_session=",
     "gltok-",
 )
-"""Prefixes of GitLab's tokens."""
+"""Prefixes of GitLab's tokens. Text that begins with one is masked where a caller passes these prefixes."""
 
 SHORTEST_LINE = 4
 """Shorter lines of a multi-line secret (`{`, `EOF`) are not masked."""

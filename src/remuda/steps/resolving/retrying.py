@@ -20,12 +20,12 @@ TRUST = (
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
 )
-"""Proxies and certificates."""
+"""Variables that decide which proxy and which certificates are trusted."""
 REGISTRY_LOGIN = ("CI_REGISTRY_USER", "CI_REGISTRY_PASSWORD")
 """The login for the registry in CI_REGISTRY."""
 OF_JOBS = (*TRUST, "CI_SERVER_URL", "CI_REGISTRY", *REGISTRY_LOGIN, "DOCKER_AUTH_CONFIG")
 CREDENTIALS = ("HOME", "DOCKER_CONFIG", "DOCKER_AUTH_CONFIG", *REGISTRY_LOGIN)
-"""Credentials, or where they are."""
+"""Variables with credentials, or with the folder in which credentials are stored."""
 OF_THE_AGENT = (*OF_JOBS, *CREDENTIALS, "PATH", "TMPDIR", "LD_LIBRARY_PATH")
 
 T = TypeVar("T")
