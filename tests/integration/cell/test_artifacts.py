@@ -54,6 +54,26 @@ def test_transfer_of_a_large_file(cell: ServedCell, runner: ScriptedRunner, jobs
     assert by_user.body == content
 
 
+def test_a_broken_download_is_continued(
+    cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]
+) -> None:
+    content = bytes(range(256)) * 10_000
+    runner.upload(jobs["make"], content)
+    for path in (f"/projects/1/jobs/{jobs['make']['id']}/artifacts", f"/jobs/{jobs['make']['id']}/artifacts"):
+        whole = cell.api("GET", path)
+        assert (whole.status, whole.headers["Accept-Ranges"]) == (200, "bytes")
+        tag = whole.headers["ETag"]
+        rest = cell.api("GET", path, Range="bytes=2000000-", If_Range=tag)
+        assert (rest.status, rest.body) == (206, content[2_000_000:])
+        assert rest.headers["Content-Range"] == f"bytes 2000000-{len(content) - 1}/{len(content)}"
+        assert rest.headers["Content-Disposition"] == whole.headers["Content-Disposition"]
+        assert cell.api("GET", path, Range="bytes=2-", If_Range='"other"').body == content
+        assert cell.api("GET", path, Range="bytes=0-1,4-5").body == content
+        beyond = cell.api("GET", path, Range=f"bytes={len(content)}-")
+        assert (beyond.status, beyond.headers["Content-Range"]) == (416, f"bytes */{len(content)}")
+        assert cell.api("GET", path, If_None_Match=tag).status == 304
+
+
 def test_who_may_download(cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, dict[str, Any]]) -> None:
     make, other = jobs["make"], jobs["other"]
     runner.upload(make, b"made")

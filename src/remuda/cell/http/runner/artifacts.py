@@ -6,7 +6,6 @@ same type is ignored if it has the same content and refused otherwise. Invariant
 has a complete file in the blob store; a refused upload leaves no file there."""
 
 import secrets
-from collections.abc import AsyncGenerator
 from typing import Literal
 from urllib.parse import quote
 
@@ -24,6 +23,7 @@ from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, in_project, of_job
 from remuda.cell.http.edge.bodies import Body, choice_in_query, convert
+from remuda.cell.http.edge.byte_ranges import Content, answer_content
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
 from remuda.cell.http.edge.lookup import any_job_in_path, number_in_path, project_in_path, text_in_path
@@ -87,6 +87,7 @@ _MEDIA = {"zip": "application/zip", "gzip": "application/gzip", "raw": "applicat
 _ROOT = "/api/v4/projects/{id}/jobs"
 _UPLOAD = {"artifact_type": str, "artifact_format": Literal["zip", "gzip", "raw"], "expire_in": str, "token": str}
 _READ = in_project(Level.REPORTER, or_job="artifacts")
+_RANGES = (206, 304, 416)
 routes = Routes()
 
 
@@ -174,13 +175,18 @@ def _too_large(settings: CellSettings, kind: str) -> Exception:
 
 
 @routes.get(
-    "/api/v4/jobs/{job_id}/artifacts", of_job(Level.REPORTER, or_job="artifacts"), query={"token": str}, gives=bytes
+    "/api/v4/jobs/{job_id}/artifacts",
+    of_job(Level.REPORTER, or_job="artifacts"),
+    query={"token": str},
+    gives=bytes,
+    also=_RANGES,
+    headers=("Range", "If-Range", "If-None-Match"),
 )
 async def download(edge: Edge, request: Request) -> Response:
     """Download the artifacts archive of a job, with a job or user token."""
     token = auth.job_token_in(request)
     if not token:
-        return await _answer(edge, await any_job_in_path(edge, request))
+        return await _answer(edge, request, await any_job_in_path(edge, request))
     caller = await auth.job_of(edge, token, scope="artifacts")
     job = await any_job_in_path(edge, request)
     is_dependency = job.pipeline_id == caller.pipeline_id and job.name in caller.artifacts_from
@@ -188,7 +194,7 @@ async def download(edge: Edge, request: Request) -> Response:
         raise forbidden(_MAY_NOT_READ)
     if job.project_id != caller.project_id:
         await _check_cross_project(edge, caller, job)
-    return await _answer(edge, job)
+    return await _answer(edge, request, job)
 
 
 async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
@@ -207,10 +213,10 @@ async def _check_cross_project(edge: Edge, caller: Job, job: Job) -> None:
         raise forbidden(explain_refusal(project, source))
 
 
-@routes.get(f"{_ROOT}/artifacts/{{ref}}/download", _READ, takes=OfRef, gives=bytes)
+@routes.get(f"{_ROOT}/artifacts/{{ref}}/download", _READ, takes=OfRef, gives=bytes, also=_RANGES)
 async def download_of_ref(edge: Edge, request: Request) -> Response:
     """Download the artifacts archive of the newest successful job with this name on a ref."""
-    return await _answer(edge, await _find_newest(edge, request))
+    return await _answer(edge, request, await _find_newest(edge, request))
 
 
 @routes.get(f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", _READ, takes=OfRef, gives=bytes)
@@ -219,10 +225,12 @@ async def file_of_ref(edge: Edge, request: Request) -> Response:
     return await _one_file(edge, await _find_newest(edge, request), text_in_path(request, "path"))
 
 
-@routes.get(f"{_ROOT}/{{job_id}}/artifacts", _READ, query={"file_type": str, "job_token": str}, gives=bytes)
+@routes.get(
+    f"{_ROOT}/{{job_id}}/artifacts", _READ, query={"file_type": str, "job_token": str}, gives=bytes, also=_RANGES
+)
 async def download_of_job(edge: Edge, request: Request, job: Job) -> Response:
     """Download the artifact of a job that has the type `file_type`, by default its archive."""
-    return await _answer(edge, job, request.query_params.get("file_type") or "archive")
+    return await _answer(edge, request, job, request.query_params.get("file_type") or "archive")
 
 
 @routes.get(f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}", _READ, query={"job_token": str}, gives=bytes)
@@ -252,9 +260,16 @@ async def _find_artifact(edge: Edge, job: Job, kind: str) -> Artifact:
     return artifact
 
 
-async def _answer(edge: Edge, job: Job, kind: str = "archive") -> Response:
+async def _answer(edge: Edge, request: Request, job: Job, kind: str = "archive") -> Response:
     artifact = await _find_artifact(edge, job, kind)
-    return _file(edge.blobs.read(artifact.blob), artifact.filename, artifact.size, _MEDIA[artifact.format])
+    content = Content(
+        read=lambda start: edge.blobs.read(artifact.blob, start),
+        size=artifact.size,
+        tag=f'"{artifact.sha256}"',
+        media_type=_MEDIA[artifact.format],
+        headers=_file_headers(artifact.filename),
+    )
+    return answer_content(request.headers, content)
 
 
 async def _one_file(edge: Edge, job: Job, path: str) -> Response:
@@ -265,13 +280,13 @@ async def _one_file(edge: Edge, job: Job, path: str) -> Response:
         return await find_entry(edge.blobs, artifact.blob, path, limit_entries=limit, run=edge.parsers.run)
 
     entry = await edge.parsers.entries.find((artifact.blob, path), find)
-    return _file(read_entry(edge.blobs, entry), path.rpartition("/")[2], entry.size, _MEDIA["raw"])
+    # Without ranges: an entry is compressed, so that its end cannot be read without its beginning.
+    headers = {**_file_headers(path.rpartition("/")[2]), "Content-Length": str(entry.size), "Accept-Ranges": "none"}
+    return Streamed(read_entry(edge.blobs, entry), 200, headers, _MEDIA["raw"])
 
 
-def _file(content: AsyncGenerator[bytes, None], name: str, size: int, media: str) -> Response:
-    headers = {
-        "Content-Length": str(size),
+def _file_headers(name: str) -> dict[str, str]:
+    return {
         "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
         "X-Content-Type-Options": "nosniff",
     }
-    return Streamed(content, 200, headers, media)

@@ -2,8 +2,6 @@
 Invariant: `Range` in the answer is the number of bytes stored: the offset at which the runner continues."""
 
 import re
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,8 +10,9 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.http.edge.access import in_project, of_job
 from remuda.cell.http.edge.auth import job_token_in
 from remuda.cell.http.edge.bodies import Body, first_headers
+from remuda.cell.http.edge.byte_ranges import Content, answer_content, limit_bytes
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import ApiError, JsonBytes, bad_parameter, bad_request, forbidden
+from remuda.cell.http.edge.errors import JsonBytes, bad_parameter, bad_request, forbidden
 from remuda.cell.http.edge.lookup import any_job_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.edge.streaming import Streamed
@@ -24,7 +23,7 @@ from remuda.wire.runner_api import fits_content_range, parse_content_range
 
 PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})/trace")
 ROUTE = "/api/v4/jobs/{job_id}/trace"
-_BYTES = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
+_MEDIA = "text/plain; charset=utf-8"
 
 
 routes = Routes()
@@ -97,41 +96,20 @@ def job_headers(edge: Edge, job: Job) -> dict[str, str]:
 async def get_trace(edge: Edge, request: Request, job: Job) -> Response:
     """Return the log of a job, or its part in `Range`; 304 if `If-None-Match` has its ETag."""
     size = await _size(edge, job)
-    # A log only grows until it is erased, so its length identifies its content.
-    tag = f'"{job.id}-{size}"'
-    headers = {"ETag": tag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache"}
-    if _has_tag(request.headers.get("if-none-match", ""), tag):
-        return Response(status_code=304, headers=headers)
-    byte_range = _parse_range(request.headers.get("range", ""), size)
-    if byte_range is None or request.headers.get("if-range", tag) != tag:
-        return _bytes(edge, job, 0, size, 200, headers)
-    start, end = byte_range
-    if start >= end:
-        raise ApiError(416, {"message": "416 Range Not Satisfiable"}, Content_Range=f"bytes */{size}")
-    return _bytes(edge, job, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{size}"})
+    content = Content(
+        read=lambda start: edge.traces.read(job.id, start),
+        size=size,
+        # A log only grows until it is erased, so its length identifies its content.
+        tag=f'"{job.id}-{size}"',
+        media_type=_MEDIA,
+        headers={"Cache-Control": "private, no-cache"},
+    )
+    return answer_content(request.headers, content)
 
 
 async def _size(edge: Edge, job: Job) -> int:
     """The length of a job's log in bytes; 0 if the log was erased, even if its file is not removed yet."""
     return 0 if job.erased else await edge.traces.size(job.id)
-
-
-def _has_tag(header: str, tag: str) -> bool:
-    return header.strip() == "*" or tag in (part.strip().removeprefix("W/") for part in header.split(","))
-
-
-def _parse_range(header: str, size: int) -> tuple[int, int] | None:
-    """Start and end (exclusive) of the bytes in a `Range` header; start >= end if the log has none of them. None if the
-    whole log must be sent: no range, several, or malformed."""
-    match = _BYTES.fullmatch(header.replace(" ", ""))
-    if match is None or not (match[1] or match[2]):
-        return None
-    if not match[1]:
-        return max(size - int(match[2]), 0), size
-    start, last = int(match[1]), int(match[2] or size)
-    if match[2] and last < start:
-        return None
-    return start, min(last + 1, size)
 
 
 @routes.get("/api/remuda/v1/jobs/{job_id}/trace", of_job(Level.REPORTER), query={"offset": int}, gives=bytes)
@@ -144,23 +122,7 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
     job = await any_job_in_path(edge, request)
     size = await _size(edge, job)
     headers = {"X-Remuda-Job-State": job.state.value, "X-Remuda-Trace-Size": str(size)}
-    return _bytes(edge, job, min(int(text[:18]), size), size, 200, headers)
-
-
-def _bytes(edge: Edge, job: Job, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
-    """A response with the bytes of the log from `start` up to `end` and no more, even if the log grows meanwhile."""
-    return Streamed(
-        _limit_bytes(edge.traces.read(job.id, start), end - start) if end > start else None,
-        status,
-        {**headers, "Content-Length": str(end - start)},
-        "text/plain; charset=utf-8",
-    )
-
-
-async def _limit_bytes(pieces: AsyncGenerator[bytes, None], count: int) -> AsyncGenerator[bytes, None]:
-    async with aclosing(pieces):
-        async for piece in pieces:
-            yield piece[:count]
-            count -= len(piece)
-            if count <= 0:
-                return
+    start = min(int(text[:18]), size)
+    # No more than that, even if the log grows meanwhile: then the job's state in the header would be too old.
+    pieces = limit_bytes(edge.traces.read(job.id, start), size - start) if size > start else None
+    return Streamed(pieces, 200, {**headers, "Content-Length": str(size - start)}, _MEDIA)
