@@ -11,7 +11,7 @@ from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.compilation import PipelineFile, prepare
 
 if TYPE_CHECKING:
-    from remuda.pipeline import Pipeline, PipelineError
+    from remuda.pipeline import Mistake, Pipeline, PipelineError
 
 VERSION = 1
 """Version of lint's JSON document."""
@@ -22,8 +22,8 @@ def lint(
 ) -> int:
     """Check a pipeline file.
 
-    Prints all mistakes, each with file, line and column, the text of the line, and what to do. For a correct file,
-    prints the number of jobs, or why there would be no pipeline.
+    Prints all mistakes and warnings, each with file, line and column, the text of the line, and what to do. For a
+    correct file, prints the number of jobs, or why there would be no pipeline.
 
     Try:
 
@@ -45,17 +45,22 @@ def lint(
     mistakes: PipelineError | None = None
     try:
         pipeline = file.compile()
+        warnings = pipeline.warnings
     except PipelineError as error:
-        mistakes = error
+        mistakes, warnings = error, error.warnings
     if output == "json":
-        print(json.dumps(_verdict(file, pipeline, mistakes), indent=2))
-    elif mistakes is not None:
+        print(json.dumps(_verdict(file, pipeline, mistakes, warnings), indent=2))
+        return Exit.SUCCESS if mistakes is None else Exit.BAD_INPUT
+    for line in describe_mistakes(warnings, file.texts, severity="warning"):
+        print(line)
+    if mistakes is not None:
         print(*describe_mistakes(mistakes.errors, file.texts), sep="\n")
         files = {mistake.file for mistake in mistakes.errors}
         where = f" in {len(files)} files" if len(files) > 1 else ""
         print(f"\n{plural(len(mistakes.errors), 'mistake')}{where}")
     elif pipeline is not None:
-        print(f"{printable(file.name, 4096)} is good. For {file.occasion}: {headline(pipeline)}")
+        remark = f", with {plural(len(warnings), 'warning')}" if warnings else ""
+        print(f"{printable(file.name, 4096)} is good{remark}. For {file.occasion}: {headline(pipeline)}")
     return Exit.SUCCESS if mistakes is None else Exit.BAD_INPUT
 
 
@@ -98,8 +103,7 @@ def show(
         with file.excerpts():
             print(file.merge_yaml(), end="")
         return
-    with file.excerpts():
-        pipeline = file.compile()
+    pipeline = file.compile_and_warn()
     spec = pipeline_overview.find(pipeline, job) if job is not None else None
     if output == "json":
         value = pipeline if spec is None else spec
@@ -145,8 +149,7 @@ def graph(
     from remuda.cli.render.svg import svg
 
     file = prepare(path, options)
-    with file.excerpts():
-        pipeline = file.compile()
+    pipeline = file.compile_and_warn()
     if output == "json":
         print(json.dumps(document(pipeline), indent=2))
         return
@@ -157,7 +160,12 @@ def graph(
         print(*(graph_text.tree(job_graph, by) if output == "text" else graph_text.dot(job_graph)), sep="\n")
 
 
-def _verdict(file: PipelineFile, pipeline: "Pipeline | None", mistakes: "PipelineError | None") -> dict[str, object]:
+def _verdict(
+    file: PipelineFile,
+    pipeline: "Pipeline | None",
+    mistakes: "PipelineError | None",
+    warnings: "tuple[Mistake, ...]",
+) -> dict[str, object]:
     import msgspec
 
     jobs = pipeline.jobs if pipeline else ()
@@ -168,6 +176,7 @@ def _verdict(file: PipelineFile, pipeline: "Pipeline | None", mistakes: "Pipelin
         "source": file.facts.source,
         "ref": file.facts.ref,
         "errors": msgspec.to_builtins(mistakes.errors) if mistakes else [],
+        "warnings": msgspec.to_builtins(warnings),
         "skipped": pipeline.skipped if pipeline else None,
         "jobs": len(jobs),
         "stages": list(dict.fromkeys(job.stage for job in sorted(jobs, key=lambda job: job.stage_index))),

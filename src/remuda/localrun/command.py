@@ -74,8 +74,7 @@ def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
     from remuda.pipeline.job_selection import ChoiceError, choose
 
     file, compared = _record_compared(file)
-    with file.excerpts():
-        whole = pipeline = file.compile()
+    whole = pipeline = file.compile_and_warn()
     choice = Choice(jobs=options.job, stages=options.stage, with_needs=not options.no_needs)
     if pipeline.skipped is None:
         try:

@@ -74,6 +74,17 @@ class PipelineFile:
 
         return compile_pipeline(self.text, file=self.name, facts=self.facts, sources=self.sources, inputs=self.inputs)
 
+    def compile_and_warn(self) -> "Pipeline":
+        """Compile the file and print its warnings to standard error. Raises `BadInputError` if it has mistakes, with
+        the lines of the file."""
+        from remuda.localrun.render.excerpts import describe_mistakes
+
+        with self.excerpts():
+            pipeline = self.compile()
+        for line in describe_mistakes(pipeline.warnings, self.texts, severity="warning"):
+            print(line, file=sys.stderr)
+        return pipeline
+
     def merge_yaml(self) -> str:
         """Return the file with everything that it includes, as one YAML text."""
         from remuda.pipeline import merge_yaml

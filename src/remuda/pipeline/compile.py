@@ -101,6 +101,7 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
         cancel_on_job_failure=outcome.auto_cancel.on_job_failure or "none",
         skipped=skipped,
         left_out=tuple(left_out),
+        warnings=report.warnings(),
     )
 
 

@@ -1,16 +1,21 @@
-"""The mistakes of a pipeline file, each with its file, line and column, and the exception that carries all of them.
+"""The mistakes and warnings of a pipeline file, each with its file, line and column, and the exception for mistakes.
+
+A mistake prevents the pipeline; a warning says that a part of the file does not do what its author may expect.
 
 The same mistake at the same position is reported once, even if many jobs use the value through an anchor or template.
 """
 
 from __future__ import annotations
 
-from typing import NoReturn, Protocol
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol
 
 import msgspec
 
 MAX_MISTAKES = 1000
 """A hostile file could have a mistake per byte, and suggestions take time."""
+MAX_WARNINGS = 50
+"""Further warnings are only counted, because warnings are stored with the pipeline."""
 
 _SHOWN_VALUE = 60
 _SHOWN_KEY = 160
@@ -40,7 +45,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
-    """A mistake in a pipeline file. `key` is the path of the keyword; `suggestion` says how to correct it."""
+    """A mistake or warning about a pipeline file. `key`: the keyword's path. `suggestion` says how to correct it."""
 
     file: str
     line: int
@@ -50,28 +55,36 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
     suggestion: str = ""
 
     def __str__(self) -> str:
-        key = f"{printable(self.key, _SHOWN_KEY)}: " if self.key else ""
+        return self.describe()
+
+    def describe(self, severity: str = "") -> str:
+        """Return `FILE:LINE:COLUMN: KEY: MESSAGE; SUGGESTION`, with `severity: ` before the key unless it is empty."""
+        key = f"{severity}: " if severity else ""
+        key += f"{printable(self.key, _SHOWN_KEY)}: " if self.key else ""
         suggestion = f"; {self.suggestion}" if self.suggestion else ""
         return f"{printable(self.file, _SHOWN_FILE)}:{self.line}:{self.column}: {key}{self.message}{suggestion}"
 
 
 class PipelineError(Exception):
-    """The pipeline file has mistakes: `errors`, never empty and ordered by their position."""
+    """The pipeline file has mistakes: `errors`, never empty and ordered by their position. `warnings` is like it."""
 
-    def __init__(self, errors: tuple[Mistake, ...]) -> None:
+    def __init__(self, errors: tuple[Mistake, ...], warnings: tuple[Mistake, ...] = ()) -> None:
         super().__init__(errors)
         self.errors = errors
+        self.warnings = warnings
 
     def __str__(self) -> str:
         return "\n".join(str(mistake) for mistake in self.errors)
 
 
 class Report:
-    """Collects the mistakes of a pipeline file and of the files that it includes."""
+    """Collects the mistakes and warnings of a pipeline file and of the files that it includes."""
 
     def __init__(self, file: str) -> None:
         self._files = {file: 0}
         self._mistakes: dict[tuple[str, int, int, str], Mistake] = {}
+        self._warnings: dict[tuple[str, int, int, str], Mistake] = {}
+        self._more_warnings = 0
 
     def __bool__(self) -> bool:
         return bool(self._mistakes)
@@ -86,6 +99,22 @@ class Report:
         if len(self._mistakes) >= MAX_MISTAKES:
             self.stop(at, "", f"gave up after {MAX_MISTAKES} mistakes", "correct these first")
 
+    def warn(self, at: Placed, key: str, message: str, suggestion: str = "") -> None:
+        """Add a warning at the position `at`. `key`: path of the keyword. After `MAX_WARNINGS` it is only counted."""
+        if len(self._warnings) >= MAX_WARNINGS:
+            self._more_warnings += 1
+            return
+        warning = self._make(at, key, message, suggestion)
+        self._warnings.setdefault((warning.file, warning.line, warning.column, message), warning)
+
+    def warnings(self) -> tuple[Mistake, ...]:
+        """Return the warnings so far, ordered by their position; if there were too many, the last one says so."""
+        warnings = self._sort(self._warnings)
+        if not self._more_warnings:
+            return warnings
+        more = self._make(Place(), "", f"{self._more_warnings} more warnings are not shown", "")
+        return (*warnings, more)
+
     def stop(self, at: Placed, key: str, message: str, suggestion: str = "") -> NoReturn:
         """Add a mistake after which the rest of the file cannot be checked, and raise `PipelineError`."""
         self._record(at, key, message, suggestion)
@@ -97,15 +126,21 @@ class Report:
             raise self.error()
 
     def _record(self, at: Placed, key: str, message: str, suggestion: str) -> None:
+        mistake = self._make(at, key, message, suggestion)
+        self._mistakes.setdefault((mistake.file, at.line, at.column, message), mistake)
+
+    def _make(self, at: Placed, key: str, message: str, suggestion: str) -> Mistake:
         file = at.file or next(iter(self._files))
-        mistake = Mistake(file=file, line=at.line, column=at.column, key=key, message=message, suggestion=suggestion)
-        self._mistakes.setdefault((file, at.line, at.column, message), mistake)
+        return Mistake(file=file, line=at.line, column=at.column, key=key, message=message, suggestion=suggestion)
+
+    def _sort(self, mistakes: Mapping[Any, Mistake]) -> tuple[Mistake, ...]:
+        files = self._files
+        return tuple(
+            sorted(mistakes.values(), key=lambda each: (files.get(each.file, len(files)), each.line, each.column))
+        )
 
     def error(self) -> PipelineError:
-        ordered = sorted(
-            self._mistakes.values(), key=lambda m: (self._files.get(m.file, len(self._files)), m.line, m.column)
-        )
-        return PipelineError(tuple(ordered))
+        return PipelineError(self._sort(self._mistakes), self.warnings())
 
 
 def printable(text: str, limit: int = _SHOWN_VALUE) -> str:

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from remuda.pipeline.errors import Mistake
+
 When = Literal["on_success", "on_failure", "always", "manual", "delayed"]
 ArtifactsWhen = Literal["on_success", "on_failure", "always"]
 
@@ -211,3 +213,5 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is no pipeline although the file is valid; None: there is one."""
     left_out: tuple[LeftOut, ...] = ()
     """The jobs that rules leave out. A parallel job is listed once, unless its parts have different reasons."""
+    warnings: tuple[Mistake, ...] = ()
+    """Parts of the file that do not do what their author may expect, such as keys without effect."""

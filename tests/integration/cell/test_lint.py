@@ -67,6 +67,19 @@ def test_a_good_file(project: Project) -> None:
     project.ci_lint.validate({"content": PIPELINE})
 
 
+def test_warnings(project: Project) -> None:
+    text = "job:\n  script: [echo one]\n  script: [echo two]\n"
+    result = lint(project, text)
+    assert (result.valid, result.errors) == (True, [])
+    [warning] = result.warnings
+    assert warning.startswith('.gitlab-ci.yml:3:3: script: the key "script" is on lines 2 and 3')
+    assert lint(project, text + "  scripts: x\n").warnings == [warning]
+    change = {"action": "update", "file_path": ".gitlab-ci.yml", "content": text}
+    project.commits.create({"branch": "main", "commit_message": "Repeat a key", "actions": [change]})
+    pipeline = project.pipelines.get(project.pipelines.list(get_all=False)[0].id)
+    assert (pipeline.yaml_errors, pipeline.yaml_warnings) == (None, warning)
+
+
 def test_the_stored_file(project: Project) -> None:
     result = project.ci_lint.get(include_jobs=True)
     assert (result.valid, [job["name"] for job in result.jobs]) == (True, ["build", "release"])

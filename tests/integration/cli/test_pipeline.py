@@ -60,6 +60,19 @@ def test_five_mistakes_at_once(world: Any, pipeline: MakePipeline) -> None:
     assert all(error["suggestion"] for error in verdict["errors"])
 
 
+def test_warnings_are_shown_and_the_file_is_good(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline("job:\n  script: [echo one]\n  script: [echo two]\n")
+    result = world.remuda("pipeline", "lint", cwd=folder)
+    assert (result.code, result.err) == (0, "")
+    warning = '.gitlab-ci.yml:3:3: warning: script: the key "script" is on lines 2 and 3; only the last one counts'
+    assert result.out.startswith(f"{warning}; remove one of them\n     3 |   script: [echo two]\n       |   ^\n")
+    assert ".gitlab-ci.yml is good, with 1 warning. For a push of main: 1 job" in result.out
+    verdict = json.loads(world.remuda("pipeline", "lint", folder, "--output", "json").out)
+    assert (verdict["valid"], [each["line"] for each in verdict["warnings"]]) == (True, [3])
+    for command in (["run", "--list"], ["pipeline", "show"], ["pipeline", "graph"]):
+        assert warning in world.remuda(*command, cwd=folder).err
+
+
 def test_no_pipeline_is_no_mistake(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("workflow:\n  rules:\n    - if: $CI_COMMIT_TAG\njob:\n  script: [x]\n")
     result = world.remuda("pipeline", "lint", folder)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.pipeline import JobSpec, Mistake, Pipeline, PipelineError, compile_pipeline
+from remuda.pipeline.errors import MAX_WARNINGS
 from remuda.pipeline.syntax import known_keys
 
 Jobs = Callable[[str], dict[str, JobSpec]]
@@ -22,6 +23,23 @@ def test_the_smallest_pipeline() -> None:
         variables={},
         jobs=(JobSpec(name="hello", stage="test", stage_index=2, script=("echo hello",), line=1),),
     )
+
+
+def test_warnings_do_not_prevent_a_pipeline() -> None:
+    pipeline = compile_pipeline("a: {script: x}\na: {script: y}", file="f")
+    assert [job.script for job in pipeline.jobs] == [("y",)]
+    [warning] = pipeline.warnings
+    assert (warning.file, warning.line, warning.column, warning.key) == ("f", 2, 1, "a")
+    with pytest.raises(PipelineError) as caught:
+        compile_pipeline("a: {script: x}\na: {script: y, b: z}", file="f")
+    assert ([m.key for m in caught.value.errors], [m.key for m in caught.value.warnings]) == (["a:b"], ["a"])
+
+
+def test_too_many_warnings_are_counted() -> None:
+    text = "".join(f"a{number}: {{script: x, script: y}}\n" for number in range(MAX_WARNINGS + 5))
+    warnings = compile_pipeline(text).warnings
+    assert len(warnings) == MAX_WARNINGS + 1
+    assert warnings[-1].message == "5 more warnings are not shown"
 
 
 def test_a_pipeline_survives_json() -> None:
@@ -193,7 +211,6 @@ loose:
         (16, 11, "test:needs"),
         (16, 18, "test:needs"),
         (17, 12, "test:timeout"),
-        (18, 3, "script"),
         (19, 1, "loose"),
         (21, 9, "loose:tags"),
     ]

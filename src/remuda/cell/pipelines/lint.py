@@ -34,6 +34,7 @@ class Linted(msgspec.Struct, frozen=True, kw_only=True):
 
     compiled: Pipeline | None = None
     mistakes: tuple[Mistake, ...] = ()
+    warnings: tuple[Mistake, ...] = ()
     merged: str | None = None
     included: tuple[Included, ...] = ()
 
@@ -45,8 +46,8 @@ def lint(text: str, *, file: str, facts: Facts, sources: Sources, inputs: Mappin
         compiled = compile_pipeline(text, file=file, facts=facts, sources=recording, inputs=inputs)
         merged = merge_yaml(text, file=file, facts=facts, sources=recording, inputs=inputs)
     except PipelineError as error:
-        return Linted(mistakes=error.errors, included=tuple(recording.included))
-    return Linted(compiled=compiled, merged=merged, included=tuple(recording.included))
+        return Linted(mistakes=error.errors, warnings=error.warnings, included=tuple(recording.included))
+    return Linted(compiled=compiled, warnings=compiled.warnings, merged=merged, included=tuple(recording.included))
 
 
 class _RecordingSources(Sources):

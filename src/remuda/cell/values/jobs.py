@@ -31,6 +31,8 @@ class Pipeline(Value, frozen=True, kw_only=True):
     started_at: float | None = None
     finished_at: float | None = None
     yaml_errors: str | None = None
+    yaml_warnings: str | None = None
+    """The warnings about its file, a line each."""
     user_id: int = USER_ID
     variables: dict[str, str] = msgspec.field(default_factory=dict)
     """Set when the pipeline was created. They override those of the file."""

@@ -14,12 +14,13 @@ SHOWN_COLUMNS = 100
 _BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
-def describe_mistakes(mistakes: Sequence[Mistake], texts: Mapping[str, str]) -> list[str]:
-    """Format mistakes as lines with excerpts of `texts`: the contents of the files by file name."""
+def describe_mistakes(mistakes: Sequence[Mistake], texts: Mapping[str, str], *, severity: str = "") -> list[str]:
+    """Format mistakes as lines with excerpts of `texts`: the contents of the files by file name. `severity`: a word
+    that each message begins with, such as `warning`."""
     file_lines: dict[str, list[str]] = {}
     output: list[str] = []
     for mistake in mistakes:
-        output.append(str(mistake))
+        output.append(mistake.describe(severity))
         if mistake.file in texts:
             if mistake.file not in file_lines:
                 file_lines[mistake.file] = _BREAK.split(texts[mistake.file].removeprefix("\ufeff"))

@@ -242,24 +242,31 @@ class _Builder:
 
     def _entries(self, children: list[Node]) -> dict[str, Entry]:
         """Build a map from `children`, in which keys and values alternate. The merge key `<<` is applied in the order
-        of the file, so that, as in Psych, later keys override it. Reports duplicate keys."""
+        of the file, so that, as in Psych, later keys override it. The last of two equal keys counts, with a warning."""
         entries: dict[str, Entry] = {}
-        written: dict[str, Scalar] = {}
+        written: dict[str, Entry] = {}
         for key, value in zip(children[::2], children[1::2], strict=True):
             if not isinstance(key, Scalar):
                 if not isinstance(key, Opaque):
                     self._report.add(key, "", "a key must be text, not a list or a map", "use a plain name")
             elif key.text == "<<":
-                entries.update(self._merge(key, value))
-            elif key.text in written:
-                first = written[key.text].line
-                self._report.add(
-                    key, key.text, f"duplicate key {quote(key.text)}", f"the first one is on line {first}; keep one"
-                )
+                merged = self._merge(key, value)
+                self._warn_of_replaced(key, merged, written)
+                entries.update(merged)
             else:
-                written[key.text] = key
-                entries[key.text] = Entry(key=key, value=value)
+                if key.text in written:
+                    lines = f"on lines {written[key.text].key.line} and {key.line}"
+                    message = f"the key {quote(key.text)} is {lines}; only the last one counts"
+                    self._report.warn(key, key.text, message, "remove one of them")
+                entries[key.text] = written[key.text] = Entry(key=key, value=value)
         return entries
+
+    def _warn_of_replaced(self, merge: Scalar, merged: dict[str, Entry], written: dict[str, Entry]) -> None:
+        """Warn of the keys `written` earlier in the same map whose values `<<` (`merge`) replaces by other values."""
+        for name in merged.keys() & written.keys():
+            if not _is_equal(merged[name].value, written[name].value):
+                message = f"replaces {quote(name)} of line {written[name].key.line}, because it comes later"
+                self._report.warn(merge, "<<", message, "write << before the keys that must win")
 
     def _merge(self, key: Scalar, value: Node) -> dict[str, Entry]:
         """Return the entries that `<<` adds: those of the maps in `value`, earlier maps overriding later ones."""
@@ -271,6 +278,25 @@ class _Builder:
             elif not isinstance(source, Opaque):
                 self._report.add(key, "<<", "<< must name a map or a list of maps", "give it an alias of a map")
         return merged
+
+
+def _is_equal(one: Node, other: Node) -> bool:
+    """True if two values are the same, wherever they are written."""
+    if one is other:
+        return True
+    match one, other:
+        case Scalar(), Scalar():
+            return (one.kind, one.text) == (other.kind, other.text)
+        case Items(), Items():
+            pairs = zip(one.items, other.items, strict=False)
+            return len(one.items) == len(other.items) and all(_is_equal(*pair) for pair in pairs)
+        case Table(), Table():
+            return one.entries.keys() == other.entries.keys() and all(
+                _is_equal(entry.value, other.entries[name].value) for name, entry in one.entries.items()
+            )
+        case Reference(), Reference():
+            return one.path == other.path
+    return False
 
 
 def kind_of(text: str) -> Kind:

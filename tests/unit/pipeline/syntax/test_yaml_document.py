@@ -109,8 +109,37 @@ def test_merge_keys() -> None:
     assert node["inline"] == {"q": "1"}
 
 
+def warnings(text: str) -> list[str]:
+    report = Report("f")
+    read_document(text, report)
+    report.finish()
+    return [str(warning) for warning in report.warnings()]
+
+
 def test_later_entries_win_even_if_they_are_merged() -> None:
-    assert plain(read("[&a {x: 1}, {x: own, <<: *a}]")) == [{"x": "1"}, {"x": "1"}]
+    text = "[&a {x: 1},\n {x: own,\n  <<: *a}]"
+    assert plain(read(text)) == [{"x": "1"}, {"x": "1"}]
+    [warning] = warnings(text)
+    assert warning.startswith('f:3:3: <<: replaces "x" of line 2, because it comes later')
+
+
+def test_a_merge_that_repeats_values_causes_no_warning() -> None:
+    assert warnings("[&a {x: 1, y: [1]}, {x: 1, <<: *a, y: own}, {<<: *a, <<: *a}]") == []
+
+
+def test_the_last_of_two_equal_keys_wins_with_a_warning() -> None:
+    text = "a: 1\nb: {c: 1}\na: 2\na: 3\n"
+    assert plain(read(text)) == {"a": "3", "b": {"c": "1"}}
+    assert warnings(text) == [
+        'f:3:1: a: the key "a" is on lines 1 and 3; only the last one counts; remove one of them',
+        'f:4:1: a: the key "a" is on lines 3 and 4; only the last one counts; remove one of them',
+    ]
+
+
+def test_a_repeated_key_inside_an_anchor_is_warned_of_once() -> None:
+    text = "x: &x {a: 1, a: 2}\ny: *x\nz: {<<: *x}\n"
+    assert plain(read(text)) == {"x": {"a": "2"}, "y": {"a": "2"}, "z": {"a": "2"}}
+    assert len(warnings(text)) == 1
 
 
 @pytest.mark.parametrize(
@@ -119,7 +148,6 @@ def test_later_entries_win_even_if_they_are_merged() -> None:
         ("", "f:1:1: the file is empty"),
         ("# only a comment\n", "f:1:1: the file is empty"),
         ("---\n", "f:1:1: the file is empty"),
-        ("a: 1\na: 2\n", 'f:2:1: a: duplicate key "a"; the first one is on line 1'),
         ("a:\n\tb: 1\n", "f:2:1: broken YAML: found character that cannot start any token"),
         ("a: [1\nb: 2\n", "f:2:2: broken YAML: did not find expected ',' or ']'"),
         ("a: 'b\n", "found unexpected end of stream while scanning a quoted scalar that starts on line 1"),
@@ -150,8 +178,8 @@ def test_tabs_get_their_own_advice() -> None:
 
 
 def test_several_mistakes_of_the_tree_are_reported_together() -> None:
-    lines = mistake("a: 1\na: 2\nb: *c\nd: !reference x\n").splitlines()
-    assert [line.split(":")[1] for line in lines] == ["2", "3", "4"]
+    lines = mistake("a: *e\nb: *c\nd: !reference x\n").splitlines()
+    assert [line.split(":")[1] for line in lines] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(

@@ -113,12 +113,14 @@ def variables_for_expansion(
 
 
 def with_outcome(pipeline: Pipeline, compiled: Compiled) -> Pipeline:
-    """Return the pipeline with the name and the `auto_cancel` settings from `workflow` of its compiled CI file."""
+    """Return the pipeline with the name and the `auto_cancel` settings from `workflow` of its compiled CI file, and
+    the warnings about the file."""
     return replace(
         pipeline,
         name=compiled.name,
         cancel_on_new_commit=compiled.cancel_on_new_commit,
         cancel_on_job_failure=compiled.cancel_on_job_failure,
+        yaml_warnings="\n".join(map(str, compiled.warnings)) or None,
     )
 
 

@@ -113,7 +113,7 @@ async def _lint(edge: Edge, pipeline_request: PipelineRequest) -> Linted:
 
 def _view(linted: Linted, *, is_dry_run: bool) -> LintShape:
     errors = [str(mistake) for mistake in linted.mistakes]
-    warnings: list[str] = []
+    warnings = [str(warning) for warning in linted.warnings]
     compiled = linted.compiled
     if compiled is not None and compiled.skipped is not None:
         (errors if is_dry_run else warnings).append(f"Pipeline will not run for the selected ref: {compiled.skipped}")

@@ -189,6 +189,7 @@ class PipelineShape(PipelineSummaryShape, kw_only=True):
     before_sha: str
     tag: bool
     yaml_errors: str | None
+    yaml_warnings: str | None
     user: UserShape
     started_at: str | None
     finished_at: str | None
