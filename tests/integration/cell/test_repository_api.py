@@ -41,6 +41,24 @@ def test_single_files(cell: ServedCell, client: gitlab.Gitlab) -> None:
         assert answer.status == status, (method, path, answer)
 
 
+def test_a_commit_shows_its_last_pipeline(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunner) -> None:
+    project = client.projects.get(cell.new_project("app", PIPELINE))
+    commit = project.commits.get("main")
+    [pipeline] = project.pipelines.list(get_all=True)
+    assert (commit.status, commit.project_id, commit.last_pipeline["id"]) == ("pending", project.id, pipeline.id)
+    assert set(commit.last_pipeline) >= {"iid", "project_id", "sha", "ref", "status", "source", "web_url"}
+    runner.put(runner.take(), "success")
+    assert project.commits.get(commit.id).status == "success"
+    newer = project.pipelines.create({"ref": "main"})
+    assert project.commits.get(commit.id).last_pipeline["id"] == newer.id
+    assert "last_pipeline" not in project.commits.list(get_all=True)[0].attributes
+
+
+def test_a_commit_without_pipeline(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    commit = client.projects.get(cell.new_project("app", a="1")).commits.get("main")
+    assert (commit.status, commit.last_pipeline) == (None, None)
+
+
 def test_a_large_file(cell: ServedCell, client: gitlab.Gitlab) -> None:
     content = "0123456789abcdef" * 80_000
     project = client.projects.get(cell.new_project("large", **{"dir/large": content}))

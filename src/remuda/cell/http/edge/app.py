@@ -29,7 +29,14 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import ApiError, ClientGoneError, json_answer, refusal, unwrap
 from remuda.cell.http.edge.openapi import document
 from remuda.cell.http.edge.rate_limits import RateLimits
-from remuda.cell.http.git import protected_branches, repository, repository_files, repository_refs, smart_http
+from remuda.cell.http.git import (
+    merge_requests,
+    protected_branches,
+    repository,
+    repository_files,
+    repository_refs,
+    smart_http,
+)
 from remuda.cell.http.gitlab import (
     artifact_retention,
     audit_events,
@@ -95,6 +102,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         repository.routes,
         repository_refs.routes,
         repository_files.routes,
+        merge_requests.routes,
         releases.routes,
         pipeline_create.routes,
         pipelines.routes,

@@ -17,9 +17,9 @@ from remuda.cell.http.edge.large_bodies import large_parameters
 from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.paging import Paged
 from remuda.cell.http.edge.routes import Routes
-from remuda.cell.http.gitlab.views import CommitShape, commit_view
+from remuda.cell.http.gitlab.views import CommitShape, PipelineSummaryShape, commit_view, pipeline_summary
 from remuda.cell.projects.projects import CommitRequest
-from remuda.cell.values import Page, Project
+from remuda.cell.values import Page, PipelineFilter, Project
 from remuda.cell.values.people import Level
 
 _REF = re.compile(r"refs/(?:heads|tags)/(.+)|refs/compared/[0-9a-f]{40}|refs/merge-requests/[1-9][0-9]*/head")
@@ -32,6 +32,14 @@ routes = Routes()
 
 class NewRefs(msgspec.Struct, kw_only=True):
     refs: dict[str, str]
+
+
+class CommitDetailShape(CommitShape, kw_only=True):
+    """A commit, with the newest pipeline that ran for it; both fields are null if there is none."""
+
+    project_id: int
+    status: str | None
+    last_pipeline: PipelineSummaryShape | None
 
 
 class BranchShape(Shape, kw_only=True):
@@ -105,10 +113,20 @@ async def list_commits(edge: Edge, request: Request, project: Project, page: Pag
 
 
 @routes.get(f"{_ROOT}/commits/{{sha}}", in_project(Level.REPORTER))
-async def show_commit(edge: Edge, request: Request, project: Project) -> CommitShape:
-    """Show a commit."""
+async def show_commit(edge: Edge, request: Request, project: Project) -> CommitDetailShape:
+    """Show a commit, with its newest pipeline."""
     sha = await _resolve(edge, project, text_in_path(request, "sha"), "Commit")
-    return await _view(edge, project, sha)
+    view = await _view(edge, project, sha)
+    pipelines, _ = await edge.store.pipelines.list_pipelines(
+        project.id, Page(size=1, counted=False), PipelineFilter(sha=sha)
+    )
+    newest = pipeline_summary(pipelines[0], project, edge.settings.url) if pipelines else None
+    return CommitDetailShape(
+        **msgspec.structs.asdict(view),
+        project_id=project.id,
+        status=newest.status if newest else None,
+        last_pipeline=newest,
+    )
 
 
 @routes.get(f"{_ROOT}/branches", in_project(Level.REPORTER), query={"search": str})
