@@ -66,5 +66,9 @@ class ForbiddenError(CellError):
         self.job_status = job_status
 
 
+class QuotaExceededError(CellError):
+    """The project has used up its storage quota."""
+
+
 class TooLargeError(CellError):
     """A file, request body or list exceeds its size limit."""

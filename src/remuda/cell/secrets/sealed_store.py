@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from remuda.cell.secrets.sealing import Seals
 from remuda.cell.store.ports import (
     JobStore,
+    LfsStore,
     PeopleStore,
     PipelineStore,
     ProjectStore,
@@ -241,4 +242,5 @@ class SealedStore(Store):
         self.settings = cast("SettingStore", _SealedSettings(store.settings, secrets))
         self.people = cast("PeopleStore", _SealedPort(store.people, secrets))
         self.runners = cast("RunnerStore", _SealedPort(store.runners, secrets))
+        self.lfs = cast("LfsStore", _SealedPort(store.lfs, secrets))
         self.database = store.database

@@ -2,7 +2,7 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0007');
+INSERT INTO "alembic_version" VALUES('0008');
 CREATE TABLE artifacts (
     job_id INTEGER NOT NULL,
     type TEXT NOT NULL,
@@ -38,6 +38,29 @@ CREATE TABLE jobs (
     PRIMARY KEY (id),
     FOREIGN KEY(pipeline_id) REFERENCES pipelines (id),
     FOREIGN KEY(spec_id) REFERENCES specs (id)
+);
+CREATE TABLE lfs_locks (
+    id INTEGER NOT NULL,
+    project_id INTEGER NOT NULL,
+    path_key TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (path_key),
+    FOREIGN KEY(project_id) REFERENCES projects (id)
+);
+CREATE TABLE lfs_objects (
+    project_id INTEGER NOT NULL,
+    oid TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (project_id, oid),
+    FOREIGN KEY(project_id) REFERENCES projects (id)
+)
+ WITHOUT ROWID;
+CREATE TABLE lfs_usage (
+    project_id INTEGER NOT NULL,
+    bytes BIGINT NOT NULL,
+    PRIMARY KEY (project_id),
+    FOREIGN KEY(project_id) REFERENCES projects (id)
 );
 CREATE TABLE managers (
     runner_id INTEGER NOT NULL,
@@ -225,3 +248,4 @@ CREATE INDEX pipelines_listed_by_ref ON pipelines (project_id, ref, id);
 CREATE INDEX pipelines_open ON pipelines (status, updated_at) WHERE status NOT IN ('success', 'failed', 'canceled', 'skipped');
 CREATE INDEX jobs_listed_by_state ON jobs (project_id, state, id);
 CREATE INDEX jobs_of_runner ON jobs (runner_id, state, id) WHERE runner_id IS NOT NULL;
+CREATE INDEX lfs_locks_of_project ON lfs_locks (project_id, id);

@@ -1,9 +1,10 @@
-"""The store of a cell: seven interfaces ("ports") over one database, such as those of jobs and of pipelines."""
+"""The store of a cell: interfaces ("ports") over one database, such as those of jobs and of pipelines."""
 
 from collections.abc import AsyncGenerator, Collection
 
 from remuda.cell.store.ports.database import Database
 from remuda.cell.store.ports.jobs import JobStore
+from remuda.cell.store.ports.lfs import LfsStore
 from remuda.cell.store.ports.people import PeopleStore
 from remuda.cell.store.ports.pipelines import PipelineStore
 from remuda.cell.store.ports.projects import ProjectStore
@@ -14,7 +15,7 @@ from remuda.model.job import JobId
 
 
 class Store:
-    """Stores the data of a cell, except logs and artifact files. Each attribute is the interface to one subject."""
+    """Stores the data of a cell, except logs and the files of artifacts and LFS. An attribute for each subject."""
 
     def __init__(self, database: Database, jobs: JobStore, pipelines: PipelineStore) -> None:
         self.jobs = jobs
@@ -24,6 +25,7 @@ class Store:
         self.runners = RunnerStore(database)
         self.schedules = ScheduleStore(database)
         self.settings = SettingStore(database)
+        self.lfs = LfsStore(database)
         self.database = database
 
     async def close(self) -> None:

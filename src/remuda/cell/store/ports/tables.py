@@ -1,5 +1,6 @@
 """Defines the tables of a cell as `Table` values, for `ports`. `remuda.cell.store.migrations` has their SQL."""
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from remuda.cell.values import (
     UserToken,
 )
 from remuda.cell.values.audit_events import AuditEvent
+from remuda.cell.values.lfs import LfsLock, LfsObject
 from remuda.cell.values.people import Member, Namespace, Organization, User
 
 
@@ -38,6 +40,13 @@ class SeenRef(NamedTuple):
     project_id: int
     ref: str
     sha: str
+
+
+class LfsUsage(NamedTuple):
+    """A row of `lfs_usage`: how many bytes all Git LFS objects of a project have."""
+
+    project_id: int
+    bytes: int
 
 
 def _columns(*fields: str, **computed: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
@@ -148,6 +157,25 @@ AUDIT_EVENTS = Table(
     name="audit_events",
     kind=AuditEvent,
     columns=_columns("id", "created_at", "action", "author_id", "entity_type", "entity_id"),
+)
+LFS_OBJECTS = Table(
+    name="lfs_objects", kind=LfsObject, key=("project_id", "oid"), columns=_columns("project_id", "oid")
+)
+LFS_USAGE = Table(
+    name="lfs_usage", kind=LfsUsage, key=("project_id",), columns=lambda row: row._asdict(), has_body=False
+)
+
+
+def lfs_path_key(project_id: int, path: str) -> str:
+    """Return the unique key of the lock of a file. It has the hash of the path, because an index limits its length."""
+    return f"{project_id}/{hashlib.sha256(path.encode(errors='surrogatepass')).hexdigest()}"
+
+
+LFS_LOCKS = Table(
+    name="lfs_locks",
+    kind=LfsLock,
+    unique="path_key",
+    columns=_columns("id", "project_id", path_key=lambda row: lfs_path_key(row.project_id, row.path)),
 )
 _COMPUTED_BY_SQLITE = ("source", "name", "yaml_errors", "schedule_id", "user_id", "created_at", "updated_at")
 PIPELINES = Table(

@@ -162,6 +162,7 @@ _LOCKS: Mapping[str, str] = {
     "paths": "SELECT pg_advisory_xact_lock(7236388302)",
     "tokens": "SELECT pg_advisory_xact_lock(7236388303)",
     "project": "SELECT FROM projects WHERE id = {number} FOR NO KEY UPDATE",
+    "lfs": "SELECT pg_advisory_xact_lock(7236391, hashint8({number}))",
     "setting": "SELECT pg_advisory_xact_lock(7236389, hashtext({text}))",
 }
 """A statement for each kind of `Lock`."""
