@@ -392,3 +392,37 @@ async def test_any_text_is_stored_unchanged(store: Store, name: str, target: str
         AuditEvent(created_at=NOW, action="x", author_name=name, target=target)
     )
     assert await store.settings.load_audit_event(added.id) == added
+
+
+class TestBots:
+    async def test_a_bot_is_stored_with_its_membership_and_its_token(self, store: Store) -> None:
+        bot = User(
+            id=0, username="project_7_bot_a", name="deploy", email="b@x.org", created_at=1, bot_of=("project", 7)
+        )
+        member = Member(owner=("project", 7), user_id=0, level=Level.DEVELOPER, created_at=1)
+        added, token = await store.people.add_bot(bot, member, UserToken(token_hash="h1", name="deploy"))
+        assert await store.people.load_user(added.id) == added
+        assert await store.people.list_memberships(added.id) == [replace(member, user_id=added.id)]
+        assert await store.people.find_user_token("h1") == token
+        assert token.user_id == added.id
+        with pytest.raises(ConflictError):
+            await store.people.add_bot(bot, member, UserToken(token_hash="h2", name="deploy"))
+        with pytest.raises(ConflictError):
+            await store.people.add_bot(replace(bot, username="b"), member, UserToken(token_hash="h1", name="deploy"))
+
+    async def test_a_removed_user_leaves_no_rights(self, store: Store) -> None:
+        ada = await a_user(store, "ada")
+        await store.people.put_member(Member(owner=("group", 3), user_id=ada.id, level=Level.DEVELOPER, created_at=1))
+        await store.people.add_user_token(UserToken(token_hash="h3", name="t", user_id=ada.id))
+        project = await store.projects.add_project(
+            replace(a_project(), id=ProjectId(0), path="ada/app", namespace_id=ada.namespace_id)
+        )
+        with pytest.raises(ConflictError):
+            await store.people.remove_user(ada.id)
+        await store.projects.change_project(project.id, lambda row: replace(row, removed_at=2.0))
+        assert await store.people.remove_user(ada.id)
+        assert await store.people.load_user(ada.id) is None
+        assert await store.people.list_memberships(ada.id) == []
+        assert await store.people.find_user_token("h3") is None
+        assert await store.people.find_namespace("ada") is None
+        assert not await store.people.remove_user(ada.id)

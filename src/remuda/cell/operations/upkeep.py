@@ -17,6 +17,7 @@ from remuda.cell.core.jobs import artifact_expiry
 from remuda.cell.core.jobs.blob_keys import ARTIFACTS, TRACES, job_of_artifact, job_of_trace
 from remuda.cell.errors import CellError
 from remuda.cell.operations.retention import remove_pipeline
+from remuda.cell.projects.bots import remove_unused_bots
 from remuda.cell.secrets.key_ring import retire
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
@@ -71,6 +72,8 @@ class Upkeep:
                     self._log.info("removed unused signing keys of job tokens", keys=retired)
                 if orphans_at <= self._clock.now():
                     await self.remove_deleted()
+                    if bots := await remove_unused_bots(self._store, self._clock):
+                        self._log.info("removed bots of unusable access tokens", bots=bots)
                     await self.remove_orphans()
                     orphans_at = self._clock.now() + ORPHAN_SECONDS
             except (CellError, OSError) as error:

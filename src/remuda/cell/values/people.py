@@ -83,6 +83,8 @@ class User(Value, frozen=True, kw_only=True):
     is_admin: bool = False
     state: str = "active"
     """active or blocked."""
+    bot_of: Pool | None = None
+    """The project or group whose access token this user (a bot, without a namespace) stands for; None for people."""
 
 
 class Member(Value, frozen=True, kw_only=True):

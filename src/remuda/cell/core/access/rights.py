@@ -30,6 +30,8 @@ SCOPES = (
     "self_rotate",
 )
 """Scopes of personal access tokens, as in GitLab."""
+RESOURCE_SCOPES = tuple(scope for scope in SCOPES if scope != "read_user")
+"""Scopes of the access tokens of projects and groups."""
 ADMINISTRATOR_SCOPES = ("admin_mode", "sudo")
 """Further scopes, only for tokens of administrators."""
 

@@ -38,6 +38,7 @@ from remuda.cell.http.git import (
     smart_http,
 )
 from remuda.cell.http.gitlab import (
+    access_tokens,
     artifact_retention,
     audit_events,
     groups,
@@ -99,6 +100,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         members.routes,
         users.routes,
         personal_tokens.routes,
+        access_tokens.routes,
         repository.routes,
         repository_refs.routes,
         repository_files.routes,

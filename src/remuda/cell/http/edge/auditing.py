@@ -81,6 +81,16 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("POST", "/api/v4/users/{id}/personal_access_tokens"): ("personal_access_token_created", "User"),
     ("POST", "/api/v4/personal_access_tokens/{token_id}/rotate"): ("personal_access_token_rotated", "User"),
     ("DELETE", "/api/v4/personal_access_tokens/{token_id}"): ("personal_access_token_revoked", "User"),
+    **{
+        (method, f"{root}/access_tokens{path}"): (f"{kind.lower()}_access_token_{done}", kind)
+        for root, kind in ((_P, "Project"), (_G, "Group"))
+        for method, path, done in (
+            ("POST", "", "created"),
+            ("POST", "/self/rotate", "rotated"),
+            ("POST", "/{token_id}/rotate", "rotated"),
+            ("DELETE", "/{token_id}", "revoked"),
+        )
+    },
     ("POST", f"{_P}/triggers"): ("trigger_token_created", "Project"),
     ("PUT", f"{_P}/triggers/{{trigger_id}}"): ("trigger_token_changed", "Project"),
     ("DELETE", f"{_P}/triggers/{{trigger_id}}"): ("trigger_token_deleted", "Project"),

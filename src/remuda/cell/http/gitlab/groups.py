@@ -9,12 +9,13 @@ from remuda.cell.http.edge.access import ADMINISTRATOR, USER, in_group
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
 from remuda.cell.http.edge.bodies import flag_in_query, with_given
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import blame_field, not_found
+from remuda.cell.http.edge.errors import blame_field, forbidden, not_found
 from remuda.cell.http.edge.lookup import existing_group, number_in_path, number_or_text, text_in_path
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_of
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.projects import LISTED, check_texts, page_of_projects, remove_project
 from remuda.cell.http.gitlab.views import MessageShape, NamespaceShape, ProjectShape, time_text
+from remuda.cell.projects.bots import remove_bots
 from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.projects.paths import check_path
 from remuda.cell.values import Page
@@ -115,6 +116,8 @@ async def create(edge: Edge, caller: Caller, params: NewGroup) -> GroupShape:
     if params.parent_id is not None:
         parent = await existing_group(edge, params.parent_id)
         check_level(caller.level_in_group(parent), Level.MAINTAINER, "Group")
+    elif user.bot_of is not None:
+        raise forbidden("an access token cannot create a group at the top level")
     organization_id = user.organization_id if params.organization_id is None else params.organization_id
     if organization_id != user.organization_id and not user.is_admin:
         raise not_found("Organization")
@@ -159,6 +162,7 @@ async def remove(edge: Edge, group: Namespace) -> MessageShape:
         )[0]:
             for runner in runners:
                 await edge.store.runners.remove_runner(runner.id)
+        await remove_bots(edge.store, ("group", namespace.id))
         await edge.store.people.remove_namespace(namespace.id)
     return MessageShape(message="202 Accepted")
 

@@ -13,7 +13,7 @@ from remuda.cell.core.access.rights import active_members
 from remuda.cell.http.edge.access import in_group, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import ApiError, bad_parameter, forbidden, not_found
+from remuda.cell.http.edge.errors import ApiError, bad_parameter, bad_request, forbidden, not_found
 from remuda.cell.http.edge.lookup import group_in_path, number_in_path, project_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import UserShape, user_view
@@ -21,7 +21,7 @@ from remuda.cell.values.people import Level, Member, User
 from remuda.lib.clock import rfc3339
 from remuda.model.runner import Pool
 
-_LEVELS = frozenset(int(level) for level in Level)
+LEVELS = frozenset(int(level) for level in Level)
 _OF_GROUP, _OF_PROJECT = "/api/v4/groups/{id}/members", "/api/v4/projects/{id}/members"
 routes = Routes()
 
@@ -45,7 +45,9 @@ class MemberShape(UserShape, kw_only=True):
     expires_at: str | None
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A group or project, as far as its members matter."""
+
     owner: Pool
     organization_id: int
     above: tuple[Pool, ...]
@@ -54,18 +56,19 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     """The level of the caller."""
 
 
-async def _place(edge: Edge, request: Request) -> _Place:
+async def place_in_path(edge: Edge, request: Request) -> Place:
+    """The group or project in the path, with the caller's level in it."""
     caller = caller_of(request)
     if request.scope["path"].startswith("/api/v4/groups/"):
         group = await group_in_path(edge, request)
-        return _Place(
+        return Place(
             owner=("group", group.id),
             organization_id=group.organization_id,
             above=tuple(("group", number) for number in group.above),
             level=caller.level_in_group(group) or 0,
         )
     project = await project_in_path(edge, request)
-    return _Place(
+    return Place(
         owner=("project", project.id),
         organization_id=project.organization_id,
         above=tuple(("group", number) for number in project.group_ids),
@@ -104,19 +107,19 @@ async def _members(edge: Edge, owner: Pool) -> list[Member]:
 
 @routes.get(_OF_GROUP, in_group(Level.GUEST))
 @routes.get(_OF_PROJECT, in_project(Level.GUEST))
-async def list_direct(edge: Edge, place: Annotated[_Place, _place]) -> list[MemberShape]:
+async def list_direct(edge: Edge, place: Annotated[Place, place_in_path]) -> list[MemberShape]:
     """List the direct members of a group or project."""
     return await _views(edge, await _members(edge, place.owner))
 
 
 @routes.get(f"{_OF_GROUP}/all", in_group(Level.GUEST))
 @routes.get(f"{_OF_PROJECT}/all", in_project(Level.GUEST))
-async def list_all(edge: Edge, place: Annotated[_Place, _place]) -> list[MemberShape]:
+async def list_all(edge: Edge, place: Annotated[Place, place_in_path]) -> list[MemberShape]:
     """List all members of a group or project, also those of the groups above it, each with the highest level."""
     return await _views(edge, (await _load_all(edge, place)).values())
 
 
-async def _load_all(edge: Edge, place: _Place) -> dict[int, Member]:
+async def _load_all(edge: Edge, place: Place) -> dict[int, Member]:
     members: dict[int, Member] = {}
     for owner in (place.owner, *place.above):
         for member in await _members(edge, owner):
@@ -126,7 +129,7 @@ async def _load_all(edge: Edge, place: _Place) -> dict[int, Member]:
 
 
 @routes.get("/api/v4/projects/{id}/users", in_project(Level.GUEST), query={"search": str})
-async def list_users(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> list[UserShape]:
+async def list_users(edge: Edge, request: Request, place: Annotated[Place, place_in_path]) -> list[UserShape]:
     """List the users who are members of a project, directly or through a group."""
     users = [await edge.store.people.load_user(number) for number in await _load_all(edge, place)]
     search = request.query_params.get("search", "").casefold()
@@ -136,14 +139,14 @@ async def list_users(edge: Edge, request: Request, place: Annotated[_Place, _pla
 
 @routes.get(f"{_OF_GROUP}/{{user_id}}", in_group(Level.GUEST))
 @routes.get(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.GUEST))
-async def show(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> MemberShape:
+async def show(edge: Edge, request: Request, place: Annotated[Place, place_in_path]) -> MemberShape:
     """Show a direct member of a group or project."""
     return (await _views(edge, [await _find_direct(edge, request, place)]))[0]
 
 
 @routes.get(f"{_OF_GROUP}/all/{{user_id}}", in_group(Level.GUEST))
 @routes.get(f"{_OF_PROJECT}/all/{{user_id}}", in_project(Level.GUEST))
-async def show_any(edge: Edge, request: Request, place: Annotated[_Place, _place]) -> MemberShape:
+async def show_any(edge: Edge, request: Request, place: Annotated[Place, place_in_path]) -> MemberShape:
     """Show a member of a group or project, direct or inherited from a group above it."""
     member = (await _load_all(edge, place)).get(number_in_path(request, "user_id"))
     if member is None:
@@ -151,7 +154,7 @@ async def show_any(edge: Edge, request: Request, place: Annotated[_Place, _place
     return (await _views(edge, [member]))[0]
 
 
-async def _find_direct(edge: Edge, request: Request, place: _Place) -> Member:
+async def _find_direct(edge: Edge, request: Request, place: Place) -> Member:
     number = number_in_path(request, "user_id")
     for member in await _members(edge, place.owner):
         if member.user_id == number:
@@ -159,8 +162,8 @@ async def _find_direct(edge: Edge, request: Request, place: _Place) -> Member:
     raise not_found("Member")
 
 
-def _check_level(level: int, place: _Place) -> None:
-    if level not in _LEVELS:
+def _check_level(level: int, place: Place) -> None:
+    if level not in LEVELS:
         raise bad_parameter("access_level does not have a valid value")
     if level > place.level:
         raise forbidden("you cannot give a higher level than your own")
@@ -168,7 +171,7 @@ def _check_level(level: int, place: _Place) -> None:
 
 @routes.post(_OF_GROUP, in_group(Level.OWNER), also=(409,))
 @routes.post(_OF_PROJECT, in_project(Level.MAINTAINER), also=(409,))
-async def add(edge: Edge, place: Annotated[_Place, _place], params: NewMember) -> MemberShape:
+async def add(edge: Edge, place: Annotated[Place, place_in_path], params: NewMember) -> MemberShape:
     """Add a member to a group or project."""
     _check_level(params.access_level, place)
     if (params.user_id is None) == (params.username is None):
@@ -180,6 +183,8 @@ async def add(edge: Edge, place: Annotated[_Place, _place], params: NewMember) -
     )
     if user is None or user.organization_id != place.organization_id:
         raise not_found("User")
+    if user.bot_of is not None:
+        raise bad_request("the user of an access token is a member only where the token was created")
     if any(member.user_id == user.id for member in await _members(edge, place.owner)):
         raise ApiError(409, {"message": "Member already exists"})
     member = Member(
@@ -195,7 +200,9 @@ async def add(edge: Edge, place: Annotated[_Place, _place], params: NewMember) -
 
 @routes.put(f"{_OF_GROUP}/{{user_id}}", in_group(Level.OWNER))
 @routes.put(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.MAINTAINER))
-async def update(edge: Edge, request: Request, place: Annotated[_Place, _place], params: MemberChange) -> MemberShape:
+async def update(
+    edge: Edge, request: Request, place: Annotated[Place, place_in_path], params: MemberChange
+) -> MemberShape:
     """Change the level or the expiry of a member of a group or project."""
     member = await _find_direct(edge, request, place)
     _check_level(params.access_level, place)
@@ -210,7 +217,7 @@ async def update(edge: Edge, request: Request, place: Annotated[_Place, _place],
 
 @routes.delete(f"{_OF_GROUP}/{{user_id}}", in_group(Level.GUEST))
 @routes.delete(f"{_OF_PROJECT}/{{user_id}}", in_project(Level.GUEST))
-async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[_Place, _place]) -> None:
+async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[Place, place_in_path]) -> None:
     """Remove a member from a group or project. Everybody may remove themselves."""
     member = await _find_direct(edge, request, place)
     if member.user_id != caller.user.id:
@@ -221,7 +228,7 @@ async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[
     await edge.store.people.remove_member(place.owner, member.user_id)
 
 
-async def _check_owners(edge: Edge, place: _Place, member: Member) -> None:
+async def _check_owners(edge: Edge, place: Place, member: Member) -> None:
     """Before removing or lowering a member: raise ApiError 403 if they are the only owner of a top-level group."""
     if member.level < Level.OWNER or place.owner[0] != "group" or place.above:
         return

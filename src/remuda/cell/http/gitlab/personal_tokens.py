@@ -141,6 +141,8 @@ async def create_own(edge: Edge, caller: Caller, params: NewToken) -> PersonalTo
 
 
 async def _create(edge: Edge, caller: Caller, user: User, params: NewToken) -> PersonalTokenShape:
+    if user.bot_of is not None:
+        raise forbidden("the user of an access token has no personal tokens")
     if not params.name.strip() or len(params.name) > MAX_NAME:
         raise bad_field("name", f"must have 1 to {MAX_NAME} characters")
     if not params.scopes:
@@ -159,13 +161,14 @@ async def _create(edge: Edge, caller: Caller, user: User, params: NewToken) -> P
         user_id=user.id,
         scopes=tuple(dict.fromkeys(params.scopes)),
         created_at=now,
-        expires_at=_check_future(expiry_of(params.expires_at), now),
+        expires_at=check_future(expiry_of(params.expires_at), now),
     )
     added = await edge.store.people.add_user_token(token)
     return replace(token_view(added, now), token=text)
 
 
-def _check_future(expires_at: float | None, now: float) -> float | None:
+def check_future(expires_at: float | None, now: float) -> float | None:
+    """Return the expiry of a new token. Raises ApiError 400 if it is in the past."""
     if expires_at is not None and expires_at <= now:
         raise bad_request("expires_at must be in the future")
     return expires_at
@@ -180,16 +183,37 @@ async def rotate(edge: Edge, caller: Caller, old: Annotated[UserToken, _find], p
     mine = caller.token
     if mine.id != old.id and not {"api"} & set(mine.scopes):
         raise forbidden("a token without the scope api can rotate only itself")
-    expires_at = _check_future(expiry_of(params.expires_at), now)
-    if expires_at is None and old.expires_at is not None:
-        expires_at = now + ROTATED_LIFE_SECONDS
-    text = new_user_token(edge.settings.cell_id, user)
-    new = replace(old, token_hash=token_hash(text), created_at=now, expires_at=expires_at, last_used_at=None)
+    if user.bot_of is not None:
+        raise bad_request("this is the access token of a project or group; rotate it there (access_tokens/self/rotate)")
+    new, text = rotate_token(edge, old, user, params)
     try:
         added = await edge.store.people.add_user_token(new, instead_of=old.id)
     except ConflictError:
         raise bad_request("token already revoked") from None
     return replace(token_view(added, now), token=text)
+
+
+def rotate_token(edge: Edge, old: UserToken, user: User, params: Rotation) -> tuple[UserToken, str]:
+    """The successor of a token, not stored yet, and its text. Raises ApiError 400 for an expiry in the past."""
+    now = edge.clock.wall()
+    expires_at = check_future(expiry_of(params.expires_at), now)
+    if expires_at is None and old.expires_at is not None:
+        expires_at = now + ROTATED_LIFE_SECONDS
+    text = new_user_token(edge.settings.cell_id, user)
+    return (
+        replace(old, token_hash=token_hash(text), created_at=now, expires_at=expires_at, last_used_at=None),
+        text,
+    )
+
+
+async def revoke_token(edge: Edge, token: UserToken) -> None:
+    """Revoke a token. If it is the access token of a project or group, block its bot, too."""
+    await edge.store.people.change_user_token(token.id, lambda row: replace(row, revoked=True))
+    user = await edge.store.people.load_user(token.user_id)
+    if user is not None and user.bot_of is not None:
+        others = await edge.store.people.list_user_tokens_of(user.id)
+        if all(other.revoked for other in others):
+            await edge.store.people.put_user(replace(user, state="blocked"))
 
 
 @routes.delete(f"{_ROOT}/{{token_id}}", _ANY)
@@ -198,4 +222,4 @@ async def revoke(edge: Edge, caller: Caller, token: Annotated[UserToken, _find])
     mine = caller.token
     if mine.id != token.id and "api" not in mine.scopes:
         raise forbidden("a token without the scope api can revoke only itself")
-    await edge.store.people.change_user_token(token.id, lambda row: replace(row, revoked=True))
+    await revoke_token(edge, token)

@@ -18,6 +18,7 @@ from remuda.cell.http.edge.errors import bad_field, bad_parameter, blame_field, 
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view
+from remuda.cell.projects.bots import remove_bots
 from remuda.cell.projects.paths import check_path
 from remuda.cell.projects.refs import tag_with_name_of
 from remuda.cell.values import MAX_PRIORITY, JobFilter, Page, Project, Runner
@@ -218,6 +219,7 @@ async def remove(edge: Edge, project: Project) -> MessageShape:
 async def remove_project(edge: Edge, project: Project) -> None:
     """Delete a project with its own runners and cancel its pipelines; jobs created meanwhile fail at the hand-out."""
     await edge.projects.remove(project)
+    await remove_bots(edge.store, ("project", project.id))
     await _leave_runners(edge, project)
     pipelines: set[PipelineId] = set()
     unfinished = JobFilter(project_id=project.id, states=_UNFINISHED, with_retried=True)

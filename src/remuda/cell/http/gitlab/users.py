@@ -55,7 +55,7 @@ def whole_view(edge: Edge, user: User) -> UserShape:
         created_at=rfc3339(user.created_at),
         organization_id=user.organization_id,
         namespace_id=user.namespace_id,
-        bot=False,
+        bot=user.bot_of is not None,
     )
 
 

@@ -115,6 +115,44 @@ class PeopleStore:
 
         return await self._database.change(add, PATHS)
 
+    async def add_bot(self, user: User, member: Member, token: UserToken) -> tuple[User, UserToken]:
+        """Store the bot of an access token with its only membership and its token, in one transaction. The user and the
+        token get new ids. Raises ConflictError if the user name or the token exists already."""
+
+        async def add(rows: Transaction) -> tuple[User, UserToken]:
+            if await rows.find(USERS, name_key=user.username.casefold()):
+                raise ConflictError(f"there is a user {user.username} already")
+            if await rows.find(USER_TOKENS, token_hash=token.token_hash):
+                raise ConflictError("there is a token with this secret already")
+            bot = replace(user, id=await _draw_free_id(rows, USERS))
+            added = replace(token, id=await _draw_free_id(rows, USER_TOKENS), user_id=bot.id)
+            await rows.add(USERS, bot)
+            await rows.put(MEMBERS, replace(member, user_id=bot.id))
+            await rows.add(USER_TOKENS, added)
+            return bot, added
+
+        return await self._database.change(add, TOKENS)
+
+    async def remove_user(self, user_id: int) -> bool:
+        """Remove a user with tokens, memberships and the own namespace. Returns False if there is no such user. Raises
+        ConflictError if the namespace still contains projects."""
+
+        async def remove(rows: Transaction) -> bool:
+            user = await rows.find(USERS, id=user_id)
+            if user is None:
+                return False
+            if user.namespace_id:
+                if await rows.has_match(PROJECTS, ProjectFilter(namespace_id=user.namespace_id)):
+                    raise ConflictError(f"user {user.username} still has projects; delete those first")
+                await rows.remove(NAMESPACES, id=user.namespace_id)
+            for token in await rows.find_all(USER_TOKENS, user_id=user_id):
+                await rows.remove(USER_TOKENS, token_hash=token.token_hash)
+            await rows.remove(MEMBERS, user_id=user_id)
+            await rows.remove(USERS, id=user_id)
+            return True
+
+        return await self._database.change(remove, PATHS)
+
     async def load_user(self, user_id: int) -> User | None:
         return await self._database.find(USERS, id=user_id)
 
