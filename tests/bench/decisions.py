@@ -39,7 +39,7 @@ def make_fingerprints(chance: random.Random) -> list[Fingerprint]:
     """Fingerprints of runners: a third serve all projects, a third a group, a third a project. Few are equal."""
     fingerprints = []
     for number in range(RUNNERS):
-        pool = (("organization", 1), ("group", number % 10), ("project", number % PROJECTS))[number % 3]
+        pool = (("cell", 0), ("group", number % 10), ("project", number % PROJECTS))[number % 3]
         tags = frozenset().union(*chance.sample(TAGS, 3))
         fingerprints.append(Fingerprint(tags=tags, pools=frozenset({pool})))
     return fingerprints

@@ -1,7 +1,7 @@
 """What a runner offers (its fingerprint), what a job needs (its capability key), and whether they match.
 
 The runner must have all tags of the job. A job without tags needs a runner that takes untagged jobs. A protected runner
-takes only jobs of protected refs. A runner serves an organization, a group, or projects."""
+takes only jobs of protected refs. A runner serves the whole cell, organizations, a group, or projects."""
 
 from enum import StrEnum
 
@@ -17,7 +17,10 @@ class RunnerType(StrEnum):
 
 
 Pool = tuple[str, int]
-"""A set of jobs that a runner serves: ("organization", id), ("group", id) or ("project", id)."""
+"""A set of jobs that a runner serves: ("cell", 0), ("organization", id), ("group", id) or ("project", id)."""
+
+CELL_POOL: Pool = ("cell", 0)
+"""All jobs of the cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +35,9 @@ class CapabilityKey:
     organization_id: int = 1
 
     def pools(self) -> tuple[Pool, ...]:
-        """The pools (sets of jobs that a runner serves) of the job: its organization, its groups, its project last."""
+        """The pools (sets of jobs that a runner serves) of the job: cell, organization, groups; its project last."""
         groups = tuple(("group", group_id) for group_id in self.group_ids)
-        return (("organization", self.organization_id), *groups, ("project", self.project_id))
+        return (CELL_POOL, ("organization", self.organization_id), *groups, ("project", self.project_id))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class Fingerprint:
     tags: frozenset[str] = frozenset()
     run_untagged: bool = True
     protected_only: bool = False
-    pools: frozenset[Pool] = frozenset({("organization", 1)})
+    pools: frozenset[Pool] = frozenset({CELL_POOL})
     """The sets of jobs that it serves."""
 
 

@@ -102,7 +102,9 @@ class CreateRunner(Message):
     maximum_timeout: int | None = None
     token_expires_at: str | None = None
     organization_id: int | None = None
-    """Only in Remuda: organization of an instance runner, if the cell has several organizations."""
+    """Only in Remuda: short for `organization_ids` with one id."""
+    organization_ids: list[int] | None = None
+    """Only in Remuda: the organizations that an instance runner serves; None or empty: all of the cell."""
 
 
 class VerifyRunner(Message):

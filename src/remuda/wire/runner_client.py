@@ -255,6 +255,8 @@ class RunnerClient:
         """Replace the token of this client's runner, or of `runner_id` if `personal`, a user's access token, is set."""
         path, headers = "/api/v4/runners/reset_authentication_token", {"Accept": "application/json"}
         body: bytes | msgspec.Struct = VerifyRunner(token=self._token)
+        if not personal:
+            headers["RUNNER-TOKEN"] = self._token
         if personal:
             path, body = f"/api/v4/runners/{runner_id}/reset_authentication_token", b"{}"
             headers["PRIVATE-TOKEN"] = personal

@@ -263,7 +263,7 @@ class TestRunners:
     async def runners(self, store: Store) -> dict[str, Runner]:
         new_runners = {
             "all": a_runner(tags=("a", "b"), paused=True),
-            "other": a_runner(organization_id=7),
+            "other": a_runner(organization_ids=(7, 8)),
             "group": a_runner(type=RunnerType.GROUP, group_id=5, tags=("a",)),
             "project": a_runner(type=RunnerType.PROJECT, project_ids=(ProjectId(3), ProjectId(4))),
         }
@@ -286,7 +286,9 @@ class TestRunners:
         assert await self.list_names(store, tags=("a",)) == ["group", "all"]
         assert await self.list_names(store, tags=("b", "a")) == ["all"]
         assert await self.list_names(store, pools=()) == []
-        assert await self.list_names(store, pools=(("organization", 1),)) == ["all"]
+        assert await self.list_names(store, pools=(("cell", 0),)) == ["all"]
+        assert await self.list_names(store, pools=(("organization", 1),)) == []
+        assert await self.list_names(store, pools=(("cell", 0), ("organization", 8))) == ["other", "all"]
         assert await self.list_names(store, pools=(("group", 5), ("project", 4), ("group", 9))) == ["project", "group"]
 
     async def test_lists_by_contact_status(self, store: Store, runners: dict[str, Runner]) -> None:

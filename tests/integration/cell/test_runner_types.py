@@ -76,9 +76,29 @@ def runner_id(runner: ScriptedRunner) -> int:
 
 
 class TestWhichJobsTheyGet:
-    def test_an_instance_runner_serves_its_organization(self, cell: ServedCell, places: dict[str, int]) -> None:
-        assert run_all_jobs(a_runner(cell, "instance_type", organization_id=places["far"])) == ["alien"]
-        assert run_all_jobs(a_runner(cell, "instance_type")) == ["own", "saw", "shop"]
+    @pytest.mark.usefixtures("places")
+    def test_an_instance_runner_serves_all_organizations_of_the_cell(self, cell: ServedCell) -> None:
+        assert run_all_jobs(a_runner(cell, "instance_type")) == ["alien", "own", "saw", "shop"]
+
+    @pytest.mark.usefixtures("places")
+    def test_a_registered_instance_runner_serves_all_organizations(self, cell: ServedCell) -> None:
+        token = cell.send("GET", "/api/remuda/v1/registration_token", PRIVATE_TOKEN=cell.token).json()["token"]
+        created = cell.send("POST", "/api/v4/runners", {"token": token})
+        assert run_all_jobs(ScriptedRunner(cell, created.json()["token"])) == ["alien", "own", "saw", "shop"]
+
+    def test_an_instance_runner_restricted_to_organizations(self, cell: ServedCell, places: dict[str, int]) -> None:
+        assert run_all_jobs(a_runner(cell, "instance_type", organization_ids=[places["far"]])) == ["alien"]
+        runner = a_runner(cell, "instance_type", organization_id=1)
+        number = runner_id(runner)
+        assert run_all_jobs(runner) == ["own", "saw", "shop"]
+        assert cell.api("GET", f"/runners/{number}").json()["organization_ids"] == [1]
+        for project in ("own", "alien"):
+            assert cell.api("POST", f"/projects/{places[project]}/pipeline", {"ref": "main"}).status == 201
+        assert run_all_jobs(runner) == ["own"]
+        # Its tokens do not change, and it serves the whole cell from the next request on.
+        changed = cell.api("PUT", f"/runners/{number}", {"organization_ids": []})
+        assert (changed.status, changed.json()["organization_ids"]) == (200, [])
+        assert run_all_jobs(runner) == ["alien"]
 
     def test_a_group_runner_serves_the_group_and_its_subgroups(self, cell: ServedCell, places: dict[str, int]) -> None:
         assert run_all_jobs(a_runner(cell, "group_type", group_id=places["tools"])) == ["saw"]
@@ -145,11 +165,28 @@ class TestWhoCreatesThem:
         assert people[50].api("PUT", f"/runners/{a_group_runner}", {"paused": True}).status == 200
 
     def test_an_instance_runner_is_seen_by_its_organization(self, cell: ServedCell, places: dict[str, int]) -> None:
-        number = runner_id(a_runner(cell, "instance_type"))
+        number = runner_id(a_runner(cell, "instance_type", organization_ids=[1]))
         ada, zoe = create_person(cell, "ada"), create_person(cell, "zoe", organization_id=places["far"])
         assert ada.api("GET", f"/runners/{number}").status == 200
         assert ada.api("DELETE", f"/runners/{number}").status == 403
         assert zoe.api("GET", f"/runners/{number}").status == 404
+
+    def test_an_instance_runner_of_the_whole_cell_is_seen_by_everybody(
+        self, cell: ServedCell, places: dict[str, int]
+    ) -> None:
+        number = runner_id(a_runner(cell, "instance_type"))
+        zoe = create_person(cell, "zoe", organization_id=places["far"])
+        assert zoe.api("GET", f"/runners/{number}").status == 200
+        assert zoe.api("PUT", f"/runners/{number}", {"paused": True}).status == 403
+
+    def test_only_instance_runners_can_be_restricted_to_organizations(
+        self, cell: ServedCell, places: dict[str, int]
+    ) -> None:
+        number = runner_id(a_runner(cell, "group_type", group_id=places["acme"]))
+        assert cell.api("PUT", f"/runners/{number}", {"organization_ids": [1]}).status == 400
+        instance = runner_id(a_runner(cell, "instance_type"))
+        assert cell.api("PUT", f"/runners/{instance}", {"organization_ids": [99]}).status == 404
+        assert cell.api("PUT", f"/runners/{instance}", {"organization_ids": [1] * 2000}).status == 400
 
     def test_invalid_requests(self, cell: ServedCell) -> None:
         for body, status in (
@@ -160,6 +197,8 @@ class TestWhoCreatesThem:
             ({"runner_type": "project_type", "project_id": 99}, 404),
             ({"runner_type": "group_type", "group_id": 1}, 404),  # a user's own namespace
             ({"runner_type": "instance_type", "organization_id": 99}, 404),
+            ({"runner_type": "instance_type", "organization_ids": [1, 99]}, 404),
+            ({"runner_type": "project_type", "project_id": 1, "organization_ids": [1]}, 400),
             ({"runner_type": "instance_type", "token_expires_at": "2001-01-01T00:00:00Z"}, 400),
         ):
             assert cell.api("POST", "/user/runners", body).status == status, body

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.cells.old_runners import EXPECTED_RESTRICTIONS, OLD_RUNNERS, restrictions
 
 from remuda.cell.errors import DataFolderError
 from remuda.cell.store import migrations
@@ -77,6 +78,21 @@ async def test_a_file_of_an_old_schema_is_brought_up_to_date(tmp_path: Path, ver
     assert describe_schema(path) == describe_schema(new)
     with contextlib.closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT last FROM sequences WHERE name = 'jobs'").fetchall() == [(17,)]
+
+
+async def test_restricted_instance_runners_stay_restricted(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement in migrations.statements("sqlite", None):
+            db.execute(statement)
+            if statement.startswith("UPDATE alembic_version SET version_num='0007'"):
+                break
+        db.execute("INSERT INTO cell VALUES (1)")
+        for number, body in enumerate(OLD_RUNNERS, 1):
+            db.execute("INSERT INTO runners (id, token_hash, body) VALUES (?, ?, ?)", (number, str(number), body))
+    store = SqliteStore.open(path, 1)
+    assert await restrictions(store) == EXPECTED_RESTRICTIONS
+    await store.close()
 
 
 async def test_an_old_file_of_another_cell_is_refused_and_left_alone(tmp_path: Path) -> None:

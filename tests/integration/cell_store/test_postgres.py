@@ -8,6 +8,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 from msgspec.structs import replace
+from tests.support.cells.old_runners import EXPECTED_RESTRICTIONS, OLD_RUNNERS, restrictions
 from tests.support.servers.postgres_server import PostgresServer
 
 from remuda.cell.core.jobs import leases, lifecycle
@@ -149,6 +150,21 @@ async def test_an_older_database_is_migrated_with_what_it_holds(database: str) -
     store = await PostgresStore.open(database, 1)
     assert await store.settings.load_setting("kept") == "yes"
     assert (await store.projects.add_project(a_project())).id == 1
+    await store.close()
+
+
+async def test_restricted_instance_runners_stay_restricted_after_a_migration(database: str) -> None:
+    db = await asyncpg.connect(database)
+    for statement in migrations.statements("postgresql", None):
+        await db.execute(statement)
+        if statement.startswith("UPDATE alembic_version SET version_num='0007'"):
+            break
+    await db.execute("INSERT INTO cell VALUES (1)")
+    for number, body in enumerate(OLD_RUNNERS, 1):
+        await db.execute("INSERT INTO runners (id, token_hash, body) VALUES ($1, $2, $3)", number, str(number), body)
+    await db.close()
+    store = await PostgresStore.open(database, 1)
+    assert await restrictions(store) == EXPECTED_RESTRICTIONS
     await store.close()
 
 

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from remuda.lib.clock import SystemClock
 from remuda.wire.http_session import HttpSession
-from remuda.wire.runner_api import RunnerInfo
+from remuda.wire.runner_api import RegisterRunner, RunnerInfo
 from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import Server, new_session
 from remuda.wire.user_client import RefusedError, UserClient
@@ -92,3 +92,22 @@ async def test_the_number_of_redirects_is_limited() -> None:
         client = create_client(url, session, "glrt-1")
         assert (await client.patch_trace(7, "glcbt-1", 0, b"log")).status == 307
     assert calls == 6
+
+
+async def test_every_call_with_a_runner_token_has_it_in_the_header() -> None:
+    """A router in front of the cells reads the cell from this header, without reading bodies."""
+    headers: dict[str, str | None] = {}
+
+    async def record_call(request: web.Request) -> web.Response:
+        headers[f"{request.method} {request.path}"] = request.headers.get("RUNNER-TOKEN")
+        return web.Response(status=403)
+
+    async with serve(record_call, "127.0.0.1") as url, new_session() as session:
+        client = create_client(url, session, "glrt-secret")
+        await client.verify()
+        await client.request_job(request_id="r")
+        await client.reset_token()
+        await client.unregister()
+        await client.register(RegisterRunner())
+    assert len(headers) == 5
+    assert set(headers.values()) == {"glrt-secret"}

@@ -28,7 +28,9 @@ def runner_of(*pools: Pool) -> Fingerprint:
         (runner_of(), CapabilityKey(project_id=2), "does not serve this project"),
         (runner_of(("group", 2)), CapabilityKey(project_id=1, group_ids=(3, 2)), None),
         (runner_of(("group", 1)), CapabilityKey(project_id=1, group_ids=(3, 2)), "does not serve this project"),
-        (Fingerprint(), CapabilityKey(organization_id=2), "does not serve this project"),
+        (Fingerprint(), CapabilityKey(organization_id=2), None),
+        (runner_of(("organization", 2)), CapabilityKey(organization_id=2), None),
+        (runner_of(("organization", 1)), CapabilityKey(organization_id=2), "does not serve this project"),
     ],
 )
 def test_reasons_why_a_job_does_not_fit(offer: Fingerprint, need: CapabilityKey, expected: str | None) -> None:

@@ -206,6 +206,7 @@ KEYS = st.builds(
     st.integers(0, 1),
 )
 POOLS = st.one_of(
+    st.just(("cell", 0)),
     st.just(("organization", 1)),
     st.just(("organization", 2)),
     st.integers(0, 1).map(lambda number: ("group", number)),

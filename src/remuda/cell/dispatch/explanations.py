@@ -119,9 +119,9 @@ class Explanations:
 
     async def _load_supply(self, job: Job) -> RunnerSupply:
         now, need = self._clock.now(), job.key()
-        # Runners of other organizations are not disclosed, not even their number.
+        # Runners that serve only other organizations are not disclosed, not even their number.
         everywhere = await self._load_runners()
-        runners = tuple(view for view in everywhere if view.runner.organization_id == job.organization_id)
+        runners = tuple(view for view in everywhere if view.runner.may_serve(job.organization_id))
         matching = [view.runner for view in runners if fits(view.runner.fingerprint(), need)]
         # If all matching runners are paused, estimate as if they were resumed.
         active = [runner for runner in matching if not runner.paused] or matching

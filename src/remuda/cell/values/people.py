@@ -222,7 +222,7 @@ def status_of(created_at: float, contacted_at: float | None, now: float) -> str:
 
 
 def ids_of(pools: Collection[Pool], kind: str) -> list[int]:
-    """Return the sorted ids of those `pools` that have this kind: `organization`, `group` or `project`."""
+    """Return the sorted ids of those `pools` that have this kind: `cell`, `organization`, `group` or `project`."""
     return sorted(number for name, number in pools if name == kind)
 
 

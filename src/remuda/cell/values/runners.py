@@ -2,7 +2,7 @@
 
 from remuda.cell.values.stored import ORGANIZATION_ID, USER_ID, Value
 from remuda.model.job import ProjectId, RunnerId
-from remuda.model.runner import Fingerprint, Pool, RunnerType
+from remuda.model.runner import CELL_POOL, Fingerprint, Pool, RunnerType
 
 MAX_POLL_HOLD_SECONDS = 3600
 """Longer than this gitlab-runner does not wait for the response to a job request."""
@@ -32,7 +32,9 @@ class Runner(Value, frozen=True, kw_only=True):
     registered: bool = False
     """Registered with a registration token."""
     organization_id: int = ORGANIZATION_ID
-    """It gets only jobs of this organization."""
+    """Organization of its group or projects, or of the administrator who created it."""
+    organization_ids: tuple[int, ...] = ()
+    """For an instance runner: the organizations whose jobs it takes; empty: all organizations of the cell."""
     group_id: int | None = None
     """For a group runner: the group that it serves, with its subgroups."""
     token_expires_at: float | None = None
@@ -42,14 +44,20 @@ class Runner(Value, frozen=True, kw_only=True):
     """How long its polls are held at most; None: as in the settings of the cell."""
 
     def pools(self) -> frozenset[Pool]:
-        """Return the organization, group or projects whose jobs the runner takes, as pairs of kind and id."""
+        """Return the cell, organizations, group or projects whose jobs the runner takes, as pairs of kind and id."""
         match self.type:
             case RunnerType.INSTANCE:
-                return frozenset({("organization", self.organization_id)})
+                return frozenset(("organization", number) for number in self.organization_ids) or frozenset({CELL_POOL})
             case RunnerType.GROUP:
                 return frozenset({("group", self.group_id or 0)})
             case RunnerType.PROJECT:
                 return frozenset(("project", project_id) for project_id in self.project_ids)
+
+    def may_serve(self, organization_id: int) -> bool:
+        """True if the runner takes jobs of the organization, or of groups or projects in it."""
+        if self.type is RunnerType.INSTANCE:
+            return not self.organization_ids or organization_id in self.organization_ids
+        return self.organization_id == organization_id
 
     def fingerprint(self) -> Fingerprint:
         return Fingerprint(

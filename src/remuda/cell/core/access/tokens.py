@@ -40,9 +40,12 @@ def runner_token(
     user_id: int = USER_ID,
     registered: bool = False,
 ) -> str:
-    """Create a runner token, which contains these ids so that requests can be routed by it. `registered`: the runner
-    used a registration token; then its token has another prefix and no user id."""
-    routing = {"c": cell_id, "o": organization_id, "t": _TYPE_NUMBERS[runner_type]}
+    """Create a runner token, which contains these ids so that requests can be routed by it. That of an instance runner
+    names no organization: it stays with its cell if an organization moves to another. `registered`: the runner used a
+    registration token; then its token has another prefix and no user id."""
+    routing = {"c": cell_id, "t": _TYPE_NUMBERS[runner_type]}
+    if runner_type is not RunnerType.INSTANCE:
+        routing["o"] = organization_id
     if group_id is not None:
         routing["g"] = group_id
     if project_id is not None:

@@ -47,7 +47,7 @@ def change_policy(stored: str | None, document: dict[str, Any], seen: int | None
 
 def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
     """Return the organization, groups (outer first) and project of a job, in this order, as pairs of kind and id."""
-    organization, *groups, project = key.pools()
+    _cell, organization, *groups, project = key.pools()
     return (organization, *reversed(groups), project)
 
 

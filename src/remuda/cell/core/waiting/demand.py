@@ -134,8 +134,8 @@ def by_runner(keys: Iterable[KeyDemand]) -> dict[int, tuple[KeyDemand, ...]]:
 
 
 def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
-    organization, *others = key.pools()
-    pools = (organization, *(pool for pool in others if pool in served))
+    cell, *others = key.pools()
+    pools = (cell, *(pool for pool in others if pool in served))
     return Need(tuple(sorted(key.tags)), key.protected, pools)
 
 

@@ -155,11 +155,11 @@ def require_visible(level: int | None, what: str) -> int:
 
 async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
     """The caller's access level for a runner. MAINTAINER or more: they may manage it (administrators, owners of its
-    group, maintainers of one of its projects). 0: they may only see it (an instance runner: everybody of its
-    organization; a group runner: maintainers of its group). Raises ApiError 404 if they may do neither."""
+    group, maintainers of one of its projects). 0: they may only see it (an instance runner: users of the
+    organizations that it serves; a group runner: maintainers of its group). Raises ApiError 404 if neither."""
     if caller.user.is_admin:
         return rights.ADMINISTRATOR
-    if runner.organization_id != caller.user.organization_id:
+    if not runner.may_serve(caller.user.organization_id):
         raise not_found("Runner")
     if runner.type is RunnerType.INSTANCE:
         return 0

@@ -64,6 +64,11 @@ async def runner_of(edge: Edge, token: str) -> Runner:
     return runner
 
 
+def runner_token_in(request: Request) -> str:
+    """The runner or registration token in the header RUNNER-TOKEN; empty if the request has none."""
+    return request.headers.get("runner-token", "")
+
+
 def job_token_in(request: Request) -> str:
     """The job token in the query parameter `token`, else in the header JOB-TOKEN; empty if the request has neither."""
     parameter = request.query_params.get("token") if request.scope["query_string"] else None

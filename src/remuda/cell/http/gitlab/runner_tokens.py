@@ -1,11 +1,12 @@
 """Runner tokens: register a runner with a registration token, create one as a user, reset tokens.
 
-Administrators create runners for an organization, owners for a group, maintainers for a project. Registration tokens
+Administrators create runners for the cell, owners for a group, maintainers for a project. Registration tokens
 are stored in plain text, because people look them up; a runner's own token is stored only as a hash. Invariant: when a
 token is reset, the old one is invalid before the new one is returned."""
 
 import hmac
 import secrets
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -38,6 +39,9 @@ _REGISTRATION = "registration_token"
 _OWNER_OF = "registration_token_of"
 """Name of the setting with the owner of a registration token; the hash of the token follows."""
 _SETTINGS = "application_settings"
+MAX_ORGANIZATIONS = 1000
+"""To how many organizations an instance runner can be restricted."""
+ONLY_INSTANCE_RUNNERS = "organization_ids is invalid: only instance runners can be restricted to organizations"
 _INSTANCE: Pool = ("instance", 0)
 
 
@@ -84,10 +88,12 @@ class TokenShape(Shape, kw_only=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """The organization, group or project that a runner serves, and the user who created it."""
+    """The cell, organizations, group or project that a runner serves, and the user who created it."""
 
     type: RunnerType
     organization_id: int
+    organization_ids: tuple[int, ...] = ()
+    """For an instance runner: the organizations that it serves; empty: all."""
     group_id: int | None = None
     project_id: ProjectId | None = None
     user_id: int = USER_ID
@@ -153,13 +159,14 @@ async def _registration_owner(edge: Edge, token: str) -> Pool:
 
 
 @routes.post("/api/v4/runners", RUNNER, also=(410,))
-async def register(edge: Edge, params: RegisterRunner) -> RunnerCredentials:
+async def register(edge: Edge, request: Request, params: RegisterRunner) -> RunnerCredentials:
     """Register a runner with a registration token."""
-    if not params.token:
+    token = params.token or auth.runner_token_in(request)
+    if not token:
         raise bad_parameter("token is missing")
     if not (await application_settings(edge.store)).allow_runner_registration_token:
         raise ApiError(410, {"message": "410 Gone - runner registration disallowed"})
-    kind, number = await _registration_owner(edge, params.token)
+    kind, number = await _registration_owner(edge, token)
     if kind == "group":
         group = await edge.store.people.load_namespace(number)
         if group is None:
@@ -192,17 +199,22 @@ async def create(edge: Edge, caller: Caller, params: CreateRunner) -> RunnerCred
 
 
 async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
-    """The organization, group or project of a new runner. Raises ApiError: 400 if `params` lacks its id, 403 or 404 if
-    the caller may not create a runner in it."""
+    """What a new runner serves: the cell, organizations, a group or a project. Raises ApiError: 400 if its id is
+    missing or organizations do not apply, 403 or 404 if the caller may not create a runner in it."""
     user_id = caller.user.id
+    if params.organization_ids and params.runner_type != RunnerType.INSTANCE:
+        raise bad_parameter(ONLY_INSTANCE_RUNNERS)
     match RunnerType(params.runner_type):
         case RunnerType.INSTANCE:
             if not caller.user.is_admin:
                 raise forbidden("only administrators may create instance runners")
-            organization_id = params.organization_id or caller.user.organization_id
-            if await edge.store.people.load_organization(organization_id) is None:
-                raise not_found("Organization")
-            return Reach(type=RunnerType.INSTANCE, organization_id=organization_id, user_id=user_id)
+            numbers = [params.organization_id] if params.organization_id else params.organization_ids or []
+            return Reach(
+                type=RunnerType.INSTANCE,
+                organization_id=caller.user.organization_id,
+                organization_ids=await check_organizations(edge, numbers),
+                user_id=user_id,
+            )
         case RunnerType.GROUP:
             if params.group_id is None:
                 raise bad_parameter("group_id is missing")
@@ -217,6 +229,16 @@ async def _reach(edge: Edge, caller: Caller, params: CreateRunner) -> Reach:
             project = await existing_project(edge, params.project_id)
             check_level(caller.level_in(project), Level.MAINTAINER, "Project")
             return _of_project(project, user_id)
+
+
+async def check_organizations(edge: Edge, numbers: Collection[int]) -> tuple[int, ...]:
+    """The ids of organizations, sorted, without repetitions. Raises ApiError 404 if there is no such organization."""
+    if len(numbers) > MAX_ORGANIZATIONS:
+        raise bad_parameter(f"organization_ids is invalid: at most {MAX_ORGANIZATIONS} ids")
+    known = {organization.id for organization in await edge.store.people.list_organizations()} if numbers else set()
+    if not known.issuperset(numbers):
+        raise not_found("Organization")
+    return tuple(sorted(set(numbers)))
 
 
 def _new_token(edge: Edge, reach: Reach, *, registered: bool) -> str:
@@ -272,6 +294,7 @@ async def _make(
             tags=tags_of(params.tag_list),
             maximum_timeout=params.maximum_timeout or None,
             organization_id=reach.organization_id,
+            organization_ids=reach.organization_ids,
             group_id=reach.group_id,
             project_ids=(reach.project_id,) if reach.project_id is not None else (),
             registered=registered,
@@ -286,7 +309,7 @@ async def _make(
 @routes.post("/api/v4/runners/reset_authentication_token", RUNNER)
 async def reset_own(edge: Edge, request: Request, params: OldToken) -> RunnerCredentials:
     """Reset the token of the runner that calls."""
-    runner = await auth.runner_of(edge, params.token)
+    runner = await auth.runner_of(edge, params.token or auth.runner_token_in(request))
     request.state.runner_id = runner.id
     # Runners renew their tokens by themselves. That must not remove an expiry that somebody set.
     return await _reset(edge, runner, ends_at=runner.token_expires_at)

@@ -16,13 +16,14 @@ from remuda.cell.http.edge.errors import bad_field, bad_parameter, forbidden, no
 from remuda.cell.http.edge.paging import Paged, page_of
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.jobs import describe
+from remuda.cell.http.gitlab.runner_tokens import ONLY_INSTANCE_RUNNERS, check_organizations
 from remuda.cell.http.gitlab.views import JobShape, RunnerSummaryShape, runner_summary, time_text
 from remuda.cell.http.runner.job_state import check_runner, is_protected
 from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.values import JobFilter, Page, Project, Runner, RunnerManager
 from remuda.cell.values.people import STATUSES, Level, Namespace, ProjectFilter, RunnerFilter, status_of
 from remuda.model.job import JobState, RunnerId
-from remuda.model.runner import Pool, RunnerType
+from remuda.model.runner import CELL_POOL, Pool, RunnerType
 from remuda.wire.runner_api import tags_of
 
 LISTED = {
@@ -52,6 +53,8 @@ class RunnerChange(msgspec.Struct, kw_only=True):
     maximum_timeout: int | None = None
     priority: int | None = None
     """Remuda's own: of the runners that wait for a job, the one with the highest priority gets it."""
+    organization_ids: list[int] | None = None
+    """Remuda's own: the organizations that an instance runner serves; empty: all organizations of the cell."""
     poll_hold_seconds: int | msgspec.UnsetType | None = msgspec.UNSET
     """Remuda's own: how long job requests of the runner are held at most; null: by the settings of the cell."""
 
@@ -71,7 +74,10 @@ def apply_change(runner: Runner, change: RunnerChange) -> Runner:
         tags=None if change.tag_list is None else tags_of(change.tag_list),
         protected_only=None if change.access_level is None else is_protected(change.access_level),
         priority=change.priority,
+        organization_ids=None if change.organization_ids is None else tuple(sorted(set(change.organization_ids))),
     )
+    if changed.organization_ids and changed.type is not RunnerType.INSTANCE:
+        raise bad_parameter(ONLY_INSTANCE_RUNNERS)
     return check_runner(replace(changed, maximum_timeout=limit, poll_hold_seconds=hold))
 
 
@@ -95,6 +101,7 @@ class RunnerShape(RunnerSummaryShape, kw_only=True):
     groups: list[dict[str, Any]]
     token_expires_at: str | None
     organization_id: int
+    organization_ids: list[int]
 
 
 async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
@@ -113,6 +120,7 @@ async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
         status=status,
         contacted_at=time_text(contacted_at),
         tag_list=list(runner.tags),
+        organization_ids=list(runner.organization_ids),
         access_level="ref_protected" if runner.protected_only else "not_protected",
         version=newest.runner_version if newest else None,
         revision=newest.revision if newest else None,
@@ -172,7 +180,7 @@ def _load(manager: RunnerManager) -> dict[str, Any] | None:
 
 def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> RunnerFilter:
     """The runner filter in the query, with GitLab's old and new parameters; ApiError 400 if not valid. `pools`: only
-    runners of these organizations, groups or projects (None: all). `now`: to decide which runners are online."""
+    runners that serve these pools (None: all). `now`: to decide which runners are online."""
     query = request.query_params
     kind, status = choice_in_query(request, "type", tuple(RunnerType)), query.get("status", "")
     paused = query.get("paused", "").lower()
@@ -232,14 +240,15 @@ async def list_all(edge: Edge, request: Request) -> Paged[RunnerShape]:
 async def list_of_group(edge: Edge, request: Request, group: Namespace) -> Paged[RunnerShape]:
     """List the runners that serve all projects of a group."""
     groups: list[Pool] = [("group", number) for number in group.group_ids]
-    return await _page(edge, request, [("organization", group.organization_id), *groups])
+    return await _page(edge, request, [CELL_POOL, ("organization", group.organization_id), *groups])
 
 
 @routes.get(_OF_PROJECT, in_project(Level.MAINTAINER).with_scopes("manage_runner"), query=LISTED)
 async def list_of_project(edge: Edge, request: Request, project: Project) -> Paged[RunnerShape]:
     """List the runners that serve a project."""
     groups: list[Pool] = [("group", number) for number in project.group_ids]
-    return await _page(edge, request, [("organization", project.organization_id), *groups, ("project", project.id)])
+    whole: list[Pool] = [CELL_POOL, ("organization", project.organization_id)]
+    return await _page(edge, request, [*whole, *groups, ("project", project.id)])
 
 
 @routes.get(_ONE, SEES_RUNNER.with_scopes("manage_runner"))
@@ -251,6 +260,7 @@ async def show(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
 @routes.put(_ONE, MANAGES_RUNNER)
 async def update(edge: Edge, runner: Runner, caller: Caller, change: RunnerChange) -> RunnerShape:
     """Change a runner."""
+    await check_organizations(edge, change.organization_ids or [])
     new = await edge.store.runners.change_runner(runner.id, lambda row: apply_change(row, change))
     if new is None:
         raise not_found("Runner")

@@ -33,7 +33,10 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
     A runner that repeats a call with the same X-Request-Id (`client_id`) gets the same job again."""
     body = Body(receive)
     raw = await body.read(edge.settings.request_limit_bytes)
-    message = decode_fast(raw, scope, first_headers(scope).get(b"content-type", b""), _decoder, RequestJob)
+    received = first_headers(scope)
+    message = decode_fast(raw, scope, received.get(b"content-type", b""), _decoder, RequestJob)
+    if not message.token:
+        message.token = received.get(b"runner-token", b"").decode("latin-1")
     ip = scope["client"][0] if scope.get("client") else ""
     outcome = await _outcome(edge, message, request_id=client_id, ip=ip, gone=body.hang_up)
     if isinstance(outcome, Assignment):

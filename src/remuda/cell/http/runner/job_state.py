@@ -85,16 +85,17 @@ def credentials(runner: Runner, token: str) -> RunnerCredentials:
 @routes.post("/api/v4/runners/verify", RUNNER, status=200)
 async def verify(edge: Edge, request: Request, params: VerifyRunner) -> RunnerCredentials:
     """Check a runner's token, and record that its manager has called."""
-    runner = await auth.runner_of(edge, params.token)
+    token = params.token or auth.runner_token_in(request)
+    runner = await auth.runner_of(edge, token)
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, params.system_id, params.info, ip)
-    return credentials(runner, params.token)
+    return credentials(runner, token)
 
 
 @routes.delete("/api/v4/runners", RUNNER)
 async def remove(edge: Edge, request: Request, params: VerifyRunner) -> None:
-    """Remove the runner whose token is in the body."""
-    runner = await auth.runner_of(edge, params.token)
+    """Remove the runner whose token is in the body or header."""
+    runner = await auth.runner_of(edge, params.token or auth.runner_token_in(request))
     request.state.runner_id = runner.id
     await edge.store.runners.remove_runner(runner.id)
 
@@ -102,7 +103,7 @@ async def remove(edge: Edge, request: Request, params: VerifyRunner) -> None:
 @routes.delete("/api/v4/runners/managers", RUNNER)
 async def remove_manager(edge: Edge, request: Request, params: VerifyRunner) -> None:
     """Remove one manager of a runner, a process that uses its token."""
-    runner = await auth.runner_of(edge, params.token)
+    runner = await auth.runner_of(edge, params.token or auth.runner_token_in(request))
     request.state.runner_id = runner.id
     if not params.system_id:
         raise bad_parameter("system_id is missing")
@@ -113,7 +114,7 @@ async def remove_manager(edge: Edge, request: Request, params: VerifyRunner) -> 
 @routes.get("/api/v4/runners/router/discovery", RUNNER, gives=dict[str, str], also=(501,))
 async def discover_router(edge: Edge, request: Request) -> Response:
     """Answer 501: a cell has no job router, runners ask it for jobs directly."""
-    await auth.runner_of(edge, request.headers.get("runner-token", ""))
+    await auth.runner_of(edge, auth.runner_token_in(request))
     raise ApiError(501, {"message": "501 Not Implemented - this cell has no job router; ask for jobs directly"})
 
 

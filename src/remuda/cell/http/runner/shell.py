@@ -29,7 +29,7 @@ routes = Routes()
 @routes.post("/api/remuda/v1/runners/wanted", RUNNER, status=200)
 async def poll_requests(edge: Edge, request: Request, params: LookRequest) -> Wanted:
     """Wait for a request of a user: open a shell in a job, cancel it, or remove the environment of a failed one."""
-    runner = await auth.runner_of(edge, params.token or request.headers.get("runner-token", ""))
+    runner = await auth.runner_of(edge, params.token or auth.runner_token_in(request))
     ip = request.client.host if request.client else ""
     await edge.managers.note_call(runner.id, params.system_id, None, ip)
     job_ids = {JobId(job.job_id) for job in params.held if 0 < job.job_id < 10**MAX_DIGITS}
@@ -59,6 +59,6 @@ async def close(edge: Edge, request: Request) -> None:
 
 
 async def _find_shell(edge: Edge, request: Request) -> About:
-    runner = await auth.runner_of(edge, request.headers.get("runner-token", ""))
+    runner = await auth.runner_of(edge, auth.runner_token_in(request))
     shell, system_id = text_in_path(request, "shell"), request.query_params.get("system_id")
     return edge.shells.of_runner(shell, runner.id, system_id)

@@ -188,6 +188,9 @@ class PostgresDialect:
         elements = f"json_array_elements_text({_BODY} -> '{name}')"
         return f"EXISTS (SELECT FROM {elements} AS element WHERE element::bigint = ANY({array}))"
 
+    def is_empty_list(self, name: str) -> str:
+        return f"coalesce(json_array_length({_BODY} -> '{name}'), 0) = 0"
+
     def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
         stored = f"SELECT json_array_elements_text({_BODY} -> '{name}')"
         return {f"?::text[] <@ ARRAY({stored})": [without_nul(text) for text in texts]}

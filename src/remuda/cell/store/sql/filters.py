@@ -18,7 +18,7 @@ from remuda.cell.values.people import (
     ids_of,
 )
 from remuda.model.job import JobState
-from remuda.model.runner import Pool, RunnerType
+from remuda.model.runner import CELL_POOL, Pool, RunnerType
 
 Conditions = dict[str, Any]
 
@@ -35,6 +35,10 @@ class Dialect(Protocol):
 
     def has_one_of(self, name: str, numbers: Collection[int]) -> str:
         """Return the SQL condition that the list `name` of the JSON in `body` contains one of the numbers."""
+        ...
+
+    def is_empty_list(self, name: str) -> str:
+        """Return the SQL condition that the list `name` of the JSON in `body` is empty or missing."""
         ...
 
     def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
@@ -150,8 +154,11 @@ def _(selection: RunnerFilter, dialect: Dialect) -> Conditions:
 def _runners_of_pools(pools: Sequence[Pool], dialect: Dialect) -> Conditions:
     organizations, groups, projects = (ids_of(pools, kind) for kind in ("organization", "group", "project"))
     kind = dialect.field("type", "text")
+    of_instance = [dialect.has_one_of("organization_ids", organizations)]
+    if CELL_POOL in pools:
+        of_instance.append(dialect.is_empty_list("organization_ids"))
     return {
-        f"(({kind} = '{RunnerType.INSTANCE.value}' AND {_organization(dialect)} IN ({_numbers(organizations)}))"
+        f"(({kind} = '{RunnerType.INSTANCE.value}' AND ({' OR '.join(of_instance)}))"
         f" OR ({kind} = '{RunnerType.GROUP.value}' AND {dialect.field('group_id')} IN ({_numbers(groups)}))"
         f" OR ({kind} = '{RunnerType.PROJECT.value}' AND {dialect.has_one_of('project_ids', projects)}))": None
     }

@@ -61,6 +61,9 @@ class SqliteDialect:
         values = ", ".join(str(int(number)) for number in sorted(numbers))
         return f"EXISTS (SELECT 1 FROM json_each(CAST(body AS TEXT), '$.{name}') WHERE value IN ({values}))"
 
+    def is_empty_list(self, name: str) -> str:
+        return f"NOT EXISTS (SELECT 1 FROM json_each(CAST(body AS TEXT), '$.{name}'))"
+
     def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
         stored = f"SELECT value FROM json_each(CAST(runners.body AS TEXT), '$.{name}')"
         return {f"NOT EXISTS (SELECT 1 FROM json_each(?) WHERE value NOT IN ({stored}))": json_list(texts)}

@@ -22,7 +22,7 @@ def test_a_runner_token_contains_its_routing() -> None:
 def test_the_token_of_a_registered_runner_has_another_prefix_and_no_user() -> None:
     token = runner_token(cell_id=1, runner_type=RunnerType.INSTANCE, random=RANDOM, registered=True)
     assert token.startswith("glrtr-")
-    assert routable_token.decode(token).routing == {"c": 1, "o": 1, "t": 1}
+    assert routable_token.decode(token).routing == {"c": 1, "t": 1}
 
 
 def test_job_tokens_outlive_the_timeout() -> None:

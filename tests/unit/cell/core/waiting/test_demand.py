@@ -93,8 +93,18 @@ class TestKeys:
         own = a_runner(id=RunnerId(2), type=RunnerType.PROJECT, project_ids=(ProjectId(3),))
         keys = demand(ready=ready, runners=[instance_runner, own], managers=[a_manager(1), a_manager(2)])
         assert [(key.pools, key.ready, len(key.shares)) for key in keys] == [
-            ((("organization", 1),), 2, 1),
-            ((("organization", 1), ("project", 3)), 1, 2),
+            ((("cell", 0),), 2, 1),
+            ((("cell", 0), ("project", 3)), 1, 2),
+        ]
+
+    def test_organizations_count_together_unless_one_has_its_own_runners(self) -> None:
+        ready = {CapabilityKey(organization_id=number): number for number in (1, 2, 3)}
+        instance_runner = a_runner(id=RunnerId(1))
+        own = a_runner(id=RunnerId(2), organization_ids=(3,))
+        keys = demand(ready=ready, runners=[instance_runner, own], managers=[a_manager(1), a_manager(2)])
+        assert [(key.pools, key.ready, len(key.shares)) for key in keys] == [
+            ((("cell", 0),), 3, 1),
+            ((("cell", 0), ("organization", 3)), 3, 2),
         ]
 
     def test_running_jobs_count_for_their_manager(self) -> None:
