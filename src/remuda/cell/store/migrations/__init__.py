@@ -8,7 +8,7 @@ from pathlib import Path
 
 from remuda.cell.errors import DataFolderError
 
-NAMES = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+NAMES = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 HEAD = NAMES[-1]
 VERSION_TABLE = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "

@@ -2,7 +2,7 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0008');
+INSERT INTO "alembic_version" VALUES('0009');
 CREATE TABLE artifacts (
     job_id INTEGER NOT NULL,
     type TEXT NOT NULL,

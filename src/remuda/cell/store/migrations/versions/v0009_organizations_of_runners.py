@@ -6,8 +6,8 @@ from alembic import op
 from remuda.cell.values import ORGANIZATION_ID
 from remuda.model.runner import RunnerType
 
-revision = "0008"
-down_revision = "0007"
+revision = "0009"
+down_revision = "0008"
 
 
 def upgrade() -> None:
