@@ -17,7 +17,7 @@ from remuda.cell.http.edge.admission import person
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError
 from remuda.cell.http.edge.routes import Routes
-from remuda.cell.http.git.smart_http import JOB_USER
+from remuda.cell.http.git.git_access import JOB_USER
 from remuda.cell.projects.registry import Allows, Registry
 from remuda.cell.values import Project
 from remuda.lib.clock import rfc3339
