@@ -1,6 +1,7 @@
 """The step `container_open`: pulls an image and starts the container in which a step's inner steps run. The container
 runs an idle command under the image's entrypoint. The job's working directory and exchange folder (scripts, inputs and
-outputs of steps) are mounted at the same paths as outside, so paths in variables are valid inside, too.
+outputs of steps) are mounted at the same paths as outside, so paths in variables are valid inside, too. So are, but
+read-only, the folders in REMUDA_PACKAGES, into which the agent puts the packages of steps that run in the container.
 
 The container is ready when its entrypoint has run the idle command, which prints a line; or has read it from stdin,
 where this step writes it as well, because an entrypoint such as `sh -c` drops arguments; or when the container still
@@ -123,6 +124,7 @@ def creation_body(request: Request, owner: Owner, *, network: str, until: float,
     work_dir = os.getcwd()
     binds, inner = mounts(request.volumes)
     shared = [f"{folder}:{folder}" for folder in dict.fromkeys([work_dir, exchange]) if folder]
+    shared += [f"{folder}:{folder}:ro" for folder in json.loads(os.environ.get("REMUDA_PACKAGES") or "[]")]
     host: dict[str, Any] = {"NetworkMode": network or "bridge"} | host_config(request.options, read_policy_limits())
     host |= {"Binds": [*shared, *binds], "AutoRemove": True}
     own_labels = {key: str(value) for key, value in request.labels.items()}

@@ -7,6 +7,7 @@ from remuda.lib.files import write_whole
 from remuda.lib.masking import Secrets
 from remuda.steps.engine import hold
 from remuda.steps.job_files.data_folder import temporary_folder
+from remuda.steps.job_files.job_packages import packages_folder
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.job_tree.evaluation import Facts
 from remuda.steps.policy.enforcement import PolicyEnforcement
@@ -97,6 +98,8 @@ def read_enforcement(request: StartRequest, journal: Journal, person: JobUser | 
             work_dir=request.work_dir,
             exchange=str(journal.exchange),
             inserted=str(journal.folder / INSERTED_EXCHANGE),
+            packages=str(packages_folder(journal.folder)),
+            inserted_packages=str(packages_folder(journal.folder, INSERTED_EXCHANGE)),
             writable=tuple(request.writable),
             hidden=_list_hidden_folders(request, journal),
             readable=(str(server_ca_file(journal.folder)),) if policy.server_ca else (),

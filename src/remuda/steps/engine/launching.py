@@ -21,6 +21,7 @@ from remuda.lib.safe_paths import close_after, remove_tree
 from remuda.steps.delegation.tree import write_order
 from remuda.steps.engine.script import script_command
 from remuda.steps.errors import DefinitionError
+from remuda.steps.job_files.job_packages import make_packages_folder, packages_folder
 from remuda.steps.job_tree.evaluation import Facts, step_environment
 from remuda.steps.job_tree.rights import (
     OWN,
@@ -70,6 +71,7 @@ def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
         if node.phase:
             assert node.parent is not None
             own["REMUDA_ENVIRONMENT"] = f"{facts.key}{node.parent.path}/{node.parent.attempt}"
+            own["REMUDA_PACKAGES"] = json.dumps(_list_packages(facts, node, exchange))
         return _launch_program(entered.command[1:], _machine_env(facts, node, env) | own, facts.work_dir)
     env |= _own_variables(facts, files)
     _create_mentioned_files(node, files, find_exchange_files(facts.folder, node.frame), entered.inputs)
@@ -134,6 +136,16 @@ def _refuse_outside(node: Node) -> None:
             name = node.loaded.reference.partition("@")[0]
             raise DefinitionError(f"{name} runs on the runner's machine, outside of the job's environment {host.path}")
         host = host.host
+
+
+def _list_packages(facts: Facts, node: Node, exchange: str) -> list[str]:
+    """Return the folders with files of steps that an environment opened by `node` has to show: the one with packages of
+    this job, which is created here, and those of the steps around, whose expressions may refer to their own folder."""
+    folder = packages_folder(facts.folder, exchange)
+    make_packages_folder(folder)
+    around = [outer.loaded for outer in node.up() if outer.loaded is not None and outer.loaded.is_fetched]
+    roots = [loaded.root for loaded in around if loaded.root is not None and not loaded.visible_folder]
+    return list(dict.fromkeys([str(folder), *roots]))
 
 
 def _make_home(node: Node, insertion: Node, job: Path) -> None:

@@ -19,7 +19,7 @@ from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.process.environment import AUTHORITIES
-from remuda.steps.resolving.values import Resolved
+from remuda.steps.resolving.values import PackageOrigin, Resolved
 
 
 class _Nearby:
@@ -62,6 +62,7 @@ class Resolver(Protocol):
         root: Path | None,
         env: Mapping[str, str],
         substitutes: Mapping[str, str] | None = None,
+        caller: PackageOrigin | None = None,
     ) -> Resolved: ...
 
 
@@ -104,6 +105,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         root=Path(root) if root is not None else None,
         env=_fetch_env(tree, facts, node),
         substitutes=substitutes,
+        caller=_origin_of(frame.loaded) if root == frame.loaded.root else None,
     )
     loaded = Loaded(
         step=read_step(resolved.text, file=resolved.file),
@@ -124,6 +126,18 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
             _nearby.clear()
         _nearby[key] = _Nearby(loaded, loaded.reference)
     return loaded
+
+
+def _origin_of(loaded: Loaded) -> PackageOrigin | None:
+    if loaded.kind is None or not loaded.is_fetched:
+        return None
+    return PackageOrigin(
+        kind=loaded.kind,
+        reference=loaded.reference,
+        digest=loaded.digest or "",
+        commit=loaded.commit,
+        version=loaded.version,
+    )
 
 
 def _fetch_env(tree: Tree, facts: Facts, node: Node) -> dict[str, str]:

@@ -3,6 +3,8 @@
 A step that cannot begin is finished here, with the reason as its result."""
 
 import asyncio
+from dataclasses import replace
+from pathlib import Path
 
 from remuda.lib.clock import stamp
 from remuda.lib.killpoints import reach
@@ -12,14 +14,17 @@ from remuda.steps.engine.loading import check_room, load
 from remuda.steps.engine.script import check_script
 from remuda.steps.engine.step_results import StepProduct
 from remuda.steps.errors import AgentError
+from remuda.steps.job_files.job_packages import packages_folder, share_package
 from remuda.steps.job_tree import replay, sequence
 from remuda.steps.job_tree.evaluation import evaluate, secrets_of, step_environment
 from remuda.steps.job_tree.outcome import Fault, Kind, failure
+from remuda.steps.job_tree.rights import exchange_of
 from remuda.steps.job_tree.stored_steps import load_known
 from remuda.steps.job_tree.tree import NOTHING_INSERTED, Entered, Loaded, Node, State
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.policy.values import Decision
+from remuda.steps.resolving.errors import TemporaryResolveError
 
 _LOCAL = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
 """Kinds of references that are loaded without a server, and so without a time limit."""
@@ -58,6 +63,7 @@ class StepStart:
                 return False
             if self._surround(node, loaded):
                 return False
+            loaded = await self._share_package(node, loaded)
             entered = self._evaluate(node, loaded)
         except AgentError as error:
             # A reference that a user wrote is the user's choice, even if its server cannot be reached.
@@ -93,6 +99,23 @@ class StepStart:
         if sequence.find_stop(node) is None and soonest is not None:
             state.stop(soonest[1], soonest[2])
         return None
+
+    async def _share_package(self, node: Node, loaded: Loaded) -> Loaded:
+        """If the step's commands run in an environment or a sandbox, which do not show the agent's cache, put its
+        package where they do show it. Returns the step with that place. Raises ResolveError if that fails."""
+        state = self._state
+        is_apart = node.host is not None or state.enforcement.sandbox is not None
+        if not is_apart or not loaded.is_fetched or loaded.visible_folder:
+            return loaded
+        assert loaded.root is not None
+        folder = packages_folder(state.facts.folder, exchange_of(node))
+        try:
+            files = await asyncio.to_thread(share_package, Path(loaded.root), folder)
+        except OSError as error:
+            raise TemporaryResolveError(
+                f"the files of {loaded.reference} cannot be copied to the job's folder: {error}", is_away=False
+            ) from None
+        return replace(loaded, visible_folder=str(files / Path(loaded.folder).relative_to(loaded.root)))
 
     def _evaluate(self, node: Node, loaded: Loaded) -> Entered | None:
         """Evaluate the step's expressions. None if the policy denies its inputs: the step is recorded as failed."""

@@ -45,6 +45,7 @@ def to_stored(loaded: Loaded) -> dict[str, Any]:
         "reference": loaded.reference,
         "kind": str(loaded.kind),
         "folder": loaded.folder,
+        **({"visible_folder": loaded.visible_folder} if loaded.visible_folder else {}),
         "root": loaded.root,
         "text": loaded.text,
         "digest": loaded.digest,

@@ -48,6 +48,9 @@ class Loaded:
     kind: ReferenceKind | None = None
     """None: a group or the job itself, for which nothing is looked up."""
     folder: str = ""
+    """Where the agent finds the definition file. Local references are relative to it."""
+    visible_folder: str = ""
+    """Where the step's commands find that folder, if they cannot see it at its own path: in a container or sandbox."""
     root: str | None = None
     text: str = ""
     """Text of the definition, for the journal: the file may change before it is read again."""
@@ -58,6 +61,15 @@ class Loaded:
     """A warning for the user about how it was found."""
     real: str = ""
     """Of a local step: the path of its definition file without links."""
+
+    @property
+    def func_dir(self) -> str:
+        return self.visible_folder or self.folder
+
+    @property
+    def is_fetched(self) -> bool:
+        """True if the step belongs to a package that was fetched from a repository or registry."""
+        return self.kind in (ReferenceKind.GIT, ReferenceKind.OCI) and self.root is not None
 
     @property
     def is_script(self) -> bool:

@@ -1,7 +1,8 @@
 """The sandbox of a job, made by bubblewrap: the system is read-only, and only the job's own folders are writable.
 
 A step sees the system's programs and configuration, the job's working directory, its exchange folder (scripts, inputs
-and outputs of steps), the folders that the request names (caches), an empty /tmp and home, and its own processes.
+and outputs of steps), the packages of its steps (read-only), the folders that the request names (caches), an empty /tmp
+and home, and its own processes.
 Background processes end with the step. With `hidden`, only the platform's folders are hidden (`hidden_folders`). If no
 sandbox can be made, the job is refused."""
 
@@ -37,6 +38,10 @@ class Sandbox:
     exchange: str
     inserted: str = ""
     """The exchange folder of inserted steps, which only they have."""
+    packages: str = ""
+    """The folder with the packages of the job's steps, which is read-only."""
+    inserted_packages: str = ""
+    """The folder with the packages of inserted steps, which only they have."""
     writable: tuple[str, ...] = ()
     """Folders of the job's project that stay, such as caches; created if they are missing."""
     hidden: tuple[str, ...] = ()
@@ -50,7 +55,8 @@ class Sandbox:
     ) -> tuple[str, ...]:
         """Return the command line that runs a command in the sandbox. `env_file` contains `variable_options`. `is_own`:
         show the code of Remuda, whose program it is. `is_inserted`: show files of steps that the policy added."""
-        shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable)
+        packages = (self.packages, *((self.inserted_packages,) if is_inserted else ()))
+        shown = (*(hidden_folders.own_places() if is_own else ()), *self.readable, *filter(None, packages))
         writable = (self.work_dir, f"{self.work_dir}.tmp", self.exchange, *self.writable)
         if is_inserted:
             writable += (self.inserted,)

@@ -123,7 +123,8 @@ class _Tree:
                 if self._left_bytes < 0:
                     raise ResolveError("the image's files are too large for a step package")
                 file.write(chunk)
-            os.fchmod(file.fileno(), mode & 0o777 | 0o400)
+            # Steps of other users read the package, and must not change it.
+            os.fchmod(file.fileno(), 0o755 if mode & 0o111 else 0o644)
 
     def _clear(self, parts: tuple[str, ...]) -> None:
         path = self._root.joinpath(*parts)

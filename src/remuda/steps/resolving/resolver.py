@@ -24,7 +24,7 @@ from remuda.steps.resolving.cache import LIMIT_BYTES, Package, PackageCache
 from remuda.steps.resolving.definitions import inner_folder, local_folder, read_definition
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 from remuda.steps.resolving.retrying import PATIENCE_SECONDS, retry, select_env
-from remuda.steps.resolving.values import Resolved, describe, image_address, is_digest
+from remuda.steps.resolving.values import PackageOrigin, Resolved, describe, image_address, is_digest
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -63,17 +63,22 @@ class Resolver:
         root: Path | None,
         env: Mapping[str, str],
         substitutes: Mapping[str, str] | None = None,
+        caller: PackageOrigin | None = None,
     ) -> Resolved:
         """Find the step that a reference names, and fetch its package if needed. Raises ResolveError if that fails.
         `base`: folder of the calling step's file, for a job its working directory. `root`: the folder of the calling
         step's package, which local references must not leave; None: no limit. `env`: job variables and the step's
         environment. `substitutes` maps builtin references (`builtin://NAME` or `builtin://NAME@VERSION`) to the
-        references to use instead."""
+        references to use instead. `caller`: where the package of the calling step was fetched from; None: the calling
+        step belongs to no package."""
         if reference.kind is ReferenceKind.BUILTIN and (text := _substitute(reference, substitutes or {})):
             reference, base, root = _parse_substitute(text, reference), Path("/"), None
         try:
             match reference.kind:
                 case ReferenceKind.LOCAL:
+                    if root is not None and caller is not None and root not in self._used:
+                        # An earlier agent process has fetched the package.
+                        self._used[root] = _restore_use(root, caller)
                     return await self._local(reference, base, root)
                 case ReferenceKind.GIT:
                     return await self._git(reference, select_env(env))
@@ -293,6 +298,19 @@ def _parse_substitute(text: str, instead_of: Reference) -> Reference:
             "or an absolute path"
         )
     return reference
+
+
+def _restore_use(root: Path, origin: PackageOrigin) -> tuple[Package, Reference, dict[str, Any]]:
+    """Return what the resolver remembers of a package in use, from what the agent's journal says about it."""
+    text = origin.reference.partition(" ")[0]
+    address, _, version = text.rpartition("@")
+    if origin.kind is ReferenceKind.GIT:
+        pinned = Reference(kind=origin.kind, text=text, url=address, version=version)
+    else:
+        registry, _, repository = address.partition("/")
+        pinned = Reference(kind=origin.kind, text=text, registry=registry, repository=repository, tag=version)
+    facts = {"commit": origin.commit, "version": origin.version, "remark": ""}
+    return Package(root=root, digest=origin.digest), pinned, facts
 
 
 def _git_key(where: git.Repository, commit: str) -> str:

@@ -47,6 +47,18 @@ class Resolved:
     """A warning for the user: the server was away, and the cache was used."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageOrigin:
+    """Where the package of a step was fetched from; the values are those of `Resolved`."""
+
+    kind: ReferenceKind
+    """GIT or OCI."""
+    reference: str
+    digest: str
+    commit: str | None = None
+    version: str | None = None
+
+
 def is_digest(text: str) -> bool:
     return bool(_DIGEST.fullmatch(text))
 

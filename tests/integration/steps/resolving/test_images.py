@@ -56,7 +56,7 @@ async def test_image_of_one_manifest(registry: StepRegistry, resolve: Resolve, p
     assert by_fields.folder == step.folder
 
 
-async def test_oci_files_keep_mode_and_links(registry: StepRegistry, resolve: Resolve) -> None:
+async def test_oci_files_stay_executable_and_links_stay_links(registry: StepRegistry, resolve: Resolve) -> None:
     files: dict[str, str | tuple[str, int]] = {
         "func.yml": FUNC,
         "bin/run": ("#!/bin/sh\n", 0o755),
@@ -65,7 +65,7 @@ async def test_oci_files_keep_mode_and_links(registry: StepRegistry, resolve: Re
     registry.image("hello", a_layer(files, {"run": "bin/run", "bin/up": "../data"}), tag="1")
     step = await resolve(f"{registry.host}/hello:1")
     modes = {name: stat.S_IMODE((step.folder / name).stat().st_mode) for name in ("func.yml", "bin/run", "data")}
-    assert modes == {"func.yml": 0o644, "bin/run": 0o755, "data": 0o640}
+    assert modes == {"func.yml": 0o644, "bin/run": 0o755, "data": 0o644}
     assert {name: os.readlink(step.folder / name) for name in ("run", "bin/up")} == {
         "run": "bin/run",
         "bin/up": "../data",

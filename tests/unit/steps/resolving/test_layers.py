@@ -71,9 +71,10 @@ def test_a_whiteout_of_the_folder_itself_does_nothing(tmp_path: Path) -> None:
     assert [path.name for path in out.iterdir()] == ["a"]
 
 
-def test_set_id_bits_and_owners_are_dropped(tmp_path: Path) -> None:
-    out = unpack(tmp_path, [create_member("a", mode=0o6755, uid=1234), create_member("b", mode=0o000)])
-    assert [(out / name).stat().st_mode & 0o7777 for name in "ab"] == [0o755, 0o400]
+def test_every_user_can_read_files_and_only_the_owner_can_write(tmp_path: Path) -> None:
+    modes = {"a": 0o6755, "b": 0o000, "c": 0o500, "d": 0o666, "e": 0o777}
+    out = unpack(tmp_path, [create_member(name, mode=mode, uid=1234) for name, mode in modes.items()])
+    assert [(out / name).stat().st_mode & 0o7777 for name in modes] == [0o755, 0o644, 0o755, 0o644, 0o755]
 
 
 def test_hard_links_links_and_folders_are_unpacked(tmp_path: Path) -> None:
