@@ -81,6 +81,11 @@ def test_background_process_does_not_keep_the_command(job: Any) -> None:
     assert job.run(opened, "sh", "-c", 'kill -0 "$(cat pid)" && echo alive').text == "alive\n"
 
 
+@pytest.mark.parametrize(("name", "code"), [("TERM", 143), ("KILL", 137), ("USR1", 138)])
+def test_a_command_that_a_signal_ends_has_128_plus_its_number(job: Any, name: str, code: int) -> None:
+    assert job.run(job.open(), "sh", "-c", f"echo before; kill -{name} $$; echo after").code == code
+
+
 def test_missing_command_exits_with_127(job: Any) -> None:
     opened = job.open()
     result = job.run(opened, "nonsense")

@@ -47,6 +47,9 @@ LONG_GRACE_SECONDS = 15.0
 _READ = frozenset({"CI_JOB_ID", "CI_JOB_STATUS", "REMUDA_PATIENCE_SECONDS", SERVER_CA})
 """The job's variables that built-in programs get if the job is confined, besides those for proxies."""
 
+_LONGEST_FIRST_LINE = 256
+"""The kernel reads no more of a program's first line."""
+
 
 def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
     """Write the files that a step's program reads; return how to start it. Raises DefinitionError if it cannot run."""
@@ -286,8 +289,21 @@ def _check_program(program: str, work_dir: str, path: str) -> None:
             raise DefinitionError(f'exec: "{program}": no such file or directory')
         if os.path.isdir(path_of_program):
             raise DefinitionError(f'exec: "{program}": this is a folder, no program')
+        _check_executable(program, path_of_program)
         return
     for folder in path.split(os.pathsep):
         if os.access(os.path.join(work_dir, folder, program), os.X_OK):
             return
     raise DefinitionError(f'exec: "{program}": executable file not found in $PATH')
+
+
+def _check_executable(program: str, path: str) -> None:
+    """Raise DefinitionError if the file `path` has no execute bit, or names an interpreter that does not exist."""
+    with suppress(OSError):  # another user than the agent's may be allowed to run it
+        if not os.stat(path).st_mode & 0o111:
+            raise DefinitionError(f'exec: "{program}": permission denied: no execute bit is set')
+        with open(path, "rb") as file:
+            first = file.readline(_LONGEST_FIRST_LINE)
+        words = os.fsdecode(first.removeprefix(b"#!")).split() if first.startswith(b"#!") else []
+        if words and os.path.isabs(words[0]) and not os.path.exists(words[0]):
+            raise DefinitionError(f'exec: "{program}": its interpreter {words[0]} does not exist')

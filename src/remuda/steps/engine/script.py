@@ -13,10 +13,23 @@ from remuda.steps.errors import DefinitionError
 
 SHELLS = ("auto", "bash", "sh", *powershell.SHELLS)
 
-# Bash writes the path of a script file before its errors, which means nothing to a reader. Text that is evaluated has
-# the name given here instead; line numbers stay the same, and no process is started for it.
-_NAMED = 'IFS= read -r -d "" _remuda_script <"$1"; shift; eval "unset _remuda_script; $_remuda_script"'
-_CHOOSE = 'if command -v bash >/dev/null 2>&1; then exec bash -c "$2" script "$1"; else exec sh "$1"; fi'
+# Shells write the path of a script file before their errors, which means nothing to a reader. Text that is evaluated
+# has the name given here instead; line numbers stay the same. Bash needs no process for it; the other shells start cat.
+# BusyBox counts the lines of evaluated text from 0, hence the empty line.
+_NAMED_BASH = 'IFS= read -r -d "" _remuda_script <"$1" || :; shift; eval "unset _remuda_script; $_remuda_script"'
+_NAMED_SH = (
+    """_remuda_script=$(eval '[ "$LINENO" != 0 ] || echo'; cat "$1"); shift; """
+    'eval "unset _remuda_script; $_remuda_script"'
+)
+_BASH, _SH = ("-e", "-o", "pipefail"), ("-e",)
+# Inside an environment: $1 is the file, $2 and $3 are the texts above.
+_RUN_BASH = f'exec bash {" ".join(_BASH)} -c "$2" script "$1"'
+_RUN_SH = f'exec sh {" ".join(_SH)} -c "$3" script "$1"'
+_CHOOSE = {
+    "auto": f"if command -v bash >/dev/null 2>&1; then {_RUN_BASH}; else {_RUN_SH}; fi",
+    "bash": _RUN_BASH,
+    "sh": _RUN_SH,
+}
 _USUAL = "/usr/local/bin:/usr/bin:/bin"
 _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 
@@ -43,18 +56,15 @@ def script_command(
     if shell_name in powershell.SHELLS:
         text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
         return powershell.powershell_command(shell_name, file), text
+    text = script_text(commands, variables=variables)
     if path is None:
-        choose = _CHOOSE if shell_name == "auto" else f'exec {shell_name} "$1"'
-        text = script_text(commands, bash=None, variables=variables)
-        return ["sh", "-c", choose, "script", str(file), *([_NAMED] if shell_name == "auto" else [])], text
+        return ["sh", "-c", _CHOOSE[shell_name], "script", str(file), _NAMED_BASH, _NAMED_SH], text
     shell = "/bin/sh" if shell_name == "sh" else _find_bash(path) or "/bin/sh"
     if shell_name == "bash" and not shell.endswith("bash"):
         raise DefinitionError('input "shell": there is no bash here; use sh, or auto')
-    is_bash = shell.endswith("bash")
-    text = script_text(commands, bash=is_bash, variables=variables)
-    # `read` stops at a NUL, which a script may contain.
-    named = ["-c", _NAMED, "script"] if is_bash and "\0" not in text else []
-    return [shell, *named, str(file)], text
+    options, named = (_BASH, _NAMED_BASH) if shell.endswith("bash") else (_SH, _NAMED_SH)
+    # Shells cannot hold a NUL in a variable, but a script may contain one.
+    return [shell, *options, *(["-c", named, "script"] if "\0" not in text else ()), str(file)], text
 
 
 def _find_bash(path: str) -> str | None:
@@ -62,21 +72,17 @@ def _find_bash(path: str) -> str | None:
     return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
 
 
-def script_text(commands: str | Sequence[str], *, bash: bool | None, variables: Mapping[str, str]) -> str:
-    """Return the script's content. `bash`: bash runs it (None: not known yet). `variables` are set but not exported."""
+def script_text(commands: str | Sequence[str], *, variables: Mapping[str, str]) -> str:
+    """Return the script's content. `variables` are set but not exported. Each command of a list is printed before it
+    runs; that does not change line numbers, unless a command needs a line of its own: it ends a here-document or a
+    branch of `case`."""
     lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
-    match bash:
-        case True:
-            lines.append("set -eo pipefail")
-        case False:
-            lines.append("set -e")
-        case None:
-            lines.append('set -e; if [ -n "${BASH_VERSION-}" ]; then set -o pipefail; fi')
     if isinstance(commands, str):
         lines.append(commands)
     else:
+        needs_line = any("<<" in command or command.lstrip().startswith(";") for command in commands)
         for command in commands:
-            lines += [f"printf '%s\\n' {shlex.quote(echo_of(command))}", command]
+            lines.append(f"printf '%s\\n' {shlex.quote(echo_of(command))}{chr(10) if needs_line else '; '}{command}")
     return "\n".join(lines) + "\n"
 
 

@@ -31,8 +31,9 @@ LOST_CLAIM = 111
 # The shim's own stderr is /dev/null, or the shell's message about a killed command would be in the log. Only the
 # subshell joins the step's control groups, so that a kill for too much memory never hits the shim. The shim records 0
 # as its start time, because finding it would take a tenth of a short step's time: `start_of` recognizes a shim by its
-# arguments instead.
+# arguments instead. An error of `exec` itself begins with $0, which is not the shim's name: it is in the job's log.
 _TEXT = r"""
+shift
 trap : TERM INT HUP PIPE
 _remuda_base=$1
 _remuda_work=$2
@@ -47,7 +48,13 @@ if [ -n "$_remuda_out" ]; then exec >>"$_remuda_out"; fi
 exec </dev/null 2>&1
 while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done
 shift
-cd "$_remuda_work" && exec "$@"
+cd "$_remuda_work" 2>/dev/null || { echo "work_dir $_remuda_work: cannot be entered"; exit 126; }
+case $1 in
+*/*)
+[ -e "$1" ] || { echo "exec: $1: not found"; exit 127; }
+[ -x "$1" ] || { echo "exec: $1: permission denied"; exit 126; } ;;
+esac
+exec "$@"
 )
 echo "$?" >>"$_remuda_base.pid"
 if [ -n "$_remuda_out" ]; then exit 0; fi
@@ -80,6 +87,7 @@ def spawn(
         SHELL,
         "-c",
         _TEXT,
+        "step",
         NAME,
         files.own_path(""),
         str(work_dir),

@@ -121,6 +121,8 @@ async def test_error_texts_nest_and_end_in_exit_status(agent: AgentProcess, a_jo
         ({"script": "echo ${{ vars.NOPE }}"}, "attribute not found"),
         ({"script": "true", "if": "vars.NOPE"}, "attribute not found"),
         ({"step": "./missing"}, 'exec: "no-such-program": executable file not found in $PATH'),
+        ({"step": "./plain"}, 'plain/x": permission denied: no execute bit is set'),
+        ({"step": "./interpreted"}, 'interpreted/x": its interpreter /no/such/program does not exist'),
         ({"step": "./nowhere"}, "no such directory"),
         ({"step": "builtin://chekout"}, "did you mean builtin://checkout?"),
         ({"step": "./typed", "inputs": {"n": 1}, "run": [{"name": "x", "script": "true"}]}, "makes no environment"),
@@ -131,6 +133,10 @@ async def test_a_load_failure_is_a_result_too(
 ) -> None:
     write_package(work, "typed", print_step("${{ inputs.n }}"), {"inputs": {"n": {"type": "number"}}})
     write_package(work, "missing", {"exec": {"command": ["no-such-program"]}})
+    for name, mode in (("plain", 0o644), ("interpreted", 0o755)):
+        write_package(work, name, {"exec": {"command": ["${{ func_dir }}/x"]}})
+        (work / name / "x").write_text("#! /no/such/program -u\n")
+        (work / name / "x").chmod(mode)
     write_package(work, "nowhere", {"exec": {"command": ["true"], "work_dir": "no/where"}})
     (work / "broken").mkdir()
     (work / "broken/func.yml").write_text("spec: [\n")
@@ -145,6 +151,7 @@ async def test_a_load_failure_is_a_result_too(
         "skipped",
     )
     assert any(text.encode() in line for line in seen.agent_lines)
+    assert b"shim" not in seen.log
     assert results["/it"]["error_kind"] == "load"
 
 

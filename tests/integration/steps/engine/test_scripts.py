@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,24 @@ async def test_script_stops_at_first_failing_command(agent: AgentProcess, a_job:
     assert seen.results[-1]["fault"] == "user"
 
 
+@pytest.mark.parametrize("name", ["TERM", "KILL", "HUP", "INT", "PIPE", "USR1"])
+async def test_a_script_that_a_signal_ends_has_128_plus_its_number(
+    agent: AgentProcess, a_job: Build, name: str
+) -> None:
+    seen = await run_job(agent, a_job(script=["echo before", f"kill -{name} $$", "echo after"]))
+    assert [line for line in seen.lines if not line.startswith(b"\x1b")] == [b"before"]
+    number = signal.Signals[f"SIG{name}"]
+    end = seen.check()
+    assert (end.status, end.reason, end.exit_code) == ("failure", "script_failure", 128 + number)
+    assert end.message == f'step "script": exit status {128 + number}'
+    assert (seen.results[-1]["signal"], seen.results[-1]["fault"]) == (number, "user")
+
+
 async def test_errors_of_the_shell_name_no_folder_of_the_agent(agent: AgentProcess, a_job: Build) -> None:
     seen = await run_job(agent, a_job(script=["no_such_command || true", 'echo "$# ${_remuda_script-unset}"', "if"]))
     lines = [line for line in seen.lines if not line.startswith(b"\x1b")]
-    assert lines[:2] == [b"script: line 3: no_such_command: command not found", b"0 unset"]
-    assert lines[2].startswith(b"script: eval: line ")
+    assert lines[:2] == [b"script: line 1: no_such_command: command not found", b"0 unset"]
+    assert lines[2].startswith(b"script: eval: line 4: ")
     assert seen.check().exit_code == 2
     assert str(agent.data).encode() not in seen.log
 

@@ -1,25 +1,88 @@
+import os
+import re
+import shutil
 import subprocess
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.engine.script import echo_of, script_text
+from remuda.steps.engine.script import echo_of, script_command, script_text
 
 GREEN, PLAIN = "\033[32;1m", "\033[0;m"
 
 
 def test_commands_of_a_list_are_echoed_and_a_single_text_is_not() -> None:
-    assert script_text("make", bash=True, variables={}) == "set -eo pipefail\nmake\n"
-    text = script_text(["make", "a\nb"], bash=False, variables={"X": "it's"})
+    assert script_text("make", variables={}) == "make\n"
+    text = script_text(["make", "a\nb"], variables={"X": "it's"})
     assert text.splitlines() == [
         "X='it'\"'\"'s'",
-        "set -e",
-        f"printf '%s\\n' '{GREEN}$ make{PLAIN}'",
-        "make",
-        f"printf '%s\\n' '{GREEN}$ a # collapsed multi-line command{PLAIN}'",
-        "a",
+        f"printf '%s\\n' '{GREEN}$ make{PLAIN}'; make",
+        f"printf '%s\\n' '{GREEN}$ a # collapsed multi-line command{PLAIN}'; a",
         "b",
     ]
+
+
+@pytest.mark.parametrize(
+    ("commands", "output"),
+    [
+        (["cat <<END", "text", "END", "echo after"], ["text", "after"]),
+        (["case x in x) echo found", ";; esac", "echo after"], ["found", "after"]),
+        (["if true; then", "echo inside", "fi", "# comment", "", "echo after"], ["inside", "after"]),
+    ],
+)
+def test_constructs_over_several_commands_of_a_list(commands: list[str], output: list[str], tmp_path: Path) -> None:
+    for shell in ("auto", "sh"):
+        completed = _run({"script": commands, "shell": shell}, tmp_path / "file")
+        assert completed.returncode == 0, completed.stderr
+        lines = [line for line in completed.stdout.splitlines() if GREEN not in line]
+        assert lines == output
+
+
+BLOCK = """echo one
+f() {
+  no_such_command_3
+}
+f || true
+no_such_command_6"""
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["on the machine", "in an environment"])
+@pytest.mark.parametrize("shell", ["auto", "bash", "sh"])
+@pytest.mark.parametrize("script", [BLOCK, [BLOCK], BLOCK.splitlines()], ids=["text", "one command", "commands"])
+def test_errors_have_the_line_numbers_of_the_users_script(
+    script: str | list[str], shell: str, inside: bool, tmp_path: Path
+) -> None:
+    completed = _run({"script": script, "shell": shell}, tmp_path / "file", inside=inside)
+    assert completed.returncode == 127
+    third, sixth = [line for line in completed.stderr.splitlines() if "no_such_command" in line]
+    assert re.search(r"\b3: ", third)
+    assert re.search(r"\b6: ", sixth)
+    assert sixth.startswith("script: ")
+    assert str(tmp_path) not in completed.stderr
+
+
+def test_busybox_counts_lines_like_other_shells(tmp_path: Path) -> None:
+    program = shutil.which("busybox")
+    if program is None:
+        pytest.fail("busybox is missing; tools/packages lists the Debian packages for tests")
+    (tmp_path / "sh").symlink_to(program)
+    (tmp_path / "cat").symlink_to(program)
+    completed = _run({"script": BLOCK, "shell": "auto"}, tmp_path / "file", inside=True, path=str(tmp_path))
+    assert completed.stderr.splitlines() == [
+        "script: eval: line 3: no_such_command_3: not found",
+        "script: eval: line 6: no_such_command_6: not found",
+    ]
+
+
+def _run(
+    inputs: dict[str, Any], file: Path, *, inside: bool = False, path: str = os.environ["PATH"]
+) -> subprocess.CompletedProcess[str]:
+    command, text = script_command(inputs, file, path=None if inside else path, variables={})
+    file.write_text(text)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": path})
 
 
 def test_a_trailing_newline_is_not_a_second_line() -> None:
@@ -29,6 +92,6 @@ def test_a_trailing_newline_is_not_a_second_line() -> None:
 
 @given(st.text(st.characters(blacklist_characters="\0\n", blacklist_categories=["Cs"]), min_size=1, max_size=20))
 def test_any_command_is_echoed_unchanged(command: str) -> None:
-    echo = script_text([command], bash=True, variables={}).split("\n")[1]
+    echo = script_text([command], variables={}).removesuffix(f"{command}\n").rstrip("; \n")
     completed = subprocess.run(["sh", "-c", echo], capture_output=True, check=True)
     assert completed.stdout.decode() == f"{GREEN}$ {command}{PLAIN}\n"

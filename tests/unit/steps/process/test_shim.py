@@ -37,6 +37,14 @@ def read_exit_code(files: StepFiles) -> int | None:
     return record.exit_code
 
 
+def test_an_error_at_the_start_does_not_mention_the_shim(files: StepFiles) -> None:
+    raw = Path(files.own_path(".raw"))
+    raw.touch()
+    wait(shim.spawn(files, ["/no/program"], work_dir=files.base.parent, env={"PATH": "/bin"}, open_files=512))
+    assert raw.read_text() == "exec: /no/program: not found\n"
+    assert read_exit_code(files) == 127
+
+
 def test_files_of_a_step(files: StepFiles) -> None:
     pid = spawn(files, "echo out; echo err >&2; pwd; ulimit -Sn; exit 7")
     assert wait(pid) == 0
