@@ -81,8 +81,8 @@ def script_text(commands: str | Sequence[str], *, variables: Mapping[str, str]) 
         lines.append(commands)
     else:
         needs_line = any("<<" in command or command.lstrip().startswith(";") for command in commands)
-        for command in commands:
-            lines.append(f"printf '%s\\n' {shlex.quote(echo_of(command))}{chr(10) if needs_line else '; '}{command}")
+        between = "\n" if needs_line else "; "
+        lines += [f"printf '%s\\n' {shlex.quote(echo_of(command))}{between}{command}" for command in commands]
     return "\n".join(lines) + "\n"
 
 
