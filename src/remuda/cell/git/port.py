@@ -76,12 +76,14 @@ class PushRules(msgspec.Struct, frozen=True, kw_only=True):
 
     user_id: int | None = None
     """The pusher, noted with the push; None: the project's creator."""
-    refused_ref: str = ""
-    """The user may not push to this ref."""
+    protected_refs: tuple[str, ...] = ()
+    """Patterns of full refs that only some users may push; `*` matches any characters."""
+    allowed_refs: tuple[str, ...] = ()
+    """Patterns of protected refs that this user may push."""
+    forced_refs: tuple[str, ...] = ()
+    """Patterns of protected branches that may be force-pushed."""
     refuses_first: bool = False
     """There is no default branch yet, and the user may not push the branch that becomes it."""
-    forward_ref: str = ""
-    """This ref may only get commits on top of those it has: no force push."""
     namesake_ref: str = ""
     """This tag may not be pushed, because the protected branch has the same name."""
 

@@ -3,7 +3,7 @@ note: a file with the user, the refs and the push options, from which the cell s
 
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
 what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
-option, `HEAD`, a full ref), and a tag with the name of the protected branch. It does not check names of refs that are
+option, `HEAD`, a full ref), and a tag with the name of the default branch. It does not check names of refs that are
 deleted.
 
 Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
@@ -16,9 +16,10 @@ NOTES = "push-notes"
 """The folder in a repository where the hook writes its notes."""
 
 _USER = "REMUDA_USER"
-_REFUSED = "REMUDA_REFUSED_REF"
+_PROTECTED = "REMUDA_PROTECTED_REFS"
+_ALLOWED = "REMUDA_ALLOWED_REFS"
+_FORCED = "REMUDA_FORCED_REFS"
 _FIRST = "REMUDA_REFUSE_FIRST"
-_FORWARD = "REMUDA_FORWARD_REF"
 _NAMESAKE = "REMUDA_NAMESAKE_REF"
 
 
@@ -26,10 +27,11 @@ def hook_variables(rules: PushRules) -> dict[str, str]:
     """Return the environment variables through which the pre-receive hook gets the rules of one push."""
     return {
         _USER: str(rules.user_id) if rules.user_id is not None else "",
-        _REFUSED: rules.refused_ref,
+        _PROTECTED: "\n".join(rules.protected_refs),
+        _ALLOWED: "\n".join(rules.allowed_refs),
+        _FORCED: "\n".join(rules.forced_refs),
         _FIRST: "yes" if rules.refuses_first else "",
         _NAMESAKE: rules.namesake_ref,
-        _FORWARD: rules.forward_ref,
     }
 
 
@@ -49,6 +51,21 @@ refuse() {{
   printf '%s\\n' "$1" >&2
   exit 1
 }}
+# matches PATTERNS REF: one of the patterns, each on its own line, matches the whole ref.
+matches() {{
+  rest=$1
+  while [ -n "$rest" ]; do
+    pattern=${{rest%%"$line_feed"*}}
+    case $rest in
+    *"$line_feed"*) rest=${{rest#*"$line_feed"}} ;;
+    *) rest= ;;
+    esac
+    case $2 in
+    $pattern) return 0 ;;
+    esac
+  done
+  return 1
+}}
 count=${{GIT_PUSH_OPTION_COUNT:-0}}
 folder=$GIT_DIR/{NOTES}
 exec 3>/dev/null
@@ -63,12 +80,12 @@ if [ "$count" -gt 0 ] || [ -n "${_USER}" ] || [ -d "$folder" ]; then
 fi
 printf 'user %s\\n' "${_USER}" >&3 || exit 1
 while read -r old new ref; do
-  if [ -n "${_REFUSED}" ] && [ "$ref" = "${_REFUSED}" ]; then
-    refuse "You may not push to $ref, which is protected; push to another branch, or ask a maintainer."
-  fi
   case $ref in
   refs/heads/*) [ -z "${_FIRST}" ] || refuse "$ref {FIRST_REFUSED}." ;;
   esac
+  if matches "${_PROTECTED}" "$ref" && ! matches "${_ALLOWED}" "$ref"; then
+    refuse "You may not push to $ref, which is protected; use another name, or ask a maintainer."
+  fi
   case $new in
   *[!0]*)
     name=
@@ -98,11 +115,15 @@ while read -r old new ref; do
     if [ "$ref" = "${_NAMESAKE}" ]; then
       refuse "$ref {NAMESAKE_REFUSED}"
     fi
-    if [ "$ref" = "${_FORWARD}" ]; then
-      case $old in
-      *[!0]*) git merge-base --is-ancestor "$old" "$new" || refuse "$ref {FORCE_REFUSED}" ;;
-      esac
-    fi
+    case $ref in
+    refs/heads/*)
+      if matches "${_PROTECTED}" "$ref" && ! matches "${_FORCED}" "$ref"; then
+        case $old in
+        *[!0]*) git merge-base --is-ancestor "$old" "$new" || refuse "$ref {FORCE_REFUSED}" ;;
+        esac
+      fi
+      ;;
+    esac
     ;;
   esac
   printf 'ref %s %s\\n' "$new" "$ref" >&3 || exit 1

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.access.protected_refs import Pusher, can_run, rules_of
 from remuda.cell.core.payload.predefined_variables import of_user
 from remuda.cell.core.pipelines import redundant
 from remuda.cell.core.pipelines.creation import (
@@ -18,7 +19,6 @@ from remuda.cell.core.pipelines.creation import (
     check_depth,
     merge_request_iid,
     new_jobs,
-    new_pipeline,
     with_outcome,
 )
 from remuda.cell.dispatch.job_changes import JobChanges
@@ -106,15 +106,14 @@ class Pipelines:
         return await self._add(request, new.pipeline, new.jobs)
 
     async def _check_starter(self, request: PipelineRequest) -> None:
-        """Raise InvalidError unless the user is at least a developer, or for a protected ref at least a maintainer. A
-        child pipeline that a trigger job starts is not checked again, because its parent was. A request that only
-        claims the source `parent_pipeline`, without a trigger job, is checked."""
+        """Raise InvalidError unless the user is at least a developer and, if the ref is protected, may run its
+        pipelines. A child pipeline that a trigger job starts is not checked again, because its parent was. A request
+        that only claims the source `parent_pipeline`, without a trigger job, is checked."""
         if request.source == PARENT and request.upstream is not None:
             return
         level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
-        branch = default_branch(self._repos, request.project)
-        is_protected = new_pipeline(request, default_branch=branch, predefined={}, now=0).protected
-        if level < (Level.MAINTAINER if is_protected else Level.DEVELOPER):
+        rules = rules_of(request.project, default_branch(self._repos, request.project))
+        if level < Level.DEVELOPER or not can_run(rules, request.ref, Pusher(request.user_id, level)):
             name = request.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
             raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from remuda.cell.blobs.archives import read_small_entry
 from remuda.cell.blobs.port import Blobs
+from remuda.cell.core.access.protected_refs import Pusher, can_push, is_protected
 from remuda.cell.core.payload.variables import JobContext, cell_variables, expansion, user_variables
 from remuda.cell.dispatch.artifact_dependencies import Dependencies, find_dependencies
 from remuda.cell.dispatch.payload_inputs import load_context
@@ -27,6 +28,7 @@ from remuda.cell.errors import (
     StoreError,
 )
 from remuda.cell.git.commits import is_branch_name
+from remuda.cell.pipelines.cross_project_access import level_of
 from remuda.cell.projects.projects import Projects
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Project, Release, Runner
@@ -121,6 +123,11 @@ class Releases:
             raise InvalidError(f"the tag {new.tag} cannot be created: there is no {new.ref!r} in the repository")
         ref = f"refs/tags/{new.tag}"
         await self._projects.check_namesake(project, ref)
+        rules = self._projects.ref_rules(project)
+        if is_protected(rules, ref):
+            level = await level_of(self._store, new.user_id, project, self._clock.wall()) or 0
+            if not can_push(rules, ref, Pusher(new.user_id, level)):
+                raise InvalidError(f"the tag {new.tag} is protected; only those whom its rules admit can create it")
         async with self._projects.track_push(project):
             try:
                 await repos.add_tag(

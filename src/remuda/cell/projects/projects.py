@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from remuda.cell.core.access.protected_refs import HEADS, Rule, allows_force_push, rules_of
 from remuda.cell.core.pipelines.creation import merge_request_iid
 from remuda.cell.core.pipelines.push_options import read_push_options
 from remuda.cell.errors import CellError, ConflictError, ForbiddenError, InvalidError
@@ -23,7 +24,7 @@ from remuda.cell.git.port import FORCE_REFUSED, NAMESAKE_REFUSED, Pushes, PushNo
 from remuda.cell.pipelines.creation import Pipelines
 from remuda.cell.projects.namespaces import Namespaces, list_all_projects
 from remuda.cell.projects.paths import check_path
-from remuda.cell.projects.refs import tag_with_name_of
+from remuda.cell.projects.refs import default_branch, tag_with_name_of
 from remuda.cell.store.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project
 from remuda.cell.values.people import FIRST_USER, ProjectFilter, User
@@ -199,16 +200,17 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """Check that `refs` is no force push to the protected branch, unless the project allows that. Raises
-        ForbiddenError if it is. Returns the branch with its current commit, which must not change until the refs are
-        set; empty if the branch is not set or may be force-pushed."""
-        ref = await self.find_forward_ref(project)
-        tip = await self.repos.commit_of(project.repo_path, ref) if ref in refs and ref is not None else None
-        if ref is None or tip is None:
-            return {}
-        if not await self.repos.is_ancestor(project.repo_path, tip, of=refs[ref]):
-            raise ForbiddenError(f"{ref} {FORCE_REFUSED}")
-        return {ref: tip}
+        """Check that `refs` is no force push to a protected branch, unless that is allowed. Raises ForbiddenError if it
+        is. Returns the protected branches with their current commits, which must not change until the refs are set."""
+        tips: dict[str, str] = {}
+        rules = self.ref_rules(project)
+        for ref in [ref for ref in refs if ref.startswith(HEADS) and not allows_force_push(rules, ref)]:
+            tip = await self.repos.commit_of(project.repo_path, ref)
+            if tip is not None:
+                if not await self.repos.is_ancestor(project.repo_path, tip, of=refs[ref]):
+                    raise ForbiddenError(f"{ref} {FORCE_REFUSED}")
+                tips[ref] = tip
+        return tips
 
     async def _commit(self, project: Project, request: CommitRequest, user: User) -> str:
         async with self._commits:
@@ -364,23 +366,23 @@ class Projects:
         is_skipped = options.skip or bool(_SKIP.search(commit.message if commit else ""))
         return await self._pipelines.push(request, is_skipped=is_skipped) is not None
 
-    async def find_protected_ref(self, project: Project) -> str | None:
-        """Return the full ref of the default branch, to which only maintainers may push; None until it exists."""
+    def ref_rules(self, project: Project) -> tuple[Rule, ...]:
+        """Return the rules for the protected branches and tags of a project."""
+        return rules_of(project, default_branch(self.repos, project))
+
+    async def find_default_ref(self, project: Project) -> str | None:
+        """Return the full ref of the default branch; None until it exists."""
         head = self.repos.head(project.repo_path)
         ref = f"refs/heads/{head}"
         return ref if head and await self.repos.commit_of(project.repo_path, ref) is not None else None
 
     async def check_namesake(self, project: Project, ref: str, target: str = "") -> None:
-        """Raise InvalidError for a tag named like the protected branch, unless the tag exists and is at `target`."""
-        protected = await self.find_protected_ref(project) if ref.startswith("refs/tags/") else None
+        """Raise InvalidError for a tag named like the default branch, unless the tag exists and is at `target`."""
+        protected = await self.find_default_ref(project) if ref.startswith("refs/tags/") else None
         if protected is None or ref != tag_with_name_of(protected):
             return
         if not target or await self.repos.object_of(project.repo_path, ref) != target:
             raise InvalidError(f"{ref} {NAMESAKE_REFUSED}")
-
-    async def find_forward_ref(self, project: Project) -> str | None:
-        """Return the full ref protected from force pushes; None if it does not exist or the project allows them."""
-        return None if project.allow_force_push else await self.find_protected_ref(project)
 
     async def has_ref(self, project: Project, ref: str) -> bool:
         """True if the full ref exists. Runs git, which is slow, only if the ref has no file of its own."""

@@ -8,6 +8,31 @@ from remuda.cell.values.stored import NAMESPACE_ID, ORGANIZATION_ID, USER_ID, Va
 from remuda.model.job import JobId, PipelineId, ProjectId
 
 
+class RefGrant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Admits users to a protected branch or tag: those with a level, or one user."""
+
+    id: int
+    level: int | None = None
+    """The lowest level; 0 admits nobody, 60 administrators. None: `user_id` says who."""
+    user_id: int | None = None
+
+
+class ProtectedRef(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A rule for branches or tags. A ref that matches several rules is open to those whom one of them admits."""
+
+    id: int
+    """Unique among the rules and grants of the project."""
+    name: str
+    """The name of a branch or tag, without `refs/`; `*` matches any characters."""
+    push: tuple[RefGrant, ...] = ()
+    """Who may push to the branch; for a tag: who may create, move and delete it."""
+    merge: tuple[RefGrant, ...] = ()
+    """Who may, without pushing, start pipelines for the branch."""
+    unprotect: tuple[RefGrant, ...] = ()
+    """Who may change or remove the rule; empty: maintainers."""
+    allow_force_push: bool = False
+
+
 class Project(Value, frozen=True, kw_only=True):
     """A project and its git repository. `repo_path` is relative to the folder of repositories."""
 
@@ -30,7 +55,11 @@ class Project(Value, frozen=True, kw_only=True):
     """private, internal or public."""
     creator_id: int = USER_ID
     allow_force_push: bool = False
-    """Allow force pushes to its protected branch."""
+    """Allow force pushes to its default branch, if that is protected without a rule of its own."""
+    default_branch_protected: bool = True
+    """The default branch is protected, for maintainers, even if no rule of `protected_branches` has its name."""
+    protected_branches: tuple[ProtectedRef, ...] = ()
+    protected_tags: tuple[ProtectedRef, ...] = ()
     job_token_scope_enabled: bool = True
     """Only jobs of the projects and groups below may access it. If False, jobs of all projects may."""
     job_token_projects: tuple[int, ...] = ()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from remuda.cell.core.access.protected_refs import is_protected, rules_of
 from remuda.cell.core.payload.predefined_variables import is_literal, of_pipeline, of_spec
 from remuda.cell.errors import InvalidError, MistakesError, TooDeepError
 from remuda.cell.values import NewJob, Pipeline, Project, ProjectVariable
@@ -86,8 +87,7 @@ def new_pipeline(
         updated_at=now,
         variables=dict(request.variables),
         file_variables=tuple(sorted(request.file_variables)),
-        # As in GitLab, only the default branch is protected by default.
-        protected=iid is None and not is_tag and name == default_branch,
+        protected=iid is None and is_protected(rules_of(request.project, default_branch), request.ref),
         predefined=dict(predefined),
         file=request.file,
         merge_request_iid=iid,

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 
 from remuda.cell.core.access import rights
+from remuda.cell.core.access.protected_refs import HEADS, TAGS, Pusher, can_push, can_run, is_protected, rules_of
 from remuda.cell.errors import StoreError
 from remuda.cell.git.port import FIRST_REFUSED
 from remuda.cell.http.edge import auth
@@ -26,6 +27,7 @@ from remuda.cell.http.edge.lookup import (
     project_in_path,
     runner_in_path,
 )
+from remuda.cell.projects.refs import default_branch
 from remuda.cell.values import Job, Pipeline, Project, Runner, UserToken
 from remuda.cell.values.people import Level, Member, Namespace, Sight, User
 from remuda.model.job import PipelineId
@@ -176,33 +178,46 @@ async def runner_level(edge: Edge, caller: Caller, runner: Runner) -> int:
 
 
 async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collection[str]) -> None:
-    """Raise ApiError 403 if the caller may not push to one of the branches in `refs`; other refs are not checked. Only
-    a maintainer may push the first branch of a project, because it becomes the default branch, which is protected."""
-    branches = [ref for ref in refs if ref.startswith("refs/heads/")]
-    if not branches or (caller.level_in(project) or 0) >= Level.MAINTAINER:
-        return
-    protected = await edge.projects.find_protected_ref(project)
-    if protected is None:
+    """Raise ApiError 403 if the caller may not push to one of the branches or tags in `refs`; other refs are not
+    checked. While there is no default branch, only those who may push to it may push a branch, because the first one
+    becomes the default branch."""
+    rules, who = edge.projects.ref_rules(project), Pusher(caller.user.id, caller.level_in(project) or 0)
+    branches = [ref for ref in refs if ref.startswith(HEADS)]
+    if branches and not may_push_first(edge, project, who) and await edge.projects.find_default_ref(project) is None:
         raise forbidden(f"{branches[0]} {FIRST_REFUSED}")
-    if protected in branches:
-        raise _is_protected(protected.removeprefix("refs/heads/"))
+    for ref in refs:
+        if ref.startswith((HEADS, TAGS)) and not can_push(rules, ref, who):
+            raise _is_protected(ref.removeprefix(HEADS).removeprefix(TAGS))
+
+
+def may_push_first(edge: Edge, project: Project, who: Pusher) -> bool:
+    """True if a user may push the first branch of a project, which becomes its default branch."""
+    if who.level >= Level.MAINTAINER or not project.default_branch_protected:
+        return True
+    ref = HEADS + default_branch(edge.projects.repos, project)
+    return can_push(edge.projects.ref_rules(project), ref, who)
 
 
 async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str) -> None:
-    """Raise ApiError 403 if the ref is the project's protected branch and the caller is not a maintainer."""
-    if (caller.level_in(project) or 0) < Level.MAINTAINER and ref == await edge.projects.find_protected_ref(project):
-        raise _is_protected(ref.removeprefix("refs/heads/"))
+    """Raise ApiError 403 if the ref is protected and the caller may not start its pipelines."""
+    who = Pusher(caller.user.id, caller.level_in(project) or 0)
+    if not can_run(edge.projects.ref_rules(project), ref, who):
+        raise _is_protected(ref.removeprefix(HEADS).removeprefix(TAGS))
 
 
 def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
-    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller is not a maintainer,
-    even if the ref is not protected any more: a retried job gets the protected variables in any case."""
-    if what.protected and (caller.level_in(project) or 0) < Level.MAINTAINER:
+    """Raise ApiError 403 if the job or pipeline was created for a protected ref and the caller may not start pipelines
+    of that ref. If it is not protected any more, only maintainers may: a retried job gets the protected variables."""
+    who, ref = Pusher(caller.user.id, caller.level_in(project) or 0), f"{TAGS if what.tag else HEADS}{what.ref}"
+    if not what.protected or who.level >= Level.MAINTAINER:
+        return
+    rules = rules_of(project, None)
+    if not is_protected(rules, ref) or not can_run(rules, ref, who):
         raise _is_protected(what.ref)
 
 
 def _is_protected(ref: str) -> ApiError:
-    return forbidden(f"{ref} is protected; only maintainers may do this")
+    return forbidden(f"{ref} is protected; its rules do not let you do this: ask a maintainer")
 
 
 def check_level(level: int | None, least: int, what: str) -> None:

@@ -32,6 +32,7 @@ from remuda.cell.http.edge.rate_limits import RateLimits
 from remuda.cell.http.git import (
     merge_requests,
     protected_branches,
+    protected_tags,
     repository,
     repository_files,
     repository_refs,
@@ -95,6 +96,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         trace.routes,
         projects.routes,
         protected_branches.routes,
+        protected_tags.routes,
         job_token_scope.routes,
         groups.routes,
         members.routes,

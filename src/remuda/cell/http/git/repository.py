@@ -6,6 +6,7 @@ import re
 import msgspec
 from starlette.requests import Request
 
+from remuda.cell.core.access.protected_refs import Pusher, can_push, can_run, is_protected
 from remuda.cell.errors import InvalidError
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.git.port import GitError
@@ -149,13 +150,13 @@ async def show_branch(edge: Edge, request: Request, project: Project) -> BranchS
 
 
 async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> BranchShape:
-    is_default = name == edge.projects.repos.head(project.repo_path)
+    rules, ref, developer = edge.projects.ref_rules(project), f"refs/heads/{name}", Pusher(0, Level.DEVELOPER)
     return BranchShape(
         name=name,
         commit=await _view(edge, project, sha),
-        protected=is_default,
-        default=is_default,
-        developers_can_push=not is_default,
-        developers_can_merge=not is_default,
+        protected=is_protected(rules, ref),
+        default=name == edge.projects.repos.head(project.repo_path),
+        developers_can_push=can_push(rules, ref, developer),
+        developers_can_merge=can_run(rules, ref, developer),
         web_url=f"{edge.settings.url}/{project.path}/-/tree/{name}",
     )

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import msgspec
 from starlette.requests import Request
 
+from remuda.cell.core.access.protected_refs import is_protected
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.git.commits import is_branch_name
 from remuda.cell.git.port import Tag
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import Caller, check_push
+from remuda.cell.http.edge.admission import Caller, check_level, check_push
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import forbidden, not_found
 from remuda.cell.http.edge.lookup import text_in_path
@@ -45,7 +46,7 @@ class TagShape(Shape, kw_only=True):
     target: str
     commit: CommitShape
     release: dict[str, str] | None
-    protected: bool = False
+    protected: bool
 
 
 async def _resolve_start(edge: Edge, project: Project, name: str, what: str, ref: str) -> str:
@@ -79,14 +80,17 @@ async def create_branch(edge: Edge, caller: Caller, project: Project, params: Ne
 
 
 @routes.delete(f"{_ROOT}/branches/{{branch}}", _WRITE)
-async def remove_branch(edge: Edge, request: Request, project: Project) -> None:
-    """Delete a branch other than the default one."""
+async def remove_branch(edge: Edge, request: Request, caller: Caller, project: Project) -> None:
+    """Delete a branch other than the default one; a protected one only as a maintainer."""
     repos, name = edge.projects.repos, text_in_path(request, "branch")
     ref = f"refs/heads/{name}"
     if not is_branch_name(name) or await repos.commit_of(project.repo_path, ref) is None:
         raise not_found("Branch")
-    if ref == await edge.projects.find_protected_ref(project):
+    if ref == await edge.projects.find_default_ref(project):
         raise forbidden("the default branch cannot be deleted; make another one the default first")
+    await check_push(edge, caller, project, [ref])
+    if is_protected(edge.projects.ref_rules(project), ref):
+        check_level(caller.level_in(project), Level.MAINTAINER, "Project")
     async with edge.projects.track_push(project):
         await repos.remove_ref(project.repo_path, ref)
 
@@ -95,6 +99,7 @@ async def _views(edge: Edge, project: Project, tags: Sequence[Tag]) -> list[TagS
     repo, url = project.repo_path, edge.settings.url
     releases = {release.tag: release for release in await edge.store.schedules.list_releases(project.id)}
     views: list[TagShape] = []
+    rules = edge.projects.ref_rules(project)
     for tag in tags:
         commit, release = await edge.projects.repos.commit(repo, tag.sha), releases.get(tag.name)
         if commit is not None:
@@ -104,6 +109,7 @@ async def _views(edge: Edge, project: Project, tags: Sequence[Tag]) -> list[TagS
                     message=tag.message or None,
                     target=tag.target,
                     commit=commit_view(commit, project, url),
+                    protected=is_protected(rules, f"refs/tags/{tag.name}"),
                     release={"tag_name": tag.name, "description": release.description} if release else None,
                 )
             )
@@ -141,6 +147,7 @@ async def create_tag(edge: Edge, caller: Caller, project: Project, params: NewTa
     ref = f"refs/tags/{params.tag_name}"
     if "\0" in params.message:
         raise InvalidError("message must not contain a NUL character")
+    await check_push(edge, caller, project, [ref])
     sha = await _resolve_start(edge, project, params.tag_name, "Tag", params.ref)
     await edge.projects.check_namesake(project, ref)
     async with edge.projects.track_push(project):
@@ -160,9 +167,10 @@ async def create_tag(edge: Edge, caller: Caller, project: Project, params: NewTa
 
 
 @routes.delete(f"{_TAGS}/{{tag}}", in_project(Level.MAINTAINER))
-async def remove_tag(edge: Edge, request: Request, project: Project) -> None:
+async def remove_tag(edge: Edge, request: Request, caller: Caller, project: Project) -> None:
     """Delete a tag and its release."""
     tag = await _tag(edge, project, text_in_path(request, "tag"))
+    await check_push(edge, caller, project, [f"refs/tags/{tag.name}"])
     async with edge.projects.track_push(project):
         await edge.projects.repos.remove_ref(project.repo_path, f"refs/tags/{tag.name}")
     await edge.store.schedules.remove_release(project.id, tag.name)

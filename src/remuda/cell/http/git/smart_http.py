@@ -14,9 +14,10 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from remuda.cell.core.access.protected_refs import Pusher, push_patterns
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.git.port import GitClient, GitRequest, PushRules
-from remuda.cell.http.edge.admission import Caller
+from remuda.cell.http.edge.admission import Caller, may_push_first
 from remuda.cell.http.edge.bodies import Body
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError
@@ -101,14 +102,17 @@ async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Header
 async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) -> PushRules:
     """The rules that git's hook enforces for a push of a user with this level in the project: which refs are refused,
     and which must not be force-pushed."""
-    protected = await edge.projects.find_protected_ref(project)
-    is_refused = level < Level.MAINTAINER
+    default_ref = await edge.projects.find_default_ref(project)
+    who = Pusher(user_id, level)
+    patterns = push_patterns(edge.projects.ref_rules(project), who)
+    is_limited = any(pattern not in patterns.allowed for pattern in patterns.protected)
     return PushRules(
-        user_id=user_id if is_refused or user_id != project.creator_id else None,
-        refused_ref=protected if protected is not None and is_refused else "",
-        refuses_first=protected is None and is_refused,
-        namesake_ref=tag_with_name_of(protected) if protected is not None else "",
-        forward_ref=protected if protected is not None and not project.allow_force_push else "",
+        user_id=user_id if is_limited or user_id != project.creator_id else None,
+        protected_refs=patterns.protected,
+        allowed_refs=patterns.allowed,
+        forced_refs=patterns.forced,
+        refuses_first=default_ref is None and not may_push_first(edge, project, who),
+        namesake_ref=tag_with_name_of(default_ref) if default_ref is not None else "",
     )
 
 

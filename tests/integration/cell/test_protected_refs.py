@@ -1,0 +1,191 @@
+"""Protected branches and tags: their API, and what git pushes and pipelines make of them."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gitlab
+import pytest
+from tests.support.cells.people import Person, add_member, create_group, create_group_project, create_person
+from tests.support.cells.served_cell import ServedCell
+from tests.support.git_client import Clone
+
+PIPELINE = "job: {script: [echo]}\n"
+
+
+@pytest.fixture
+def shop(cell: ServedCell) -> str:
+    group = create_group(cell, "acme")
+    return f"/projects/{create_group_project(cell, group, 'shop', PIPELINE)}"
+
+
+@pytest.fixture
+def developer(cell: ServedCell, shop: str) -> Person:
+    ada = create_person(cell, "ada")
+    add_member(cell, shop.lstrip("/"), ada, 30)
+    return ada
+
+
+@pytest.fixture
+def maintainer(cell: ServedCell, shop: str) -> Person:
+    max_ = create_person(cell, "max")
+    add_member(cell, shop.lstrip("/"), max_, 40)
+    return max_
+
+
+@pytest.fixture
+def clone(cell: ServedCell, shop: str, developer: Person, tmp_path: Path) -> Clone:
+    repository = Clone(tmp_path / "clone")
+    repository.git("init", "-q", "-b", "main")
+    repository.git("pull", "-q", developer.address("acme/shop"), "main")
+    return repository
+
+
+def push(clone: Clone, person: Person, refspec: str, *words: str) -> bool:
+    """True if the push succeeds, False if the cell's rules refuse it."""
+    with suppress(AssertionError):
+        clone.run("push", *words, person.address("acme/shop"), refspec)
+        return True
+    return False
+
+
+def protect(cell: ServedCell, shop: str, kind: str = "branches", **fields: Any) -> dict[str, Any]:
+    created = cell.api("POST", f"{shop}/protected_{kind}", fields)
+    assert created.status == 201, created
+    rule: dict[str, Any] = created.json()
+    return rule
+
+
+def test_a_wildcard_protects_branches_from_developers(
+    cell: ServedCell, shop: str, developer: Person, maintainer: Person, clone: Clone
+) -> None:
+    rule = protect(cell, shop, name="release/*")
+    assert [level["access_level"] for level in rule["push_access_levels"]] == [40]
+    assert rule["code_owner_approval_required"] is False
+    clone.commit(**{"a.txt": "a"})
+    assert not push(clone, developer, "HEAD:refs/heads/release/1.0")
+    assert push(clone, developer, "HEAD:refs/heads/other")
+    assert push(clone, maintainer, "HEAD:refs/heads/release/1.0")
+    branch = cell.api("GET", f"{shop}/repository/branches/release%2F1.0").json()
+    assert (branch["protected"], branch["developers_can_push"]) == (True, False)
+    [pipeline] = [p for p in cell.api("GET", f"{shop}/pipelines").json() if p["ref"] == "release/1.0"]
+    assert developer.api("POST", f"{shop}/pipelines/{pipeline['id']}/cancel").status == 403
+    assert developer.api("POST", f"{shop}/pipeline", {"ref": "release/1.0"}).status == 400
+    new = {"branch": "release/2.0", "ref": "main"}
+    assert developer.api("POST", f"{shop}/repository/branches", new).status == 403
+    assert cell.api("POST", f"{shop}/protected_branches", {"name": "release/*"}).status == 409
+    assert cell.api("DELETE", f"{shop}/protected_branches/release%2F*").status == 204
+    assert push(clone, developer, "HEAD:refs/heads/release/2.0")
+
+
+def test_developers_may_push_where_a_rule_admits_them(
+    cell: ServedCell, shop: str, developer: Person, clone: Clone
+) -> None:
+    protect(cell, shop, name="stable", push_access_level=30, allow_force_push=False)
+    clone.commit(**{"a.txt": "a"})
+    assert push(clone, developer, "HEAD:refs/heads/stable")
+    clone.git("commit", "-q", "--amend", "-m", "other")
+    assert not push(clone, developer, "HEAD:refs/heads/stable", "--force"), "no force push"
+    change = {"allow_force_push": True}
+    assert cell.api("PATCH", f"{shop}/protected_branches/stable", change).json()["allow_force_push"] is True
+    assert push(clone, developer, "HEAD:refs/heads/stable", "--force")
+    assert developer.api("POST", f"{shop}/pipeline", {"ref": "stable"}).status == 201
+
+
+def test_no_one_and_single_users(
+    cell: ServedCell, shop: str, developer: Person, maintainer: Person, clone: Clone
+) -> None:
+    rule = protect(cell, shop, name="frozen", push_access_level=0)
+    clone.commit(**{"a.txt": "a"})
+    assert not push(clone, maintainer, "HEAD:refs/heads/frozen")
+    path = f"{shop}/protected_branches/frozen"
+    change = {"allowed_to_push": [{"user_id": developer.id}]}
+    changed = cell.api("PATCH", path, change).json()
+    assert [level["user_id"] for level in changed["push_access_levels"]] == [None, developer.id]
+    assert push(clone, developer, "HEAD:refs/heads/frozen")
+    change = {"allowed_to_push": [{"id": rule["push_access_levels"][0]["id"], "_destroy": True}]}
+    assert len(cell.api("PATCH", path, change).json()["push_access_levels"]) == 1
+    assert cell.api("PATCH", path, {"allowed_to_push": [{"group_id": 1}]}).status == 400
+    assert cell.api("PATCH", path, {"allowed_to_push": [{"user_id": 9999}]}).status == 404
+
+
+def test_the_default_branch(cell: ServedCell, shop: str, developer: Person, clone: Clone) -> None:
+    clone.commit(**{"a.txt": "a"})
+    assert not push(clone, developer, "HEAD:refs/heads/main")
+    assert cell.api("POST", f"{shop}/protected_branches", {"name": "main"}).status == 409
+    change = {"allowed_to_push": [{"access_level": 30}]}
+    changed = cell.api("PATCH", f"{shop}/protected_branches/main", change).json()
+    assert [level["access_level"] for level in changed["push_access_levels"]] == [40, 30]
+    assert push(clone, developer, "HEAD:refs/heads/main")
+    assert cell.api("DELETE", f"{shop}/protected_branches/main").status == 204
+    assert cell.api("GET", f"{shop}/protected_branches").json() == []
+    assert cell.api("GET", f"{shop}/protected_branches/main").status == 404
+    clone.git("commit", "-q", "--amend", "-m", "other")
+    assert push(clone, developer, "HEAD:refs/heads/main", "--force")
+    protect(cell, shop, name="main")
+    clone.commit(**{"b.txt": "b"})
+    assert not push(clone, developer, "HEAD:refs/heads/main")
+
+
+def test_an_unprotect_level_guards_the_rule(cell: ServedCell, shop: str, maintainer: Person) -> None:
+    protect(cell, shop, name="x", unprotect_access_level=60)
+    assert maintainer.api("DELETE", f"{shop}/protected_branches/x").status == 403
+    assert maintainer.api("PATCH", f"{shop}/protected_branches/x", {"allow_force_push": True}).status == 403
+    assert cell.api("DELETE", f"{shop}/protected_branches/x").status == 204
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "a", "push_access_level": 33},
+        {"name": "a", "code_owner_approval_required": True},
+        {"name": "a?b"},
+        {"name": "*a*b*c*d*e*"},
+        {"name": ""},
+    ],
+)
+def test_bad_rules_are_refused(cell: ServedCell, shop: str, fields: dict[str, Any]) -> None:
+    assert cell.api("POST", f"{shop}/protected_branches", fields).status == 400
+
+
+def test_protected_tags(
+    cell: ServedCell, shop: str, developer: Person, maintainer: Person, clone: Clone, tmp_path: Path
+) -> None:
+    rule = protect(cell, shop, "tags", name="v*")
+    assert [level["access_level"] for level in rule["create_access_levels"]] == [40]
+    assert cell.api("POST", f"{shop}/protected_tags", {"name": "v*"}).status == 409
+    assert cell.api("POST", f"{shop}/variables", {"key": "SECRET", "value": "hidden", "protected": True}).status == 201
+    assert not push(clone, developer, "HEAD:refs/tags/v1")
+    assert push(clone, developer, "HEAD:refs/tags/x1")
+    tag = {"tag_name": "v1", "ref": "main"}
+    assert developer.api("POST", f"{shop}/repository/tags", tag).status == 403
+    assert developer.api("POST", f"{shop}/releases", {**tag, "name": "one"}).status == 422
+    assert push(clone, maintainer, "HEAD:refs/tags/v1")
+    assert cell.api("GET", f"{shop}/repository/tags/v1").json()["protected"] is True
+    assert cell.api("GET", f"{shop}/repository/tags/x1").json()["protected"] is False
+    runner = cell.new_runner()
+    keys = {}
+    for job in [runner.take() for _ in range(3)]:
+        keys[job["git_info"]["ref"]] = "SECRET" in [variable["key"] for variable in job["variables"]]
+    assert keys == {"main": True, "x1": False, "v1": True}
+    assert [row["name"] for row in cell.api("GET", f"{shop}/protected_tags").json()] == ["v*"]
+    assert cell.api("DELETE", f"{shop}/protected_tags/v*").status == 204
+    assert cell.api("GET", f"{shop}/protected_tags/v*").status == 404
+    assert push(clone, developer, "HEAD:refs/tags/v2")
+
+
+def test_a_branch_can_be_protected_before_the_first_push(cell: ServedCell) -> None:
+    project = f"/projects/{cell.api('POST', '/projects', {'name': 'empty'}).json()['id']}"
+    protect(cell, project, name="main", push_access_level=30)
+    [rule] = cell.api("GET", f"{project}/protected_branches").json()
+    assert [level["access_level"] for level in rule["push_access_levels"]] == [30]
+
+
+def test_python_gitlab(cell: ServedCell, shop: str, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(int(shop.rpartition("/")[2]))
+    project.protectedbranches.create({"name": "stable-*", "merge_access_level": 30, "push_access_level": 40})
+    assert project.protectedbranches.get("stable-*").merge_access_levels[0]["access_level"] == 30
+    project.protectedbranches.delete("stable-*")
+    project.protectedtags.create({"name": "v*", "create_access_level": 40})
+    assert [tag.name for tag in project.protectedtags.list()] == ["v*"]
+    project.protectedtags.delete("v*")
