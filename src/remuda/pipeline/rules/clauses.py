@@ -13,7 +13,7 @@ import msgspec
 from remuda.pipeline.errors import Placed, Report
 from remuda.pipeline.facts import Facts, SourceProblem
 from remuda.pipeline.keywords.variables import Variables
-from remuda.pipeline.rules.expressions import Expression, ExpressionError, holds, parse_expression
+from remuda.pipeline.rules.expressions import Expression, ExpressionError, find_doubts, holds, parse_expression
 from remuda.pipeline.rules.globs import Glob
 from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import CHANGES, EXISTS
@@ -87,6 +87,8 @@ class Judge:
                 return None
             except TooCostlyError:
                 self.too_costly(node, path)
+        for doubt in find_doubts(self._expressions[text]):
+            self._report.warn(node, path, doubt)
         return self._expressions[text]
 
     def holds(self, expression: Expression, variables: Mapping[str, str], at: Placed) -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remuda.pipeline.rules.expressions import ExpressionError, holds, parse_expression
+from remuda.pipeline.rules.expressions import ExpressionError, find_doubts, holds, parse_expression
 from remuda.pipeline.rules.regex import Patterns
 
 VARIABLES = {"A": "a", "EMPTY": "", "BRANCH": "feature/x", "PATTERN": "/^feature/", "BAD": "/(/", "TEXT": "feature"}
@@ -19,7 +19,6 @@ def evaluate(text: str, variables: Mapping[str, str] = VARIABLES) -> bool:
     ("text", "expected"),
     [
         ("$A", True),
-        ("${A}", True),
         ("$EMPTY", False),
         ("$GONE", False),
         ('"text"', True),
@@ -46,11 +45,44 @@ def evaluate(text: str, variables: Mapping[str, str] = VARIABLES) -> bool:
         ("$BRANCH =~ $TEXT", False),
         ("$BRANCH =~ $BAD", False),
         ("$BRANCH =~ $GONE", False),
+        ("$BRANCH !~ $GONE", True),
+        ("$BRANCH =~ null", False),
+        ("$BRANCH !~ null", True),
+        ('$BRANCH =~ "/^feature/"', True),
+        ("$BRANCH !~ '/^FEATURE/i'", False),
+        # As in GitLab, a right side that is no regular expression is a text in which the left side is searched.
+        ('$A =~ "cat"', True),
+        ('$A =~ "dog"', False),
+        ('$BRANCH =~ "feature"', False),
+        ('$BRANCH !~ "feature"', True),
+        ('$GONE =~ "dog"', True),
+        ("$TEXT =~ $BRANCH", True),
+        ('$TEXT =~ "/(feature/"', True),
+        # As in Ruby, an empty text counts as true within && and ||, but not as a result.
+        ("$EMPTY && $A", True),
+        ("$A && $EMPTY", False),
+        ("$EMPTY || $A", False),
+        ("$GONE && $A", False),
+        ('" "', False),
+        ('($GONE || "a") == $A', True),
+        ('"x" == ("a" && "x")', True),
+        ('($A == "b") == $GONE', False),
+        ('$A == "a" == "a"', False),
+        ("true", True),
+        ("false", False),
+        ("$A && true", True),
+        ('"true" == true', False),
+        ("!$GONE", True),
+        ("!$A", False),
+        ("!($A && $GONE)", True),
+        ('!$GONE && $A == "a"', True),
+        ("$A == /a/", False),
+        ("$A != /a/", True),
+        ("/a/ =~ $A", False),
+        ("/a/", True),
         ("$A && $BRANCH", True),
         ("$A && $GONE", False),
         ("$GONE || $A", True),
-        ("$EMPTY || $A", True),
-        ("$EMPTY && $A", False),
         ("$A || $GONE && $GONE", True),
         ("($A || $GONE) && $GONE", False),
         ('($A == "a" && ($BRANCH =~ /x$/ || $GONE))', True),
@@ -74,10 +106,10 @@ def test_expressions(text: str, expected: bool) -> None:
         ("$A 'a'", "expected && or || before", 3),
         ("($A", "expected ) before the end", 3),
         ("$A)", 'expected && or || before ")"', 2),
-        ("$A =~ 'a'", "=~ requires a regular expression", 6),
-        ("$A == /a/", "a regular expression can only be to the right of =~", 6),
-        ("/a/ =~ $A", "a regular expression can only be to the right of =~", 7),
-        ("/a/", "a regular expression can only be to the right of =~", 0),
+        ("${A}", 'cannot read "${A}"; write $A, without braces', 0),
+        ('$A == "a" && ${B}', "write $B, without braces", 13),
+        ("!" * 60 + "$A", "nested deeper than 50 levels", 50),
+        ("$A" + " == $A" * 60, "nested deeper than 50 levels", 303),
         ("$A =~ /(/", "the regular expression is invalid: a ( without its )", 7),
         ("$A =~ /(?=a)/", "groups that look ahead", 7),
         ("(" * 60 + "$A" + ")" * 60, "nested deeper than 50 levels", 50),
@@ -89,6 +121,27 @@ def test_invalid_expressions(text: str, message: str, offset: int) -> None:
         parse_expression(text, Patterns())
     assert message in str(caught.value)
     assert caught.value.offset == offset
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        ('$A =~ "main"', 'the text "main" is no /regular expression/'),
+        ('$B && $A !~ "main"', 'the text "main" is no /regular expression/'),
+        ("$A == /a/", "a regular expression is never equal to a text"),
+        ("$A != /a/", "a regular expression is never equal to a text"),
+        ('("x" || /a/) && $B', "a regular expression is always true"),
+        ("/a/ =~ $A", "a regular expression to the left of =~ never matches"),
+        ("$A == true", "true is never equal to a text"),
+        ('$A =~ "/main/"', ""),
+        ("$A =~ $B", ""),
+        ('$A == "/main/"', ""),
+        ("true", ""),
+    ],
+)
+def test_doubts(text: str, doubt: str) -> None:
+    doubts = find_doubts(parse_expression(text, Patterns()))
+    assert [each.startswith(doubt) for each in doubts] == ([True] if doubt else []), doubts
 
 
 # Expressions as trees of nested tuples, with a second, plain implementation of their meaning.
@@ -108,7 +161,7 @@ def to_text(tree: tuple[object, ...]) -> str:
         case ("same", name, text):
             return f'${name} == "{text}"'
         case ("null", name):
-            return f"${{{name}}} != null"
+            return f"${name} != null"
         case ("match", name, text):
             return f"${name} !~ /^{text}/"
         case (op, left, right):
@@ -118,10 +171,11 @@ def to_text(tree: tuple[object, ...]) -> str:
     raise AssertionError(tree)
 
 
-def expected_value(tree: tuple[object, ...], variables: Mapping[str, str]) -> bool:
+def ruby_value(tree: tuple[object, ...], variables: Mapping[str, str]) -> str | bool | None:
+    """Evaluate a tree as Ruby does: an empty text is true within && and ||."""
     match tree:
         case ("var", str(name)):
-            return variables.get(name, "") != ""
+            return variables.get(name)
         case ("same", str(name), text):
             return name in variables and variables[name] == text
         case ("null", str(name)):
@@ -131,9 +185,14 @@ def expected_value(tree: tuple[object, ...], variables: Mapping[str, str]) -> bo
         case (op, left, right):
             assert isinstance(left, tuple)
             assert isinstance(right, tuple)
-            both = (expected_value(left, variables), expected_value(right, variables))
-            return all(both) if op == "&&" else any(both)
+            value = ruby_value(left, variables)
+            is_true = value is not None and value is not False
+            return ruby_value(right, variables) if is_true is (op == "&&") else value
     raise AssertionError(tree)
+
+
+def expected_value(tree: tuple[object, ...], variables: Mapping[str, str]) -> bool:
+    return bool(ruby_value(tree, variables))
 
 
 @settings(max_examples=300, deadline=None)
@@ -147,12 +206,18 @@ def test_any_tree_has_the_value_of_a_plain_implementation(tree: tuple[object, ..
 def test_and_binds_tighter_than_or(terms: list[tuple[tuple[object, ...], str]]) -> None:
     variables = {"A": "x", "B": ""}
     text = " ".join(f"{to_text(leaf)} {op}" for leaf, op in terms).rsplit(" ", 1)[0]
-    groups: list[list[bool]] = [[]]
+    groups: list[tuple[object, ...]] = []
+    before = "||"
     for leaf, op in terms:
-        groups[-1].append(expected_value(leaf, variables))
-        if op == "||":
-            groups.append([])
-    assert evaluate(text, variables) is any(all(group) for group in groups if group)
+        if before == "||":
+            groups.append(leaf)
+        else:
+            groups[-1] = ("&&", groups[-1], leaf)
+        before = op
+    whole = groups[0]
+    for group in groups[1:]:
+        whole = ("||", whole, group)
+    assert evaluate(text, variables) is expected_value(whole, variables)
 
 
 @settings(max_examples=300, deadline=None)
