@@ -23,7 +23,7 @@ from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.regex import TooCostlyError
 from remuda.pipeline.spec import LeftOut, Pipeline
 from remuda.pipeline.syntax.extends import dereference, extend
-from remuda.pipeline.syntax.known_keys import DEFAULT, JOB, TOP, nearest
+from remuda.pipeline.syntax.known_keys import DEFAULT, JOB, TOP, VARIABLE, nearest
 from remuda.pipeline.syntax.tree import Entry, Merger, Opaque, Scalar, Table, node_of
 from remuda.pipeline.syntax.typed_values import (
     is_null,
@@ -65,9 +65,9 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
     root = read_tree(report, judge, text, sources, inputs)
     keywords, jobs = _sort(report, root)
     stages = _stages(report, keywords.get("stages"))
-    variables = (
-        read_variables(report, keywords["variables"].value, "variables") if "variables" in keywords else Variables()
-    )
+    variables = Variables()
+    if "variables" in keywords:
+        variables = read_variables(report, keywords["variables"].value, "variables", VARIABLE)
     workflow = read_workflow(report, judge, keywords["workflow"].value) if "workflow" in keywords else Workflow()
     outcome = judge_workflow(report, judge, workflow, variables)
     context = JobContext(

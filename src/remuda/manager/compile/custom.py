@@ -6,14 +6,13 @@ the agent's own steps. Folders are placeholders, because the builds folder is kn
 `config_exec`."""
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from remuda.manager.compile import custom_scripts
 from remuda.manager.compile.secrets import resolve_secrets
-from remuda.manager.compile.sources import get_sources
+from remuda.manager.compile.sources import get_sources, read_attempts
 from remuda.manager.compile.step_entries import CompileError, Entry, Setting, entry, project_path
 from remuda.manager.compile.stored_files import download_artifacts, restore_caches, save_caches, upload_artifacts
 from remuda.manager.compile.user_steps import user_steps
@@ -33,8 +32,6 @@ drivers older than GitLab 17."""
 RETRY_SECONDS = 3
 """Pause between two attempts of `prepare_exec`."""
 SPARE_SECONDS = 5
-ATTEMPTS = 10
-"""Most attempts of a stage that a job may ask for, as in gitlab-runner."""
 _TRUE = ("true", "t", "1")
 
 
@@ -185,9 +182,4 @@ def _attempts(stage: str, variables: Variables) -> int:
         "restore_cache": "RESTORE_CACHE_ATTEMPTS",
         "download_artifacts": "ARTIFACT_DOWNLOAD_ATTEMPTS",
     }
-    text = variables[names[stage]] if stage in names else ""
-    if not text:
-        return 1
-    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= ATTEMPTS:
-        raise CompileError(f"{names[stage]}: {text!r} is no number from 1 to {ATTEMPTS}")
-    return int(text)
+    return read_attempts(variables[names[stage]] if stage in names else "") or 1

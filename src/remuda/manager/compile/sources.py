@@ -20,14 +20,19 @@ MIRRORS = ".git-mirrors"
 _FALSE = ("false", "f", "0")
 _TRUE = ("true", "t", "1")
 _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
+_FLAGS = ("GIT_CHECKOUT", "GIT_LFS_SKIP_SMUDGE", "GIT_SUBMODULE_FORCE_HTTPS")
+MAX_ATTEMPTS = 10
+"""Most attempts of a stage that a job may ask for, as in gitlab-runner."""
+_ATTEMPTS = ("GET_SOURCES_ATTEMPTS", "ARTIFACT_DOWNLOAD_ATTEMPTS", "RESTORE_CACHE_ATTEMPTS")
 
 
 def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables, *, cache_dir: str = "") -> list[Entry]:
     """Return the steps for the checkout and the hooks around it. Mirrors of repositories in `cache_dir` are shared by
-    all projects, except in a sandbox, where jobs can write to them. Raises CompileError if a GIT_ variable is bad."""
-    strategy = variables["GIT_STRATEGY"] or ("fetch" if payload.allow_git_fetch else "clone")
+    all projects, except in a sandbox, where jobs can write to them. A GIT_ variable with an invalid value counts as
+    absent. Raises CompileError if the commit is invalid."""
+    strategy = variables["GIT_STRATEGY"]
     if strategy not in STRATEGIES:
-        raise CompileError(f"GIT_STRATEGY: {strategy!r} is not supported; use one of {', '.join(STRATEGIES)}")
+        strategy = "fetch" if payload.allow_git_fetch else "clone"
     if strategy == "none":
         return []
     git = payload.git_info
@@ -58,10 +63,22 @@ def get_sources(payload: JobPayload, runner: RunnerConfig, variables: Variables,
 
 
 def source_remarks(variables: Variables) -> Iterable[str]:
-    """Yield warnings about GIT_ variables of the job that are invalid and have no effect."""
-    for name in _DEPTHS:
-        if variables[name] and _number(variables[name]) is None:
-            yield f"{name}: {variables[name]!r} is no number and has no effect"
+    """Yield warnings about variables of the job that the runner uses, and whose values are invalid."""
+    choices = {"GIT_STRATEGY": STRATEGIES, "GIT_SUBMODULE_STRATEGY": SUBMODULE_STRATEGIES}
+    expected = {name: f"one of {', '.join(words)}" for name, words in choices.items() if variables[name] not in words}
+    expected |= {name: "a whole number" for name in _DEPTHS if _number(variables[name]) is None}
+    expected |= {name: "true or false" for name in _FLAGS if variables[name].lower() not in (*_TRUE, *_FALSE)}
+    attempts = f"a number from 1 to {MAX_ATTEMPTS}"
+    expected |= {name: attempts for name in _ATTEMPTS if read_attempts(variables[name]) is None}
+    for name, what in expected.items():
+        if variables[name]:
+            yield f"{name}: must be {what}, not {variables[name]!r}; the default is used"
+
+
+def read_attempts(text: str) -> int | None:
+    """Return the value of a variable such as GET_SOURCES_ATTEMPTS; None if it is empty or invalid."""
+    number = _number(text)
+    return number if number is not None and 1 <= number <= MAX_ATTEMPTS else None
 
 
 def _git_options(variables: Variables) -> dict[str, Any]:
@@ -77,11 +94,8 @@ def _git_options(variables: Variables) -> dict[str, Any]:
 
 
 def _submodules(variables: Variables, depth: int) -> dict[str, Any]:
-    strategy = variables["GIT_SUBMODULE_STRATEGY"] or "none"
-    if strategy not in SUBMODULE_STRATEGIES:
-        strategies = ", ".join(SUBMODULE_STRATEGIES)
-        raise CompileError(f"GIT_SUBMODULE_STRATEGY: {strategy!r} is not supported; use one of {strategies}")
-    if strategy == "none":
+    strategy = variables["GIT_SUBMODULE_STRATEGY"]
+    if strategy not in SUBMODULE_STRATEGIES or strategy == "none":
         return {}
     own_depth = _number(variables["GIT_SUBMODULE_DEPTH"])
     return {

@@ -18,7 +18,7 @@ from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.job_rules import JOB_WHEN, AllowFailure, Conditions, read_allow_failure, read_conditions
 from remuda.pipeline.rules.regex import PatternError, split_literal
 from remuda.pipeline.spec import Artifacts, JobSpec, Trigger, When
-from remuda.pipeline.syntax.known_keys import DEFAULT, INHERIT, JOB, is_near, join_names, nearest
+from remuda.pipeline.syntax.known_keys import DEFAULT, INHERIT, JOB, JOB_VARIABLE, is_near, join_names, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
 from remuda.pipeline.syntax.typed_values import (
     Fields,
@@ -72,7 +72,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
     trigger = fields.read("trigger", read_trigger)
     run = fields.read("run", read_run) or ()
     shared = read_shared(report, entries, name, judge).over(_applicable(context.default, trigger, run))
-    variables = (fields.read("variables", read_variables) or Variables()).over(context.variables)
+    variables = (fields.read("variables", read_variables, JOB_VARIABLE) or Variables()).over(context.variables)
     stage = _stage(report, entry.key, fields, context.stages)
     when, start_in = _when(fields)
     pages = fields.read("pages", read_pages)

@@ -1,7 +1,7 @@
 """Reads `variables` of a file, a job or a rule.
 
-Numbers keep their spelling (`1.10` stays "1.10"); booleans become "true" or "false". GIT_STRATEGY and GIT_DEPTH are
-checked here, because an invalid value would otherwise be noticed only after a machine was created for the job."""
+Numbers keep their spelling (`1.10` stays "1.10"); booleans become "true" or "false", a missing value an empty text. The
+runner checks variables that it uses itself, such as GIT_DEPTH."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ import re
 import msgspec
 
 from remuda.pipeline.errors import Report, printable, quote
-from remuda.pipeline.syntax.known_keys import VARIABLE, nearest
+from remuda.pipeline.syntax.known_keys import Keys
 from remuda.pipeline.syntax.tree import Items, Node, Opaque, Scalar, Table
 from remuda.pipeline.syntax.typed_values import inside, is_null, is_text, mistyped, read_fields
 
-GIT_STRATEGIES = ("none", "fetch", "clone", "empty")
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_DEPTH = re.compile(r"[0-9]{1,9}", re.ASCII)
 
 
 class Variables(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +30,8 @@ class Variables(msgspec.Struct, frozen=True, kw_only=True):
         return Variables(values={**other.values, **self.values}, raw=raw)
 
 
-def read_variables(report: Report, node: Node, path: str) -> Variables:
+def read_variables(report: Report, node: Node, path: str, keys: Keys | None = None) -> Variables:
+    """Read a map of variables. `keys`: those that a variable written as a map may have; None: no variable is a map."""
     if is_null(node):
         return Variables()
     if not isinstance(node, Table):
@@ -45,10 +43,9 @@ def read_variables(report: Report, node: Node, path: str) -> Variables:
         where = inside(path, name)
         if not check_name(report, entry.key, where):
             continue
-        value = _read_variable(report, entry.value, where, raw, name)
+        value = _read_variable(report, entry.value, where, raw, name, keys)
         if value is not None:
             values[name] = value
-            _check_git(report, name, value, entry.value, where)
     return Variables(values=values, raw=frozenset(raw))
 
 
@@ -61,11 +58,16 @@ def check_name(report: Report, key: Scalar, path: str) -> bool:
     return False
 
 
-def _read_variable(report: Report, node: Node, path: str, raw: set[str], name: str) -> str | None:
+def _read_variable(report: Report, node: Node, path: str, raw: set[str], name: str, keys: Keys | None) -> str | None:
     """Read a value, or a map with `value` and `expand`; adds `name` to `raw` if it has `expand: false`."""
+    if is_null(node):
+        return ""
     if not isinstance(node, Table):
         return read_value(report, node, path)
-    fields = read_fields(report, node, path, VARIABLE)
+    if keys is None:
+        mistyped(report, node, path, "a string, a number or a boolean")
+        return None
+    fields = read_fields(report, node, path, keys)
     fields.read("description", read_value)
     if fields.flag("expand") is False:
         raw.add(name)
@@ -99,14 +101,3 @@ def read_value(report: Report, node: Node, path: str, table: str = "a string, a 
         report.add(node, path, "has no value", 'write "" for an empty one')
         return None
     return node.kind if node.kind in ("true", "false") else node.text
-
-
-def _check_git(report: Report, name: str, value: str, at: Node, path: str) -> None:
-    if "$" in value:
-        return
-    if name == "GIT_STRATEGY" and value not in GIT_STRATEGIES:
-        suggestion = nearest(value, GIT_STRATEGIES) or f"use one of: {', '.join(GIT_STRATEGIES)}"
-        report.add(at, path, f"unknown value {quote(value)}", suggestion)
-    elif name == "GIT_DEPTH" and not _DEPTH.fullmatch(value):
-        message = f"must be a whole number of commits, not {quote(value)}"
-        report.add(at, path, message, "0 fetches the whole history")

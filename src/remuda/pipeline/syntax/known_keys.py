@@ -17,11 +17,17 @@ _COMPARED_NAMES = 100
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of one kind of map: supported ones (`works`), and ones not supported yet (`later`)."""
+    """The keys of one kind of map: supported ones (`works`), and ones of GitLab that are refused yet (`later`)."""
 
     works: tuple[str, ...]
     later: tuple[str, ...] = ()
+    no_effect: dict[str, str] = {}
+    """Keys that cause a warning, and what does not happen. Those that are not among `works` are not read, either."""
+    misplaced: dict[str, str] = {}
+    """Keys that GitLab has elsewhere, and where."""
 
+
+_FILE_ONLY = "only variables of the file have it"
 
 _SHARED = (
     "image",
@@ -193,7 +199,9 @@ RETRY = Keys(works=("max", "when", "exit_codes"))
 NEED = Keys(works=("job", "artifacts", "optional", "parallel", "pipeline", "project", "ref"))
 """An entry of `needs`, written as a map."""
 VARIABLE = Keys(works=("value", "description", "options", "expand"))
-"""An entry of `variables`, written as a map."""
+"""An entry of `variables` of the file, written as a map."""
+JOB_VARIABLE = Keys(works=("value", "expand"), misplaced={"description": _FILE_ONLY, "options": _FILE_ONLY})
+"""An entry of `variables` of a job, written as a map. Variables of rules and services cannot be maps."""
 ALLOW_FAILURE = Keys(works=("exit_codes",))
 """`allow_failure`, written as a map."""
 PARALLEL = Keys(works=("matrix",))

@@ -71,7 +71,8 @@ def inside(path: str, key: str) -> str:
 
 
 def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, Entry]:
-    """Return the entries with supported keys that are not null. Reports other keys, and a node that is not a map."""
+    """Return the entries with supported keys that are not null. Reports other keys, and a node that is not a map. Warns
+    of keys without effect."""
     if not isinstance(node, Table):
         mistyped(report, node, path, "a map")
         return {}
@@ -79,10 +80,14 @@ def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, E
     for name, entry in node.entries.items():
         if not is_text(entry.key):
             report_name(report, entry.key, path, "a key")
-        elif name not in keys.works:
+            continue
+        if name in keys.no_effect and not is_null(entry.value):
+            report.warn(entry.key, inside(path, name), f"has no effect here: {keys.no_effect[name]}")
+        if name in keys.works:
+            if not is_null(entry.value):
+                entries[name] = entry
+        elif name not in keys.no_effect:
             report_key(report, entry.key, path, keys)
-        elif not is_null(entry.value):
-            entries[name] = entry
     return entries
 
 
@@ -101,6 +106,8 @@ def report_key(report: Report, key: Scalar, path: str, keys: Keys) -> None:
     where = inside(path, key.text)
     if key.text in keys.later:
         report.add(key, where, f"the key {quote(key.text)} is not supported yet", NOT_YET)
+    elif key.text in keys.misplaced:
+        report.add(key, where, f"the key {quote(key.text)} is not allowed here", keys.misplaced[key.text])
     else:
         suggestion = nearest(key.text, keys.works + keys.later)
         known = f"known here: {join_names(keys.works)}" if keys.works else "remove it"

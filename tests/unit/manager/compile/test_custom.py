@@ -131,14 +131,19 @@ def test_the_agent_waits_for_the_timeouts_of_the_driver() -> None:
     ("changes", "words"),
     [
         ({"run": '[{"name": "a", "script": "b"}]'}, "run: a driver of the custom executor is given scripts"),
-        ({"variables": [{"key": "GET_SOURCES_ATTEMPTS", "value": "11"}]}, "GET_SOURCES_ATTEMPTS: '11'"),
-        ({"variables": [{"key": "GET_SOURCES_ATTEMPTS", "value": "x"}]}, "GET_SOURCES_ATTEMPTS: 'x'"),
     ],
 )
 def test_errors_for_unsupported_jobs(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(CompileError) as caught:
         compile_payload(**changes)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["11", "0", "x"])
+def test_invalid_numbers_of_attempts_mean_one_attempt(value: str) -> None:
+    job = compile_payload(variables=[{"key": "GET_SOURCES_ATTEMPTS", "value": value}])
+    assert '"retry"' not in job.steps
+    assert any(f"GET_SOURCES_ATTEMPTS: must be a number from 1 to 10, not '{value}'" in line for line in job.banner)
 
 
 def test_warning_that_artifacts_are_not_signed() -> None:

@@ -85,15 +85,43 @@ def test_submodules() -> None:
     assert "submodules" not in checkout(GIT_SUBMODULE_STRATEGY="none")
 
 
-def test_errors_and_remarks_for_invalid_values() -> None:
-    with pytest.raises(CompileError, match="GIT_STRATEGY: 'pigeon'"):
-        checkout(GIT_STRATEGY="pigeon")
-    with pytest.raises(CompileError, match="GIT_SUBMODULE_STRATEGY: 'all' is not supported; use one of none"):
-        checkout(GIT_SUBMODULE_STRATEGY="all")
+def test_a_commit_that_is_none_is_an_error() -> None:
     with pytest.raises(CompileError, match="commit"):
         sources(git_info={"sha": "abc"})
-    variables = Variables(variable_list({"GIT_DEPTH": "all", "GIT_SUBMODULE_DEPTH": "3"}))
-    assert list(source_remarks(variables)) == ["GIT_DEPTH: 'all' is no number and has no effect"]
+
+
+def test_the_default_replaces_an_invalid_value() -> None:
+    assert checkout(GIT_STRATEGY="pigeon")["strategy"] == "fetch"
+    [entry] = sources(variables={"GIT_STRATEGY": "pigeon"}, allow_git_fetch=False)
+    assert entry["inputs"]["strategy"] == "clone"
+    assert "submodules" not in checkout(GIT_SUBMODULE_STRATEGY="all")
+    assert "checkout" not in checkout(GIT_CHECKOUT="maybe")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("GIT_STRATEGY", "pigeon", "one of fetch, clone, empty, none"),
+        ("GIT_SUBMODULE_STRATEGY", "all", "one of none, normal, recursive"),
+        ("GIT_DEPTH", "all", "a whole number"),
+        ("GIT_SUBMODULE_DEPTH", "-1", "a whole number"),
+        ("GIT_CHECKOUT", "maybe", "true or false"),
+        ("GIT_LFS_SKIP_SMUDGE", "yes", "true or false"),
+        ("GIT_SUBMODULE_FORCE_HTTPS", "on", "true or false"),
+        ("GET_SOURCES_ATTEMPTS", "11", "a number from 1 to 10"),
+        ("ARTIFACT_DOWNLOAD_ATTEMPTS", "0", "a number from 1 to 10"),
+        ("RESTORE_CACHE_ATTEMPTS", "x", "a number from 1 to 10"),
+    ],
+)
+def test_warnings_about_invalid_values(name: str, value: str, expected: str) -> None:
+    variables = Variables(variable_list({name: value}))
+    assert list(source_remarks(variables)) == [f"{name}: must be {expected}, not {value!r}; the default is used"]
+
+
+def test_valid_values_cause_no_warning() -> None:
+    values = {"GIT_STRATEGY": "clone", "GIT_DEPTH": "0", "GIT_CHECKOUT": "FALSE", "GET_SOURCES_ATTEMPTS": "3"}
+    empty = {"GIT_SUBMODULE_STRATEGY": "", "GIT_SUBMODULE_DEPTH": ""}
+    assert list(source_remarks(Variables(variable_list(values | empty)))) == []
 
 
 def test_the_runners_scripts_surround_the_jobs_hooks() -> None:

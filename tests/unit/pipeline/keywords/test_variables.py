@@ -25,6 +25,9 @@ Mistakes = Callable[[str], list[str]]
         ("{value: x, description: why}", "x"),
         ("{description: why}", ""),
         ("{}", ""),
+        ("", ""),
+        ("~", ""),
+        ("{value: null}", ""),
     ],
 )
 def test_values(written: str, value: str, jobs: Jobs) -> None:
@@ -34,18 +37,19 @@ def test_values(written: str, value: str, jobs: Jobs) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *[("GIT_STRATEGY", strategy) for strategy in ("none", "fetch", "clone", "empty", "$CHOSEN")],
-        *[("GIT_DEPTH", depth) for depth in ("0", "50", "$DEPTH")],
+        *[("GIT_STRATEGY", strategy) for strategy in ("none", "$CHOSEN", "pigeon", "7")],
+        *[("GIT_DEPTH", depth) for depth in ("0", "$DEPTH", "-1", "all")],
+        ("GIT_SUBMODULE_STRATEGY", "all"),
+        ("GET_SOURCES_ATTEMPTS", "100"),
     ],
 )
-def test_settings_of_git(name: str, value: str, jobs: Jobs) -> None:
+def test_the_runner_checks_its_settings(name: str, value: str, jobs: Jobs) -> None:
     assert jobs(f"a: {{script: x, variables: {{{name}: {value}}}}}")["a"].variables == {name: value}
 
 
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("V: ", '1:16: variables:V: has no value; write "" for an empty one'),
         ("V: [a]", "1:16: variables:V: must be a string, a number or a boolean, not a list"),
         ("V: {value: {value: x}}", "1:24: variables:V:value: must be a string, not a map"),
         ("V: {valeu: x}", '1:17: variables:V:valeu: unknown key "valeu"; did you mean "value"?'),
@@ -55,13 +59,28 @@ def test_settings_of_git(name: str, value: str, jobs: Jobs) -> None:
         ("V: {value: x, description: [y]}", "1:40: variables:V:description: must be a string, a number"),
         ("a-b: x", '1:13: variables:a-b: "a-b" is not a name for a variable'),
         ("1: x", '1:13: variables:1: "1" is not a name for a variable'),
-        ("GIT_STRATEGY: fecth", '1:27: variables:GIT_STRATEGY: unknown value "fecth"; did you mean "fetch"?'),
-        ("GIT_STRATEGY: 7", '1:27: variables:GIT_STRATEGY: unknown value "7"; use one of: none, fetch, clone, empty'),
-        ("GIT_DEPTH: -1", '1:24: variables:GIT_DEPTH: must be a whole number of commits, not "-1"'),
-        ("GIT_DEPTH: all", '1:24: variables:GIT_DEPTH: must be a whole number of commits, not "all"'),
     ],
 )
 def test_mistakes(written: str, expected: str, mistakes: Mistakes) -> None:
     messages = mistakes(f"variables: {{{written}}}\na: {{script: x}}")
     assert len(messages) == 1
     assert messages[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: {script: x, variables: {V: {value: x, description: d}}}", "1:42: a:variables:V:description: the key"),
+        ("a: {script: x, variables: {V: {value: x, options: [x]}}}", '1:42: a:variables:V:options: the key "options"'),
+        ("a: {script: x, rules: [{variables: {V: {value: x}}}]}", "1:40: a:rules:variables:V: must be a string"),
+        ("workflow: {rules: [{variables: {V: {value: x}}}]}\na: {script: x}", "1:36: workflow:rules:variables:V: must"),
+    ],
+)
+def test_only_variables_of_the_file_have_all_keys(text: str, expected: str, mistakes: Mistakes) -> None:
+    [message] = mistakes(text)
+    assert message.startswith(expected)
+
+
+def test_a_job_and_a_rule_can_have_empty_variables(jobs: Jobs) -> None:
+    job = jobs("a: {script: x, variables: {V: , W: {value: x, expand: false}}, rules: [{variables: {X: }}]}")["a"]
+    assert (job.variables, job.raw_variables) == ({"V": "", "W": "x", "X": ""}, ("W",))

@@ -24,6 +24,29 @@ from remuda.pipeline.syntax.durations import parse_duration
         ("1:30", 90),
         ("1:30:00", 5400),
         ("  1 H  ", 3600),
+        ("1 mo", 2_592_000),
+        ("1h30", 3630),
+        ("1h 30", 3630),
+        ("2 hours plus 5 minutes", 7500),
+        ("1 day with 2 hours", 93_600),
+        ("1 day and 2 hours", 93_600),
+        ("1:02:03:04", 93_784),
+        ("1 : 30", 90),
+        ("day", 86_400),
+        ("h", 3600),
+        ("minute 30 sec", 90),
+        (".5 hours", 1800),
+        ("one week", 604_800),
+        ("two hours", 7200),
+        ("Three Days and four minutes", 259_440),
+        ("twenty five minutes", 1500),
+        ("twenty-five minutes", 1500),
+        ("ninety minutes", 5400),
+        ("a day", 86_400),
+        ("an hour", 3600),
+        ("one hundred and twenty seconds", 120),
+        ("two hundred hours", 720_000),
+        ("one thousand five hundred seconds", 1500),
     ],
 )
 def test_a_duration(text: str, seconds: int) -> None:
@@ -31,7 +54,23 @@ def test_a_duration(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "soon", "1 parsec", "h", "1h 30", "1h and", "1h,", "-5m", "1e3", "9999 years", "9" * 5000, "٣ h"]
+    "text",
+    [
+        "",
+        " ",
+        "soon",
+        "1 parsec",
+        "twoo hours",
+        "hundredhours",
+        "and",
+        "-5m",
+        "1h -",
+        "1:2:3:4:5:6:7",
+        "1e3",
+        "9999 years",
+        "9" * 5000,
+        "٣ h",
+    ],
 )
 def test_invalid_durations(text: str) -> None:
     assert parse_duration(text) is None
