@@ -36,6 +36,7 @@ from remuda.pipeline.syntax.typed_values import (
 )
 
 MAX_STAGES = 500
+MAX_DEFINITIONS = 200
 
 _FIRST_STAGE, _LAST_STAGE = ".pre", ".post"
 _OUTER = (_FIRST_STAGE, _LAST_STAGE)
@@ -60,6 +61,19 @@ def compile_pipeline(
         report.stop(Place(), "", "the regular expressions take too long to evaluate", "use simpler or fewer ones")
 
 
+class _StepDefinitions:
+    """Reads the definitions of steps in the repository, each once and at most `MAX_DEFINITIONS`."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._texts: dict[str, str | None] = {}
+
+    def read(self, path: str) -> str | None:
+        if path not in self._texts and len(self._texts) < MAX_DEFINITIONS:
+            self._texts[path] = self._sources.step_definition(path)
+        return self._texts.get(path)
+
+
 def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Pipeline:
     judge = Judge(report, facts)
     root = read_tree(report, judge, text, sources, inputs)
@@ -74,6 +88,7 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
         default=_default(report, judge, keywords),
         stages={stage: index for index, stage in enumerate(stages)},
         variables=outcome.variables,
+        read_file=_StepDefinitions(sources).read,
     )
     drafts: list[Draft] = []
     budget = Budget(report)

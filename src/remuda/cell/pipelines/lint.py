@@ -66,6 +66,9 @@ class _RecordingSources(Sources):
         self._note(content, kind="local", location=path)
         return content
 
+    def step_definition(self, path: str) -> str | None:
+        return self._sources.step_definition(path)
+
     def local_glob(self, pattern: str) -> Sequence[str]:
         return self._sources.local_glob(pattern)
 

@@ -45,6 +45,12 @@ class Sources(Protocol):
         """Return the text of a file of the repository at the pipeline's commit; None if it does not exist, a
         SourceProblem if it cannot be read."""
 
+    def step_definition(self, path: str) -> str | None:
+        """Return the text of a file of the repository that may define a step of a job; None if it does not exist or
+        cannot be read. The file is not a part of the pipeline file."""
+        text = self.local(path)
+        return text if isinstance(text, str) else None
+
     def local_glob(self, pattern: str) -> Sequence[str]:
         """Return the paths of the repository that match the pattern, sorted."""
 

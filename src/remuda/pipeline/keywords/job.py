@@ -12,7 +12,8 @@ from remuda.pipeline.keywords.default import Retry, Shared, read_shared
 from remuda.pipeline.keywords.environment import read_environment, read_name, read_pages, read_release, read_secrets
 from remuda.pipeline.keywords.needs import Needs, read_needs
 from remuda.pipeline.keywords.parallel import Parallel, read_parallel
-from remuda.pipeline.keywords.trigger import check_alone, read_run, read_trigger
+from remuda.pipeline.keywords.run import ReadFile, read_run
+from remuda.pipeline.keywords.trigger import check_alone, read_trigger
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.job_rules import JOB_WHEN, AllowFailure, Conditions, read_allow_failure, read_conditions
@@ -43,6 +44,8 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     default: Shared
     stages: Mapping[str, int]
     variables: Variables
+    read_file: ReadFile
+    """Reads a file of the repository, for the definitions of steps."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +73,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
     fields = Fields(report, entries, name)
     context = fields.read("inherit", _inherit, context) or context
     trigger = fields.read("trigger", read_trigger)
-    run = fields.read("run", read_run) or ()
+    run = fields.read("run", read_run, context.read_file) or ()
     shared = read_shared(report, entries, name, judge).over(_applicable(context.default, trigger, run))
     variables = (fields.read("variables", read_variables, JOB_VARIABLE) or Variables()).over(context.variables)
     stage = _stage(report, entry.key, fields, context.stages)

@@ -1,7 +1,7 @@
-"""Reads `trigger` and `run`, which replace a job's script.
+"""Reads `trigger`, which replaces a job's script.
 
 Whether the project or file of a trigger exists is checked when the job runs, because variables in its name may come
-from other jobs. The steps of `run` are checked for their form only."""
+from other jobs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from remuda.pipeline.errors import Report
 from remuda.pipeline.rules.globs import normal_path
 from remuda.pipeline.spec import Trigger
-from remuda.pipeline.syntax.known_keys import FORWARD, STEP, TRIGGER, TRIGGER_INCLUDE
-from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, items_of, plain
+from remuda.pipeline.syntax.known_keys import FORWARD, TRIGGER, TRIGGER_INCLUDE
+from remuda.pipeline.syntax.tree import Entry, Node, Scalar, Table, items_of, plain
 from remuda.pipeline.syntax.typed_values import (
     inside,
     mistyped,
@@ -121,49 +121,6 @@ def _local(report: Report, file: str, at: Node, path: str) -> dict[str, Any]:
     if normal is None:
         report.add(at, path, "the path leaves the repository", "name a file of this repository")
     return {"local": normal or ""}
-
-
-def read_run(report: Report, node: Node, path: str) -> tuple[dict[str, Any], ...]:
-    """Read the steps of a job as JSON-like data. Reports steps of an invalid form."""
-    if not isinstance(node, Items):
-        mistyped(report, node, path, "a list of steps")
-        return ()
-    if not node.items:
-        report.add(node, path, "must not be empty", "give it at least one step")
-    return tuple(step for item in node.items if (step := _step(report, item, path)))
-
-
-def _step(report: Report, node: Node, path: str) -> dict[str, Any] | None:
-    entries = read_table(report, node, path, STEP)
-    if not isinstance(node, Table):
-        return None
-    if "name" not in entries:
-        report.add(node, path, 'a step must have a "name"', "give it one")
-    kinds = [key for key in ("step", "func", "script") if key in entries]
-    if len(kinds) != 1:
-        report.add(node, path, 'a step must have one of "step", "func" and "script"', "say what it runs")
-    if "script" in entries and "inputs" in entries:
-        report.add(entries["inputs"].key, inside(path, "inputs"), '"inputs" do not go with "script"', 'use "env"')
-    return {key: _step_value(report, key, entry, path) for key, entry in entries.items()}
-
-
-def _step_value(report: Report, key: str, entry: Entry, path: str) -> object:
-    where = inside(path, key)
-    if key in ("name", "script") or (key in ("step", "func") and isinstance(entry.value, Scalar)):
-        return read_text(report, entry.value, where)
-    if not isinstance(entry.value, Table):
-        mistyped(report, entry.value, where, "a map")
-        return None
-    if key == "env":
-        return {name: _env(report, each, inside(where, name)) for name, each in entry.value.entries.items()}
-    return plain(entry.value)
-
-
-def _env(report: Report, entry: Entry, path: str) -> str:
-    if isinstance(entry.value, Scalar) and entry.value.kind != "null":
-        return entry.value.text
-    mistyped(report, entry.value, path, "a string")
-    return ""
 
 
 def check_alone(report: Report, entries: Mapping[str, Entry], name: str) -> None:

@@ -125,7 +125,7 @@ def walk(tree: Node) -> Iterator[tuple[Node, int]]:
     while pending:
         node, depth = pending.pop()
         yield node, depth
-        pending.extend((child, depth + 1) for child in _children(node))
+        pending.extend((child, depth + 1) for child in children(node))
 
 
 def where(text: str, at: int) -> str:
@@ -151,10 +151,11 @@ def _check_depth(tree: Node, text: str) -> Node:
     return tree
 
 
-def _children(node: Node) -> tuple[Node, ...]:
+def children(node: Node) -> tuple[Node, ...]:
+    """Return the nodes directly below a node."""
     match node:
-        case Template(parts=children) | Array(items=children) | Call(arguments=children):
-            return children
+        case Template(parts=parts) | Array(items=parts) | Call(arguments=parts):
+            return parts
         case Object(entries=entries):
             return tuple(child for entry in entries for child in entry)
         case Attribute(subject=child) | Unary(operand=child):

@@ -38,7 +38,7 @@ def without_places(pipeline: Pipeline) -> Pipeline:
         msgspec.structs.replace(job, line=0, file="", rule="a rule" if job.rule else "") for job in pipeline.jobs
     )
     skipped = None if pipeline.skipped is None else ""
-    return msgspec.structs.replace(pipeline, jobs=jobs, left_out=(), skipped=skipped)
+    return msgspec.structs.replace(pipeline, jobs=jobs, left_out=(), skipped=skipped, warnings=())
 
 
 @pytest.mark.parametrize("case", CASES)
