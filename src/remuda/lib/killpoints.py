@@ -35,6 +35,7 @@ POINTS: dict[str, str] = {
 }
 
 QUIET_POINTS: dict[str, str] = {
+    "agent.outputs_stored": "the outputs of the job's own definition are stored, the job's end is not",
     "manager.acquired": "the job has a machine, the journal does not know which",
     "manager.found": "a job that only its agent knew is journaled, the server has not been asked about it",
     "manager.held": "the cell has the final state of a job on hold, the journal does not know it",

@@ -23,6 +23,7 @@ from remuda.steps.errors import BadRequestError, UnknownJobError
 from remuda.steps.job_files.disk import Reserve
 from remuda.steps.job_files.disk_usage import MEASURE_SECONDS, choose_filler, lacks_files, measure
 from remuda.steps.job_files.journal import Journal, list_jobs
+from remuda.steps.language.checking import check_inputs
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import Reference
 from remuda.steps.policy.job_user import parse_run_as
@@ -84,7 +85,8 @@ class Jobs:
         try:
             check_variables(request)
             _check_places(request)
-            read_step(request.steps, file="steps", job=True)
+            # The request has no inputs for its own definition.
+            check_inputs(read_step(request.steps, file="steps", job=True).spec, {})
             parse_policy(request.policy)
             if request.run_as:
                 # The list of users may be on another machine.

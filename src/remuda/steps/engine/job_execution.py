@@ -21,6 +21,7 @@ from remuda.steps.engine.job_hold import JobHold
 from remuda.steps.engine.job_request import read_facts, secrets_of
 from remuda.steps.engine.job_state import JobState
 from remuda.steps.engine.process_execution import AgentContext
+from remuda.steps.engine.root_definition import enter_root, finish_root
 from remuda.steps.engine.step_execution import StepExecutor
 from remuda.steps.engine.step_loop import StepLoop
 from remuda.steps.errors import AgentError, DamagedError, DefinitionError
@@ -239,7 +240,10 @@ class Job:
         for node in executor.state.tree.open.values():
             executor.state.open_section(node)
         try:
-            outcome = await StepLoop(executor, job_id=self.id, notify=self._notify_soon).run()
+            outcome = enter_root(executor.state)
+            if outcome is None:
+                outcome = await StepLoop(executor, job_id=self.id, notify=self._notify_soon).run()
+                outcome = await finish_root(executor.state, outcome)
         finally:
             executor.commands.workers.dismiss()
         await executor.state.wait_for_space()

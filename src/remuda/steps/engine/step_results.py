@@ -91,6 +91,11 @@ def finish_event(
     return event | dict(product.details)
 
 
+def outputs_event(outputs: Mapping[str, Any], secrets: Secrets, *, now: float) -> dict[str, Any]:
+    """Return the event with the outputs of the definition in the job's request."""
+    return {"event": "outputs", "time": stamp(now), "outputs": Shown(secrets).values(outputs, LONGEST_OUTPUT)}
+
+
 def _what_ran(node: Node, shown: "Shown") -> dict[str, Any]:
     loaded, entered = node.loaded, node.entered
     assert loaded is not None

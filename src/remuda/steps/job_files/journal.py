@@ -81,6 +81,7 @@ class Journal:
         """Events from before this agent adopted the job, from which the tree is rebuilt; empty after the job's end."""
         self.account = Account()
         self.has_recorded_usage = False
+        self.has_recorded_outputs = False
         self.end: JobEnd | None = None
         self.is_released = False
         """True if a hold has ended."""
@@ -179,6 +180,12 @@ class Journal:
             self.record({"event": "used"}, {"event": "used", "time": stamp(now), "used": dict(used)})
             self.has_recorded_usage = True
 
+    def record_outputs(self, event: Mapping[str, Any]) -> None:
+        """Store the outputs of the definition in the job's request, unless they are stored. `event`: for clients."""
+        if not self.has_recorded_outputs:
+            self.record({"event": "outputs"}, event)
+            self.has_recorded_outputs = True
+
     def record_end(self, end: JobEnd) -> None:
         self._add({"event": "end"} | asdict(end))
         self.end = end
@@ -273,6 +280,8 @@ class Journal:
                 self.past.clear()
             case "used":
                 self.has_recorded_usage = True
+            case "outputs":
+                self.has_recorded_outputs = True
             case "released":
                 self.is_released = True
             case _:

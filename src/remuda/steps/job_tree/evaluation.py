@@ -12,7 +12,7 @@ variables (`vars`)."""
 
 import os
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,20 @@ def evaluate(tree: Tree, facts: Facts, node: Node, loaded: Loaded, serial: int) 
         command=command,
         work_dir=work_dir,
     )
+
+
+def evaluate_root(tree: Tree, facts: Facts) -> Entered:
+    """Evaluate inputs and `env` of the definition in the job's request, around its list of steps. A request cannot set
+    these inputs, so each needs a default; delegated steps have those of their original job. Raises DefinitionError."""
+    root = tree.root
+    assert root.loaded is not None
+    spec, definition = root.loaded.step.spec, root.loaded.step.definition
+    inputs = check_inputs(spec, {}) if spec.inputs else root.entered.inputs
+    if not definition.env:
+        return replace(root.entered, inputs=inputs)
+    context = _definition_context(facts, root, root.loaded, inputs, _environment_around(tree, facts, root), root.serial)
+    env: Mapping[str, Any] = expand_env(definition.env, context)
+    return replace(root.entered, inputs=inputs, definition_env=env)
 
 
 def reference_text(tree: Tree, facts: Facts, node: Node, text: str) -> str:
@@ -248,8 +262,8 @@ def _environment_around(tree: Tree, facts: Facts, node: Node) -> dict[str, Any]:
     else:
         env.update(_isolate_inserted_step(tree, facts, insertion))
         env.update(insertion.exports)
-    assert node.parent is not None
-    around = [outer for outer in node.parent.up() if insertion is None or outer.is_inserted]
+    outers = () if node.parent is None else node.parent.up()
+    around = [outer for outer in outers if insertion is None or outer.is_inserted]
     for outer in reversed(around):
         env.update(outer.entered.invocation_env)
         # The `env` of a step that makes an environment is for its own commands only.
