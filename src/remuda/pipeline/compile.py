@@ -75,7 +75,7 @@ class _StepDefinitions:
 
 
 def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: Mapping[str, Any]) -> Pipeline:
-    judge = Judge(report, facts)
+    judge = Judge(report, facts, sources)
     root = read_tree(report, judge, text, sources, inputs)
     keywords, jobs = _sort(report, root)
     stages = _stages(report, keywords.get("stages"))

@@ -37,6 +37,8 @@ class OutsideNeed(msgspec.Struct, frozen=True, kw_only=True):
     ref: str = ""
     pipeline: str = ""
     artifacts: bool = True
+    optional: bool = False
+    """The job starts without the artifacts if they do not exist."""
 
 
 # The format and the file name of each type of report.
@@ -131,6 +133,17 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     inputs: dict[str, Any] = {}
 
 
+class JobInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of a job: a value that a user can change when starting or retrying it."""
+
+    type: str = "string"
+    """`string`, `number`, `boolean` or `array`."""
+    default: Any
+    options: tuple[str, ...] | None = None
+    regex: str | None = None
+    description: str = ""
+
+
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A job of a compiled pipeline, with defaults applied, rules evaluated and `parallel` expanded."""
 
@@ -182,6 +195,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     trigger: Trigger | None = None
     pages: dict[str, Any] | None = None
     """None: the job does not publish a site."""
+    inputs: dict[str, JobInput] = {}
+    """For `${{ job.inputs.name }}`, which is replaced when the job is handed out."""
     rule: str = ""
     """The rule that applied, such as "rule 2 (line 14)"; empty for a job without rules."""
 

@@ -163,6 +163,32 @@ class TestJobs:
         wrong = {"job_variables_attributes": [{"key": "A-B", "value": "x"}]}
         assert cell.api("POST", f"/projects/{project.id}/jobs/{jobs['later']}/play", wrong).status == 400
 
+    def test_inputs_of_a_job_can_be_given_and_changed(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        number = cell.new_project(
+            "inputs",
+            """
+deploy:
+  when: manual
+  inputs:
+    env: {default: staging, options: [staging, production]}
+    count: {type: number, default: 1}
+  script: ["deploy ${{ job.inputs.env }} ${{ job.inputs.count }}"]
+""",
+        )
+        job = cell.api("GET", f"/projects/{number}/jobs").json()[0]["id"]
+        path = f"/projects/{number}/jobs/{job}"
+        wrong = cell.api("POST", f"{path}/play", {"job_inputs": {"env": "moon", "cuont": 2}})
+        assert (wrong.status, wrong.json()["message"]) == (
+            400,
+            '400 Bad request - env: "moon" is none of the options; cuont: the job has no input "cuont"',
+        )
+        assert cell.api("POST", f"{path}/play", {"job_inputs": {"env": "production"}}).status == 200
+        taken = runner.take()
+        assert taken["steps"][0]["script"] == ["deploy production 1"]
+        runner.put(taken, "failed")
+        assert cell.api("POST", f"{path}/retry", {"job_inputs": {"count": "7"}}).status == 201
+        assert runner.take()["steps"][0]["script"] == ["deploy production 7"]
+
     def test_an_unscheduled_job_becomes_manual(self, cell: ServedCell, project: Project) -> None:
         jobs = {job.name: job for job in project.pipelines.get(1).jobs.list(get_all=True)}
         assert jobs["later"].status == "scheduled"

@@ -153,7 +153,6 @@ def test_a_job_named_like_a_page_or_a_stage_is_a_job(jobs: Jobs) -> None:
         ("workflow: {rule: []}\nj: {script: x}", '1:12: workflow:rule: unknown key "rule"; did you mean "rules"?'),
         ("workflow: {rules: [{when: manual}]}\nj: {script: x}", '1:27: workflow:rules:when: unknown value "manual"'),
         ("spec: {inputs: {}}\nj: {script: x}", '1:1: spec: "spec" must be in a header of its own'),
-        ("default: {identity: x}\nj: {script: x}", '1:11: default:identity: the key "identity" is not supported yet'),
         ("default: {stage: x}\nj: {script: x}", '1:11: default:stage: unknown key "stage"'),
         ("default: [x]\nj: {script: x}", "1:10: default: must be a map, not a list"),
         ("stages: []\nj: {script: x}", "1:9: stages: must not be empty"),
@@ -188,7 +187,7 @@ lint:
     - echo "a": b
     - 7
 test:
-  identity: ruby
+  idenity: ruby
   script: x
   needs: [biuld, test]
   timeout: soon
@@ -206,7 +205,7 @@ loose:
         (8, 3, "build:scirpt"),
         (11, 7, "lint:script"),
         (12, 7, "lint:script"),
-        (14, 3, "test:identity"),
+        (14, 3, "test:idenity"),
         (16, 11, "test:needs"),
         (16, 18, "test:needs"),
         (17, 12, "test:timeout"),

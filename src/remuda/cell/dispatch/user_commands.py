@@ -2,6 +2,7 @@
 state of the job does not allow a command. Pipelines are canceled by `JobChanges.cancel_pipeline`."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from remuda.cell.core.jobs import lifecycle
 from remuda.cell.dispatch.job_changes import JobChanges, load_job, load_pipeline
@@ -31,10 +32,12 @@ class UserCommands:
             job_id, lambda family, number, now: lifecycle.cancel(family, number, now, force=force)
         )
 
-    async def play_job(self, job_id: int, variables: Mapping[str, str] | None = None) -> Job:
-        """Start a manual or delayed job now. `variables` are set for this job only."""
+    async def play_job(
+        self, job_id: int, variables: Mapping[str, str] | None = None, inputs: Mapping[str, Any] | None = None
+    ) -> Job:
+        """Start a manual or delayed job now. `variables` are set for this job only; `inputs` have been checked."""
         own = variables or {}
-        return await self._change(job_id, lambda family, number, now: lifecycle.play(family, number, now, own))
+        return await self._change(job_id, lambda family, number, now: lifecycle.play(family, number, now, own, inputs))
 
     async def unschedule_job(self, job_id: int) -> Job:
         """Turn a delayed job into a manual one."""
@@ -49,11 +52,12 @@ class UserCommands:
             self._memory.announce([changed])
         return await load_job(self._jobs, job_id)
 
-    async def retry_job(self, job_id: int) -> Job:
-        """Retry an ended job: create a new job that takes its place in the pipeline, and return that."""
+    async def retry_job(self, job_id: int, inputs: Mapping[str, Any] | None = None) -> Job:
+        """Retry an ended job: create a new job that takes its place in the pipeline, and return that. `inputs`, which
+        have been checked, replace values of the old job."""
         old = await load_job(self._jobs, job_id)
         applied = await self._changes.change(
-            old.pipeline_id, lambda family: lifecycle.retry(family, old.id, self._clock.now())
+            old.pipeline_id, lambda family: lifecycle.retry(family, old.id, self._clock.now(), inputs)
         )
         return next(job for job in applied.jobs if job.name == old.name and job.id != old.id)
 

@@ -80,8 +80,8 @@ class _RecordingSources(Sources):
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         return self._sources.project_glob(project, ref, pattern)
 
-    def remote(self, url: str) -> str | SourceProblem:
-        content = self._sources.remote(url)
+    def remote(self, url: str, *, cache_seconds: int = 0) -> str | SourceProblem:
+        content = self._sources.remote(url, cache_seconds=cache_seconds)
         self._note(content, kind="remote", location=url)
         return content
 

@@ -36,7 +36,7 @@ FIELDS: Mapping[type[Any], tuple[str, ...]] = {
     ProjectVariable: ("value",),
     Pipeline: ("variables",),
     Schedule: ("variables", "inputs"),
-    Job: ("play_variables",),
+    Job: ("play_variables", "inputs"),
     Artifact: ("variables",),
     JobSpec: ("variables",),
 }
@@ -123,11 +123,11 @@ class Secrets:
         return replace(variable, value=self.unseal(variable.value, "ProjectVariable"))
 
     def _seal_job(self, job: Job) -> Job:
-        """Encrypt the variables that a user started this job with. Most jobs have none and stay unchanged."""
-        return cast("Job", self._seal_maps(job)) if job.play_variables else job
+        """Encrypt the variables and inputs that a user started this job with. Most jobs have none and stay unchanged."""
+        return cast("Job", self._seal_maps(job)) if job.play_variables or job.inputs else job
 
     def _open_job(self, job: Job) -> Job:
-        return cast("Job", self._open_maps(job)) if job.play_variables else job
+        return cast("Job", self._open_maps(job)) if job.play_variables or job.inputs else job
 
     def _seal_maps(self, value: Any) -> Any:
         kind = type(value)
@@ -174,7 +174,7 @@ class Secrets:
 def _convert_jobs(convert: Callable[[Any], Any], jobs: tuple[Job, ...]) -> tuple[Job, ...]:
     """Return `jobs` with each one encrypted or decrypted by `convert`. If no job has a secret, which is usual, the same
     tuple is returned: this must be fast, because all jobs of a pipeline are read for each change of one job."""
-    return tuple([convert(job) for job in jobs]) if [job for job in jobs if job.play_variables] else jobs
+    return tuple([convert(job) for job in jobs]) if [job for job in jobs if job.play_variables or job.inputs] else jobs
 
 
 class _SealedPort:

@@ -1,5 +1,7 @@
 """Stored values of pipelines and jobs: pipeline, job, artifact, step result."""
 
+from typing import Any
+
 import msgspec
 
 from remuda.cell.values.stored import ORGANIZATION_ID, USER_ID, Value
@@ -151,6 +153,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Jobs with a higher priority are handed out first."""
     play_variables: dict[str, str] = msgspec.field(default_factory=dict)
     """Set by the user who played the manual job."""
+    inputs: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Values for inputs of the job, from the user who played or retried it; else the defaults in its definition."""
     gets: tuple[JobId, ...] = ()
     """Jobs of other pipelines whose artifacts its payload names."""
     token_hash: str = ""

@@ -66,7 +66,8 @@ class WorkTreeSources(Sources):
         # Without paths the compiler asks for a file of that name, and gets the problem.
         return [pattern] if paths is None else paths
 
-    def remote(self, url: str) -> str | SourceProblem:
+    def remote(self, url: str, *, cache_seconds: int = 0) -> str | SourceProblem:
+        # Each file is fetched once in a run, which is shorter than any time for which it may be cached.
         return self._record(url, self._remote.text(url))
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:

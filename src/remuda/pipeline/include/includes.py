@@ -7,21 +7,26 @@ file includes itself, directly or through others; all files together have at mos
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Mapping
 
 import msgspec
 
 from remuda.pipeline.errors import Placed, Report, printable, quote
 from remuda.pipeline.facts import SourceProblem
-from remuda.pipeline.include.inputs import Interpolation, read_header, take_inputs
+from remuda.pipeline.include.component_context import ComponentContext
+from remuda.pipeline.include.inputs import Header, read_header, read_input_names, read_inputs, take_inputs
+from remuda.pipeline.include.interpolation import Interpolation
 from remuda.pipeline.include.port import Sources, parse_address
 from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.clauses import Judge, read_clauses
 from remuda.pipeline.rules.globs import is_glob, normal_path
 from remuda.pipeline.rules.job_rules import flatten_rules
-from remuda.pipeline.syntax.known_keys import INCLUDE, INCLUDE_RULE
-from remuda.pipeline.syntax.tree import Entry, Merger, Node, Opaque, Table, items_of
-from remuda.pipeline.syntax.typed_values import Fields, inside, mistyped, read_table, read_text
+from remuda.pipeline.syntax.known_keys import INCLUDE, INCLUDE_RULE, INPUT_FILE, SPEC_INCLUDE
+from remuda.pipeline.syntax.tree import Entry, Merger, Node, Opaque, Scalar, Table, items_of
+from remuda.pipeline.syntax.typed_values import Fields, inside, mistyped, read_duration, read_table, read_text
 from remuda.pipeline.syntax.variable_expansion import ExpansionError
 from remuda.pipeline.syntax.yaml_document import read_document
 
@@ -29,6 +34,12 @@ MAX_FILES = 150
 MAX_ALL_NODES = 300_000
 
 _KINDS = ("local", "project", "remote", "component", "template")
+_INPUT_KINDS = ("local", "project", "remote")
+# Keys of an include that belong to one kind of file.
+_OWNERS = {"file": "project", "ref": "project", "integrity": "remote", "cache": "remote"}
+_DEFAULT_CACHE_SECONDS = 3600
+_MIN_CACHE_SECONDS = 60
+_HASH = re.compile(r"sha256-[A-Za-z0-9+/]{43}=")
 _INCLUDE = "include"
 
 
@@ -44,6 +55,8 @@ class SourceFile(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     file: str
     origin: Origin
+    component: dict[str, str] | None = None
+    """What a component may say about itself; None for any other file."""
 
 
 class Loader:
@@ -69,7 +82,7 @@ class Loader:
         self._nodes += document.nodes
         if self._nodes > MAX_ALL_NODES:
             report.stop(at, path, f"all files together have more than {MAX_ALL_NODES} values", "include less")
-        body = self._interpolate(document.header, document.body, inputs, at=at, path=path, is_first=not chain)
+        body = self._interpolate(source, document.header, document.body, inputs, at=at, path=path, is_first=not chain)
         if not isinstance(body, Table):
             mistyped(report, body, "", "a map of keywords and jobs at the top level")
             return None
@@ -80,17 +93,51 @@ class Loader:
         return self._merger.merge(*trees, msgspec.structs.replace(body, entries=own))
 
     def _interpolate(
-        self, header: Table | None, body: Node, inputs: Mapping[str, Entry], *, at: Placed, path: str, is_first: bool
+        self,
+        source: SourceFile,
+        header: Table | None,
+        body: Node,
+        inputs: Mapping[str, Entry],
+        *,
+        at: Placed,
+        path: str,
+        is_first: bool,
     ) -> Node:
         """Replace `$[[ inputs.name ]]` in `body` (the file without its header) by given or default values. Reports
         inputs that are missing, invalid, or not declared in `header` (the part with `spec`). `at`, `path`: position and
         key for messages. `is_first`: the file is not included by another one."""
-        patterns = self._judge.patterns
-        declared = read_header(self._report, header, patterns) if header is not None else {}
-        values = take_inputs(self._report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)
+        report, patterns = self._report, self._judge.patterns
+        read = read_header(report, header) if header is not None else Header()
+        entries = read.inputs
+        if read.include is not None:
+            entries = {**self._load_input_files(read.include, source.origin), **entries}
+        declared = read_inputs(report, entries, patterns)
+        values = take_inputs(report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)
         if header is None:
             return body
-        return Interpolation(self._report, values, self._judge.variables(Variables())).tree(body)
+        context = ComponentContext(values=source.component, listed=read.component)
+        return Interpolation(report, values, self._judge.variables(Variables()), context).tree(body)
+
+    def _load_input_files(self, node: Node, origin: Origin) -> dict[str, Entry]:
+        """Return the inputs of the files that `spec:include` names, by name; those of later files win."""
+        entries: dict[str, Entry] = {}
+        path = "spec:include"
+        for item in items_of(node):
+            if isinstance(item, Table):
+                fields = read_table(self._report, item, path, SPEC_INCLUDE)
+                files = self._by_map(item, fields, origin, path, _INPUT_KINDS)
+            else:
+                files = self._by_text(item, origin, path)
+            for source in files:
+                self._report.add_file(source.file)
+                document = read_document(source.text, self._report, file=source.file)
+                self._nodes += document.nodes
+                if self._nodes > MAX_ALL_NODES:
+                    self._report.stop(item, path, f"all files together have more than {MAX_ALL_NODES} values")
+                table = read_table(self._report, document.body, "", INPUT_FILE)
+                if "inputs" in table:
+                    entries |= read_input_names(self._report, table["inputs"].value, "inputs") or {}
+        return entries
 
     def _load_includes(self, node: Node, origin: Origin, chain: tuple[str, ...]) -> list[Table]:
         trees: list[Table] = []
@@ -101,9 +148,9 @@ class Loader:
                 if "rules" in entries and not self._applies(entries["rules"].value):
                     continue
                 inputs = Fields(self._report, entries, _INCLUDE).read("inputs", _inputs) or {}
-                files = self._by_map(item, entries, origin)
+                files = self._by_map(item, entries, origin, _INCLUDE, _KINDS)
             else:
-                files = self._by_text(item, origin)
+                files = self._by_text(item, origin, _INCLUDE)
             for source in files:
                 self._check_circle(source, item, chain)
                 where = inside(_INCLUDE, "inputs")
@@ -129,40 +176,45 @@ class Loader:
                 return when != "never"
         return False
 
-    def _by_text(self, node: Node, origin: Origin) -> list[SourceFile]:
+    def _by_text(self, node: Node, origin: Origin, path: str) -> list[SourceFile]:
         if isinstance(node, Opaque):
             return []
-        text = read_text(self._report, node, _INCLUDE)
+        text = read_text(self._report, node, path)
         if text is None:
             return []
         remote = text.startswith(("http://", "https://"))
-        return self._remote(text, node, _INCLUDE) if remote else self._local(text, node, _INCLUDE, origin)
+        return self._remote(text, node, path) if remote else self._local(text, node, path, origin)
 
-    def _by_map(self, node: Table, entries: Mapping[str, Entry], origin: Origin) -> list[SourceFile]:
-        kinds = [kind for kind in _KINDS if kind in entries]
+    def _by_map(
+        self, node: Table, entries: Mapping[str, Entry], origin: Origin, path: str, choices: tuple[str, ...]
+    ) -> list[SourceFile]:
+        """Return the files of an include that is a map of `entries`. `choices`: the kinds of files that it may have."""
+        kinds = [kind for kind in choices if kind in entries]
         if len(kinds) != 1:
-            message = "must have one of: " + ", ".join(_KINDS)
-            self._report.add(node, _INCLUDE, message, "say which file to include")
+            message = "must have one of: " + ", ".join(choices)
+            self._report.add(node, path, message, "say which file to include")
             return []
         kind = kinds[0]
-        value, path = entries[kind].value, inside(_INCLUDE, kind)
-        fields = Fields(self._report, entries, _INCLUDE)
-        for key in ("file", "ref"):
-            if key in fields and kind != "project":
-                fields.refuse_key(key, f'"{key}" requires a "project"', "name it")
+        value, where = entries[kind].value, inside(path, kind)
+        fields = Fields(self._report, entries, path)
+        for key, owner in _OWNERS.items():
+            if key in fields and kind != owner:
+                fields.refuse_key(key, f'"{key}" requires a "{owner}"', "name it")
         if kind == "project":
-            return self._project(node, entries)
-        text = read_text(self._report, value, path)
+            return self._project(node, entries, path)
+        text = read_text(self._report, value, where)
         if text is None:
             return []
         if kind == "local":
-            return self._local(text, value, path, origin)
+            return self._local(text, value, where, origin)
         if kind == "remote":
-            return self._remote(text, value, path)
+            seconds = fields.read("cache", _read_cache) or 0
+            files = self._remote(text, value, where, seconds)
+            return [file for file in files if fields.read("integrity", _has_hash, file.text) is not False]
         if kind == "component":
-            return self._component(text, value, path)
-        template = self._sources.template(self._expand(text, value, path))
-        return self._source(template, text, Origin(remote=True), value, path)
+            return self._component(text, value, where)
+        template = self._sources.template(self._expand(text, value, where))
+        return self._source(template, text, Origin(remote=True), value, where)
 
     def _local(self, text: str, at: Node, path: str, origin: Origin) -> list[SourceFile]:
         if origin.remote:
@@ -192,13 +244,13 @@ class Loader:
             own = SourceProblem(reason=f"the repository has no file {quote(name)}", suggestion="check the path")
         return self._source(own, name, origin, at, path)
 
-    def _project(self, node: Table, entries: Mapping[str, Entry]) -> list[SourceFile]:
-        fields, value, path = Fields(self._report, entries, _INCLUDE), entries["project"].value, f"{_INCLUDE}:project"
+    def _project(self, node: Table, entries: Mapping[str, Entry], above: str) -> list[SourceFile]:
+        fields, value, path = Fields(self._report, entries, above), entries["project"].value, inside(above, "project")
         project, ref = fields.text("project"), fields.text("ref")
         if "file" not in fields:
-            self._report.add(node, _INCLUDE, '"project" requires a "file"', "name the file of that project")
+            self._report.add(node, above, '"project" requires a "file"', "name the file of that project")
             return []
-        at, where = entries["file"].value, inside(_INCLUDE, "file")
+        at, where = entries["file"].value, inside(above, "file")
         files = fields.one_or_more("file") or ()
         if project is None:
             return []
@@ -206,12 +258,13 @@ class Loader:
         origin = Origin(project=self._expand(project, value, path), ref=ref)
         return [source for file in files for source in self._local(file, at, where, origin)]
 
-    def _remote(self, text: str, at: Node, path: str) -> list[SourceFile]:
+    def _remote(self, text: str, at: Node, path: str, cache_seconds: int = 0) -> list[SourceFile]:
         url = self._expand(text, at, path)
         if not url.startswith(("http://", "https://")):
             self._report.add(at, path, f"{quote(url)} is not a web address", "it must begin with https://")
             return []
-        return self._source(self._sources.remote(url), url, Origin(remote=True), at, path)
+        answer = self._sources.remote(url, cache_seconds=cache_seconds)
+        return self._source(answer, url, Origin(remote=True), at, path)
 
     def _component(self, text: str, at: Node, path: str) -> list[SourceFile]:
         address = parse_address(self._expand(text, at, path))
@@ -223,7 +276,14 @@ class Loader:
         if isinstance(component, SourceProblem):
             return self._source(component, "", Origin(), at, path)
         origin = Origin(project=component.project, ref=component.ref)
-        return self._source(component.text, str(address), origin, at, path)
+        context = {
+            "name": address.name,
+            "sha": component.ref,
+            "version": component.version,
+            "reference": address.version,
+        }
+        files = self._source(component.text, str(address), origin, at, path)
+        return [msgspec.structs.replace(file, component=context) for file in files]
 
     def _source(self, text: str | SourceProblem, file: str, origin: Origin, at: Node, path: str) -> list[SourceFile]:
         """Return a list with the included file; if `text` is a problem, report it at `at` and return an empty list.
@@ -248,3 +308,26 @@ def _inputs(report: Report, node: Node, path: str) -> Mapping[str, Entry] | None
         return node.entries
     mistyped(report, node, path, "a map of inputs")
     return None
+
+
+def _read_cache(report: Report, node: Node, path: str) -> int:
+    """Read `cache` of a remote file: how old its text may be, in seconds; `true` means an hour."""
+    if isinstance(node, Scalar) and node.kind in ("true", "false"):
+        return _DEFAULT_CACHE_SECONDS if node.kind == "true" else 0
+    return max(read_duration(report, node, path) or 0, _MIN_CACHE_SECONDS)
+
+
+def _has_hash(report: Report, node: Node, path: str, text: str) -> bool:
+    """True if the SHA-256 hash of a remote file is that of `integrity`; otherwise reports a mistake."""
+    expected = read_text(report, node, path)
+    if expected is None:
+        return False
+    if not _HASH.fullmatch(expected):
+        report.add(node, path, f"{quote(expected)} is not a hash", "write it like sha256-<44 characters of base64>")
+        return False
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    if expected != f"sha256-{digest}":
+        message = f"the file has the hash sha256-{digest}, another than expected"
+        report.add(node, path, message, "check what changed in it, then correct the hash")
+        return False
+    return True

@@ -30,12 +30,14 @@ class ComponentAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
-    """The text of a CI/CD component, and the project and ref from which its local includes are read."""
+    """The text of a CI/CD component, and the project and commit from which its local includes are read."""
 
     text: str
     project: str
     ref: str
     file: str
+    version: str = ""
+    """The tag with its version, such as `1.4.2`; empty if the address names a branch or a commit."""
 
 
 class Sources(Protocol):
@@ -62,8 +64,9 @@ class Sources(Protocol):
         """Return the paths of another project that match the pattern, sorted. If the project is not available, the
         result may be the pattern itself: a call of `project` with this path then returns the reason."""
 
-    def remote(self, url: str) -> str | SourceProblem:
-        """Return the text at a web address, if the address is on the allow list; else a SourceProblem."""
+    def remote(self, url: str, *, cache_seconds: int = 0) -> str | SourceProblem:
+        """Return the text at a web address, if the address is on the allow list; else a SourceProblem. The text may be
+        up to `cache_seconds` old."""
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         """Return the CI/CD component at the version in its address; else a SourceProblem."""
@@ -104,10 +107,10 @@ class MemorySources(Sources):
         return files[file]
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        files = self._projects.get(f"{project}@{ref}", self._projects.get(project)) or {}
-        return match_paths([pattern], sorted(files))
+        files = self._projects.get(f"{project}@{ref}", self._projects.get(project))
+        return [pattern] if files is None else match_paths([pattern], sorted(files))
 
-    def remote(self, url: str) -> str | SourceProblem:
+    def remote(self, url: str, *, cache_seconds: int = 0) -> str | SourceProblem:
         if url in self._remotes:
             return self._remotes[url]
         return SourceProblem(reason="the address is not on the allow list", suggestion="ask for it to be added")

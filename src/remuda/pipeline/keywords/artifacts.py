@@ -1,7 +1,8 @@
 """Reads `cache` and `artifacts` of `default` and of jobs.
 
 Caches are converted to the form in which runners receive them. `cache:key:files` becomes a hash of the contents of
-those files, so that the same contents give the same key on every branch; without such files the key is `default`."""
+those files, so that the same contents give the same key on every branch; without such files the key is `default`.
+`files_commits` does the same: contents and last commit of a file change together."""
 
 from __future__ import annotations
 
@@ -77,14 +78,17 @@ def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
         return key or _DEFAULT_KEY
     fields = read_fields(report, node, path, CACHE_KEY)
     prefix = fields.text("prefix")
-    if "files" not in fields:
-        if "files" not in node.entries:
+    key = "files_commits" if "files_commits" in fields else "files"
+    if key == "files_commits" and "files" in fields:
+        fields.refuse_key(key, '"files" and "files_commits" do not go together', "keep one")
+    if key not in fields:
+        if key not in node.entries:
             report.add(node, path, 'has no "files"', "name the files the key is made from")
         return prefix or _DEFAULT_KEY
-    files = fields.strings("files") or ()
+    files = fields.strings(key) or ()
     if not 0 < len(files) <= MAX_KEY_FILES:
-        fields.refuse_value("files", f"names 1 to {MAX_KEY_FILES} files", "choose the ones that matter")
-    contents = "".join(judge.contents_of(files, node.entries["files"].value))
+        fields.refuse_value(key, f"names 1 to {MAX_KEY_FILES} files", "choose the ones that matter")
+    contents = "".join(judge.contents_of(files, node.entries[key].value))
     digest = hashlib.sha1(contents.encode()).hexdigest() if contents else _DEFAULT_KEY
     return f"{prefix}-{digest}" if prefix else digest
 

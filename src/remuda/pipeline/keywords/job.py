@@ -10,6 +10,7 @@ import msgspec
 from remuda.pipeline.errors import Report, quote
 from remuda.pipeline.keywords.default import Retry, Shared, read_shared
 from remuda.pipeline.keywords.environment import read_environment, read_name, read_pages, read_release, read_secrets
+from remuda.pipeline.keywords.job_inputs import check_uses, read_job_inputs
 from remuda.pipeline.keywords.needs import Needs, read_needs
 from remuda.pipeline.keywords.parallel import Parallel, read_parallel
 from remuda.pipeline.keywords.run import ReadFile, read_run
@@ -82,6 +83,8 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
     publish = fields.text("publish") or (pages or {}).get("publish")
     retry = shared.retry or Retry()
     check_alone(report, entries, name)
+    inputs = fields.read("inputs", read_job_inputs, judge) or {}
+    check_uses(report, entries, name, inputs)
     spec = JobSpec(
         name=name,
         stage=stage,
@@ -113,6 +116,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
         id_tokens=shared.id_tokens or {},
         trigger=trigger,
         pages=pages,
+        inputs=inputs,
         line=entry.key.line,
         file=entry.key.file,
     )

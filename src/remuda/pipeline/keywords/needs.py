@@ -77,13 +77,13 @@ def _outside(report: Report, node: Table, path: str) -> OutsideNeed | None:
         for key in ("job", "ref"):
             if key not in fields:
                 report.add(node, path, f'a need of another project must have a "{key}"', f'give it a "{key}"')
-    for key in ("optional", "parallel"):
-        if key in fields:
-            fields.refuse_key(key, f'"{key}" works only for jobs of this pipeline', "remove it")
+    if "parallel" in fields:
+        fields.refuse_key("parallel", '"parallel" works only for jobs of this pipeline', "remove it")
     return OutsideNeed(
         job=fields.text("job") or "",
         project=fields.text("project") or "",
         ref=fields.text("ref") or "",
         pipeline=fields.text("pipeline") or "",
         artifacts=fields.flag("artifacts") is not False,
+        optional=fields.flag("optional") is True,
     )

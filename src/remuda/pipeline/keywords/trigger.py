@@ -45,7 +45,9 @@ NOT_WITH_TRIGGER = (
     "id_tokens",
     "pages",
     "publish",
+    "inputs",
 )
+_KINDS = ("local", "artifact", "project", "remote", "template", "component")
 NOT_WITH_RUN = ("script", "before_script", "after_script")
 
 
@@ -107,9 +109,13 @@ def _include(report: Report, node: Node, path: str) -> dict[str, Any] | None:
             include[key] = list(read_one_or_more(report, entry.value, where) or ())
         elif (text := read_text(report, entry.value, where)) is not None:
             include[key] = _local(report, text, entry.value, where)["local"] if key == "local" else text
-    kinds = [key for key in ("local", "artifact", "project") if key in entries]
-    if isinstance(node, Table) and len(kinds) != 1 and not any(key in TRIGGER_INCLUDE.later for key in node.entries):
-        report.add(node, path, 'must have one of "local", "artifact" and "project"', "say where the file is")
+    kinds = [key for key in _KINDS if key in entries]
+    if isinstance(node, Table) and len(kinds) != 1:
+        choices = ", ".join(f'"{kind}"' for kind in _KINDS)
+        report.add(node, path, f"must have one of {choices}", "say where the file is")
+    if "integrity" in entries and "remote" not in entries:
+        message = '"integrity" requires a "remote"'
+        report.add(entries["integrity"].key, inside(path, "integrity"), message, "remove it")
     for key, partner in (("artifact", "job"), ("project", "file")):
         if (key in entries) != (partner in entries):
             report.add(node, path, f'"{key}" and "{partner}" go together', "give both")

@@ -12,6 +12,7 @@ import msgspec
 
 from remuda.pipeline.errors import Placed, Report
 from remuda.pipeline.facts import Facts, SourceProblem
+from remuda.pipeline.include.port import Sources
 from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.expressions import Expression, ExpressionError, find_doubts, holds, parse_expression
 from remuda.pipeline.rules.globs import Glob
@@ -38,25 +39,38 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The path of its key, for mistakes."""
 
 
+class Exists(msgspec.Struct, frozen=True, kw_only=True):
+    """The condition `exists`: file patterns, and the project and ref to look in if it is not the pipeline's own."""
+
+    paths: tuple[str, ...]
+    project: str = ""
+    ref: str | None = None
+    at: Node
+    key: str = "exists"
+    """The path of its key, for mistakes."""
+
+
 class Clauses(msgspec.Struct, frozen=True, kw_only=True):
     """The conditions of a rule, which applies if all of them are true."""
 
     condition: Expression | None = None
     changes: Changes | None = None
-    exists: tuple[str, ...] | None = None
+    exists: Exists | None = None
     at: Node
 
 
 class Judge:
     """Evaluates conditions for a compilation's `facts`; caches results. Too costly rules stop the compilation."""
 
-    def __init__(self, report: Report, facts: Facts) -> None:
+    def __init__(self, report: Report, facts: Facts, sources: Sources | None = None) -> None:
         self.facts = facts
+        self._sources = sources
         self.patterns = Patterns()
         self._report = report
         self._predefined = facts.pipeline_variables()
         self._expressions: dict[str, Expression] = {}
         self._answers: dict[tuple[tuple[str, ...], str | None], bool] = {}
+        self._elsewhere: dict[tuple[str, ...], bool] = {}
         self._contents: dict[tuple[str, ...], list[str]] = {}
         self._checks = 0
         self._judged = 0
@@ -121,7 +135,7 @@ class Judge:
             return False
         if clauses.changes is not None and not self.has_changes(clauses.changes, own):
             return False
-        return clauses.exists is None or self._exists(clauses.exists, own, clauses.at)
+        return clauses.exists is None or self._exists(clauses.exists, own)
 
     def has_changes(self, changes: Changes, own: Variables) -> bool:
         """True if a changed file matches a pattern, or changes are unknown. `own`: variables of the file and the
@@ -136,16 +150,37 @@ class Judge:
             self._answers[paths, compare_to or ""] = files is None or self._any_match(paths, files, changes.at)
         return self._answers[paths, compare_to or ""]
 
-    def _exists(self, patterns: tuple[str, ...], own: Variables, at: Node) -> bool:
-        paths = self._expand(patterns, own, at)
+    def _exists(self, exists: Exists, own: Variables) -> bool:
+        paths = self._expand(exists.paths, own, exists.at)
+        if exists.project:
+            return self._exists_elsewhere(exists, paths, own)
         if (paths, None) not in self._answers:
             files = self.facts.files
             checks = 0 if files is None else len(files) * sum(Glob(path).literal is None for path in paths)
             if files is None or checks > MAX_EXISTS_CHECKS:
                 self._answers[paths, None] = True
             else:
-                self._answers[paths, None] = self._any_match(paths, files.keys(), at)
+                self._answers[paths, None] = self._any_match(paths, files.keys(), exists.at)
         return self._answers[paths, None]
+
+    def _exists_elsewhere(self, exists: Exists, paths: tuple[str, ...], own: Variables) -> bool:
+        """Whether another project has a file that matches. Reports a project or ref that is not available."""
+        project, ref = self._expand((exists.project, exists.ref or ""), own, exists.at)
+        key = (project, ref, *paths)
+        if key not in self._elsewhere:
+            self._elsewhere[key] = False
+            for path in paths:
+                matches = self._sources.project_glob(project, ref or None, path) if self._sources else ()
+                # A single match can be the pattern itself, if the project is not available.
+                if matches and matches[0] == path and self._sources:
+                    text = self._sources.project(project, ref or None, path)
+                    if isinstance(text, SourceProblem):
+                        self._report.add(exists.at, exists.key, text.reason, text.suggestion)
+                        break
+                if matches:
+                    self._elsewhere[key] = True
+                    break
+        return self._elsewhere[key]
 
     def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:
         """Return the content hashes of the files that match a pattern, ordered by path, for `cache:key:files`."""
@@ -213,13 +248,22 @@ def _changes(report: Report, node: Node, path: str) -> Changes | None:
     return Changes(paths=paths, compare_to=fields.text("compare_to"), at=ref, key=key)
 
 
-def _exists(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
+def _exists(report: Report, node: Node, path: str) -> Exists | None:
     if not isinstance(node, Table):
-        return read_paths(report, node, path)
+        paths = read_paths(report, node, path)
+        return None if paths is None else Exists(paths=paths, at=node)
     fields = read_fields(report, node, path, EXISTS)
     if "paths" not in node.entries:
         report.add(node, path, 'has no "paths"', "name the files")
-    return fields.read("paths", read_paths)
+    if "ref" in fields and "project" not in node.entries:
+        fields.refuse_key("ref", '"ref" requires a "project"', "name it")
+    paths = fields.read("paths", read_paths)
+    if paths is None:
+        return None
+    if "project" not in fields:
+        return Exists(paths=paths, at=node)
+    at, key = node.entries["project"].value, inside(path, "project")
+    return Exists(paths=paths, project=fields.text("project") or "", ref=fields.text("ref"), at=at, key=key)
 
 
 def read_paths(report: Report, node: Node, path: str) -> tuple[str, ...] | None:

@@ -59,7 +59,7 @@ TOP = Keys(
     later=("spec",),
 )
 """The pipeline file itself. Every other key at this level is the name of a job."""
-DEFAULT = Keys(works=_SHARED, later=("identity",))
+DEFAULT = Keys(works=(*_SHARED, "identity"))
 """`default`: values for jobs that do not set the keyword."""
 JOB = Keys(
     works=(
@@ -88,8 +88,10 @@ JOB = Keys(
         "trigger",
         "pages",
         "publish",
+        "inputs",
+        "identity",
+        "dast_configuration",
     ),
-    later=("inputs", "identity", "dast_configuration"),
 )
 """A job."""
 WORKFLOW = Keys(works=("name", "rules", "auto_cancel"))
@@ -116,21 +118,28 @@ INCLUDE_RULE = Keys(works=("if", "changes", "exists", "when"))
 """An entry of `rules` of an `include` entry."""
 CHANGES = Keys(works=("paths", "compare_to"))
 """`changes` of a rule, written as a map."""
-EXISTS = Keys(works=("paths",), later=("project", "ref"))
+EXISTS = Keys(works=("paths", "project", "ref"))
 """`exists` of a rule, written as a map."""
 ONLY = Keys(works=("refs", "variables", "changes", "kubernetes"))
 """`only` or `except` of a job, written as a map."""
 INCLUDE = Keys(
-    works=("local", "project", "file", "ref", "remote", "component", "template", "rules", "inputs"),
-    later=("integrity", "cache"),
+    works=("local", "project", "file", "ref", "remote", "component", "template", "rules", "inputs", "integrity", "cache"),
 )
 """An entry of `include`."""
 HEADER = Keys(works=("spec",))
 """The first document of a file that has two documents."""
-SPEC = Keys(works=("inputs",), later=("include", "component"))
+SPEC = Keys(works=("inputs", "description", "include", "component"))
 """`spec` in the first document of a file."""
-INPUT = Keys(works=("default", "description", "type", "options", "regex"), later=("rules",))
+SPEC_INCLUDE = Keys(works=("local", "project", "file", "ref", "remote", "integrity", "cache"))
+"""An entry of `spec:include`: a file with inputs."""
+INPUT_FILE = Keys(works=("inputs",))
+"""A file that `spec:include` names."""
+INPUT = Keys(works=("default", "description", "type", "options", "regex", "rules"))
 """An entry of `spec:inputs`: one input of a file."""
+JOB_INPUT = Keys(works=("default", "description", "type", "options", "regex"))
+"""An entry of `inputs` of a job."""
+INPUT_RULE = Keys(works=("if", "options", "default"))
+"""An entry of `rules` of an input."""
 IMAGE = Keys(works=("name", "entrypoint", "pull_policy", "docker", "kubernetes"))
 """`image`, written as a map."""
 IMAGE_DOCKER = Keys(works=("platform", "user"))
@@ -143,7 +152,7 @@ SERVICE = Keys(
 """An entry of `services`, written as a map."""
 CACHE = Keys(works=("key", "paths", "untracked", "policy", "when", "fallback_keys", "unprotect"))
 """An entry of `cache`."""
-CACHE_KEY = Keys(works=("files", "prefix"), later=("files_commits",))
+CACHE_KEY = Keys(works=("files", "files_commits", "prefix"))
 """`cache:key`, written as a map."""
 HOOKS = Keys(works=("pre_get_sources_script", "post_get_sources_script"))
 """`hooks` of a job."""
@@ -209,8 +218,7 @@ PARALLEL = Keys(works=("matrix",))
 INHERIT = Keys(works=("default", "variables"))
 """`inherit` of a job."""
 ENVIRONMENT = Keys(
-    works=("name", "url", "on_stop", "action", "auto_stop_in", "deployment_tier"),
-    later=("kubernetes",),
+    works=("name", "url", "on_stop", "action", "auto_stop_in", "deployment_tier", "kubernetes"),
 )
 """`environment` of a job, written as a map."""
 RELEASE = Keys(works=("tag_name", "tag_message", "name", "description", "ref", "milestones", "released_at", "assets"))
@@ -226,10 +234,10 @@ SECRET = Keys(
         "azure_key_vault",
         "aws_secrets_manager",
         "gitlab_secrets_manager",
+        "akeyless",
         "file",
         "token",
     ),
-    later=("akeyless",),
 )
 """An entry of `secrets` of a job."""
 ID_TOKEN = Keys(works=("aud",))
@@ -237,7 +245,19 @@ ID_TOKEN = Keys(works=("aud",))
 TRIGGER = Keys(works=("project", "branch", "include", "strategy", "forward", "inputs"))
 """`trigger` of a job, written as a map."""
 TRIGGER_INCLUDE = Keys(
-    works=("local", "artifact", "job", "project", "file", "ref", "inputs"), later=("template", "component", "remote")
+    works=(
+        "local",
+        "artifact",
+        "job",
+        "project",
+        "file",
+        "ref",
+        "template",
+        "component",
+        "remote",
+        "integrity",
+        "inputs",
+    )
 )
 """An entry of `trigger:include`."""
 FORWARD = Keys(works=("yaml_variables", "pipeline_variables"))

@@ -37,7 +37,8 @@ def merge_yaml(
     cannot be merged; does not check jobs."""
     report = Report(file)
     try:
-        root = read_tree(report, Judge(report, facts or Facts()), text, sources or MemorySources(), inputs or {})
+        sources = sources or MemorySources()
+        root = read_tree(report, Judge(report, facts or Facts(), sources), text, sources, inputs or {})
     except TooCostlyError:
         report.stop(Place(), "", "the regular expressions take too long to evaluate", "use simpler or fewer ones")
     report.finish()

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from remuda.pipeline import Artifacts, JobSpec, Need
-from remuda.pipeline.syntax.known_keys import ARTIFACTS, ENVIRONMENT, JOB
 
 Jobs = Callable[[str], dict[str, JobSpec]]
 Mistakes = Callable[[str], list[str]]
@@ -167,23 +166,6 @@ def test_timeout(timeout: str, seconds: int, jobs: Jobs) -> None:
 )
 def test_mistakes_of_a_job(body: str, expected: str, mistakes: Mistakes) -> None:
     assert any(line.startswith(expected) for line in mistakes(f"a: {body}")), mistakes(f"a: {body}")
-
-
-@pytest.mark.parametrize("key", JOB.later)
-def test_keys_of_a_job_that_do_not_work_yet(key: str, mistakes: Mistakes) -> None:
-    messages = mistakes(f"a:\n  script: x\n  {key}: y\n")
-    assert len(messages) == 1
-    assert messages[0].startswith(f'3:3: a:{key}: the key "{key}" is not supported yet')
-
-
-@pytest.mark.parametrize(
-    ("parent", "key"),
-    [("artifacts", key) for key in ARTIFACTS.later] + [("environment", key) for key in ENVIRONMENT.later],
-)
-def test_inner_keys_that_do_not_work_yet(parent: str, key: str, mistakes: Mistakes) -> None:
-    messages = mistakes(f"a:\n  script: x\n  {parent}: {{name: n, {key}: y}}\n")
-    assert len(messages) == 1
-    assert f'a:{parent}:{key}: the key "{key}" is not supported yet' in messages[0]
 
 
 @pytest.mark.parametrize("key", ["run", "scirpt", "scripts"])

@@ -5,7 +5,8 @@ groups that other pipelines use are read with the family, in the same transactio
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -198,11 +199,16 @@ class FamilyDraft:
         is_graceful = may_run and not is_forced and (job.graceful_cancel or job.is_trigger)
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
-    def try_again(self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool) -> None:
-        """Replace a job by a new attempt (`further_try`), which waits for its stage or `needs` unless `at_once`."""
+    def try_again(
+        self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool, inputs: Mapping[str, Any] | None = None
+    ) -> None:
+        """Replace a job by a new attempt (`further_try`), which waits for its stage or `needs` unless `at_once`.
+        `inputs` replace values of the old job."""
         self._changed[job.id] = replace(job, retried=True)
         self._retry_of[job.name] = job.id
         fresh = further_try(job, tries, self.now, lost_tries=lost_tries)
+        if inputs:
+            fresh = replace(fresh, inputs={**job.inputs, **inputs})
         self.put(fresh)
         if at_once:
             self.move(fresh, JobEvent.ENQUEUE)

@@ -5,6 +5,7 @@ never changed back; a retry is a new job. Exceptions are a skipped job, which ne
 trigger job, which has no runner and runs again if its downstream pipeline does."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -149,14 +150,15 @@ def cancel_all(family: Family, now: float) -> Changes:
     return draft.changes()
 
 
-def retry(family: Family, job_id: JobId, now: float) -> Changes:
+def retry(family: Family, job_id: JobId, now: float, inputs: Mapping[str, Any] | None = None) -> Changes:
     """Retry an ended job at once; it gets all its automatic retries again. Jobs skipped because of it wait again.
+    `inputs`: values that replace those of the attempt before.
     Raises InvalidError if the job has not ended, was skipped, or was retried before."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _TRIED:
         raise InvalidError(f"job {job_id} is {job.status()}; only a job that ran or was canceled can be retried")
-    draft.try_again(job, tries=1, at_once=True)
+    draft.try_again(job, tries=1, at_once=True, inputs=inputs)
     draft.revive_behind(job)
     return draft.changes()
 
@@ -172,14 +174,20 @@ def retry_all(family: Family, now: float) -> Changes:
     return draft.changes()
 
 
-def play(family: Family, job_id: JobId, now: float, variables: Mapping[str, str]) -> Changes:
-    """Start a manual or delayed job now, by order of a user: enqueue it, with additional variables. Jobs that were
-    skipped because of it wait for it again. Raises InvalidError if the job is neither manual nor delayed."""
+def play(
+    family: Family,
+    job_id: JobId,
+    now: float,
+    variables: Mapping[str, str],
+    inputs: Mapping[str, Any] | None = None,
+) -> Changes:
+    """Start a manual or delayed job now, by order of a user: enqueue it, with additional variables and values of its
+    inputs. Jobs that were skipped because of it wait for it again. Raises InvalidError if the job is neither manual nor delayed."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _PLAYABLE:
         raise InvalidError(f"job {job_id} is {job.status()}; only a manual or a delayed job can be played")
-    draft.move(replace(job, play_variables=dict(variables)), JobEvent.ENQUEUE)
+    draft.move(replace(job, play_variables=dict(variables), inputs=dict(inputs or {})), JobEvent.ENQUEUE)
     draft.revive_behind(job)
     return draft.changes()
 

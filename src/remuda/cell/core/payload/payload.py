@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.payload.job_inputs import fill_inputs
 from remuda.cell.core.payload.predefined_variables import REGISTRY
 from remuda.cell.core.payload.secrets import with_servers
 from remuda.cell.core.payload.variables import JobContext, cell_variables, find_overridden, last_wins, user_variables
@@ -41,7 +42,7 @@ class Source(NamedTuple):
 def build_payload(
     context: JobContext, *, dependencies: Sequence[Source], token: str, id_tokens: Mapping[str, str]
 ) -> api.JobPayload:
-    spec, pipeline = context.spec, context.pipeline
+    spec, pipeline = fill_inputs(context.spec, context.job.inputs), context.pipeline
     repo_url = _repo_url(context.public_url, context.project, token)
     registry = pipeline.predefined.get(REGISTRY)
     tokens = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]

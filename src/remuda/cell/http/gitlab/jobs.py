@@ -35,6 +35,8 @@ from remuda.cell.values import Job, JobFilter, Page, Pipeline, Project, Runner
 from remuda.cell.values.people import Level, ProjectFilter
 from remuda.lib.clock import rfc3339
 from remuda.model.job import FINAL, JobId, JobState, PipelineId, ProjectId, RunnerId
+from remuda.pipeline import PipelineError
+from remuda.pipeline.keywords.job_inputs import check_given
 from remuda.wire.explanations import TimeSplit
 
 RESULTS = 5000
@@ -52,6 +54,11 @@ routes = Routes()
 
 class Play(msgspec.Struct, kw_only=True):
     job_variables_attributes: list[GivenVariable] = []
+    job_inputs: dict[str, Any] = {}
+
+
+class RetryJob(msgspec.Struct, kw_only=True):
+    job_inputs: dict[str, Any] = {}
 
 
 class TimedJobShape(JobShape, kw_only=True):
@@ -289,13 +296,14 @@ async def cancel(edge: Edge, caller: Caller, job: Job, project: Project, params:
 
 
 @routes.post(f"{_ROOT}/jobs/{{job_id}}/retry", in_project(Level.DEVELOPER))
-async def retry(edge: Edge, caller: Caller, job: Job, project: Project) -> JobShape:
-    """Retry a job. Returns the new job."""
+async def retry(edge: Edge, caller: Caller, job: Job, project: Project, params: RetryJob) -> JobShape:
+    """Retry a job, with other values of its inputs if `job_inputs` are given. Returns the new job."""
     if job.retried:
         raise forbidden("Job is not retryable")
     check_acts_on(caller, project, job)
+    inputs = await _read_inputs(edge, job, params.job_inputs)
     try:
-        return await describe_job(edge, await edge.dispatch.user_commands.retry_job(job.id))
+        return await describe_job(edge, await edge.dispatch.user_commands.retry_job(job.id, inputs))
     except InvalidError:
         raise forbidden("Job is not retryable") from None
 
@@ -305,10 +313,23 @@ async def play(edge: Edge, caller: Caller, job: Job, project: Project, params: P
     """Start a manual or delayed job."""
     check_acts_on(caller, project, job)
     variables, _ = read_given(params.job_variables_attributes)
+    inputs = await _read_inputs(edge, job, params.job_inputs)
     try:
-        return await describe_job(edge, await edge.dispatch.user_commands.play_job(job.id, variables))
+        return await describe_job(edge, await edge.dispatch.user_commands.play_job(job.id, variables, inputs))
     except InvalidError:
         raise bad_request("Unplayable Job") from None
+
+
+async def _read_inputs(edge: Edge, job: Job, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the values for the inputs of a job. Answers 400 if the job has no such input, or a value does not fit."""
+    if not given:
+        return {}
+    spec = await edge.store.jobs.load_spec(job.id)
+    try:
+        return check_given(spec.inputs if spec else {}, given)
+    except PipelineError as error:
+        mistakes = [f"{m.key}: {m.message}" if m.key else m.message for m in error.errors]
+        raise bad_request("; ".join(mistakes)[:1000]) from None
 
 
 @routes.post(f"{_ROOT}/jobs/{{job_id}}/unschedule", in_project(Level.DEVELOPER), status=200)

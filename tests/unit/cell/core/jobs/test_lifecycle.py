@@ -130,6 +130,7 @@ def test_a_retry_copies_the_job_without_its_runtime_fields() -> None:
         "environment_action",
         "priority",
         "play_variables",
+        "inputs",
     }
     fields = [field.name for field in msgspec.structs.fields(Job)]
     assert sorted(fields) == sorted([*new_values, *copied, *RUNTIME]), (
@@ -313,6 +314,17 @@ class TestManual:
         family = a_new_family(a_job("a", when=When.MANUAL, retry_max=1))
         family = apply(family, lifecycle.play(family, JobId(1), NOW, {"TARGET": "prod"}))
         assert finish_job(family, "a", FAILED).jobs[0].play_variables == {"TARGET": "prod"}
+
+    def test_inputs_are_kept_for_retries_unless_they_are_replaced(self) -> None:
+        family = a_new_family(a_job("a", when=When.MANUAL))
+        family = apply(family, lifecycle.play(family, JobId(1), NOW, {}, {"env": "prod", "count": 2}))
+        family = finish_job(family, "a", FAILED)
+        assert family.jobs[0].inputs == {"env": "prod", "count": 2}
+        again = lifecycle.retry(family, family.jobs[0].id, NOW, {"count": 3})
+        assert (again.jobs[0].inputs, again.retries[0].job.inputs) == (
+            {"env": "prod", "count": 2},
+            {"env": "prod", "count": 3},
+        )
 
     def test_jobs_skipped_behind_an_optional_manual_job_wait_again_when_it_is_played(self) -> None:
         gate = a_job("gate", when=When.MANUAL, allow_failure=True)
