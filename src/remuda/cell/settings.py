@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from remuda.cell.errors import CellError
+from remuda.pipeline.include.allowed_addresses import read_prefix
 from remuda.pipeline.syntax.durations import parse_duration
 
 MEBIBYTE = 1024 * 1024
@@ -139,6 +140,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     remote_includes: tuple[str, ...] = ()
     """Prefixes of the addresses from which pipeline files may include files with `include:remote`. Without them,
     `include:remote` is refused."""
+    templates: str = ""
+    """A folder with files for `include:template`, or the address of a server that has them: a GitLab server, another
+    cell, or a folder on a web server. Templates that it does not have are Remuda's own."""
     component_hosts: tuple[str, ...] = ()
     """Other host names of the cell that pipeline files may use in component addresses."""
     borrowed_objects: tuple[Path, ...] = ()
@@ -172,12 +176,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             range_text = describe_number(name)
             if range_text and not is_valid_number(name, getattr(self, name)):
                 raise CellError(f"{name} {getattr(self, name)}: {range_text}")
-        for address in self.remote_includes:
-            parts = urlsplit(address)
-            if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-                raise CellError(
-                    f"remote includes {address!r}: must be the beginning of an address, such as https://host/folder/"
-                )
+        _check_included_files(self.remote_includes, self.templates)
         _check_blobs(self.blobs, self.blobs_endpoint)
         if self.job_tokens not in ("signed", OPAQUE):
             raise CellError(f"job tokens {self.job_tokens!r}: must be signed or opaque")
@@ -226,6 +225,19 @@ def _is_address(text: str) -> bool:
 
 BUCKETS = ("s3", "gs", "az")
 """The schemes of bucket addresses in `blobs`."""
+
+
+def _check_included_files(remote_includes: tuple[str, ...], templates: str) -> None:
+    for address in remote_includes:
+        parts = urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+            raise CellError(
+                f"remote includes {address!r}: must be the beginning of an address, such as https://host/folder/"
+            )
+    if templates and read_prefix(templates) is None and not Path(templates).is_dir():
+        raise CellError(
+            f"templates {templates!r}: must be a folder that exists, or an address such as https://gitlab.com"
+        )
 
 
 def _check_blobs(blobs: str, endpoint: str) -> None:

@@ -81,6 +81,15 @@ class PipelineArguments(PipelineOptions):
     allow_remote: Annotated[
         tuple[str, ...], repeatable("--allow-remote", "A host or address prefix from which include:remote may fetch.")
     ] = ()
+    templates: Annotated[
+        str,
+        Parameter(
+            env_var="REMUDA_TEMPLATES",
+            show_default=False,
+            help="Folder, or address of a GitLab server, with files for include:template. Remuda's own templates are "
+            "used for those that it does not have.",
+        ),
+    ] = ""
 
 
 NO_PIPELINE_ARGUMENTS = PipelineArguments()

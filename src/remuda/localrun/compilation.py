@@ -41,6 +41,8 @@ class PipelineFile:
     """Local clones of other projects by project path."""
     remotes: tuple[str, ...] = ()
     """Address prefixes that files may be included from."""
+    templates: str = ""
+    """The folder or server of templates."""
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     """Read the pipeline file and everything else that the options name. `path`: a folder or a pipeline file. Raises
     `BadInputError` if an option is invalid or a file cannot be read."""
     from remuda.localrun.sources.included_files import WorkTreeSources
-    from remuda.localrun.sources.remote_files import read_allowed
+    from remuda.localrun.sources.remote_files import read_allowed, read_template_source
     from remuda.localrun.sources.repository import Repository
     from remuda.localrun.sources.worktree import facts_of
     from remuda.localrun.variables import read_variable_options
@@ -114,6 +116,7 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     variables = read_variable_options(options.variable, options.variables_file)
     projects = _read_projects(options.project)
     allowed = read_allowed(options.allow_remote)
+    templates = read_template_source(options.templates)
     text = _read_text(source)
     repository = Repository.at(folder)
     facts = facts_of(
@@ -131,10 +134,11 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
         text=text,
         facts=facts,
         repository=repository,
-        sources=WorkTreeSources(folder, facts, projects=projects, allowed=allowed),
+        sources=WorkTreeSources(folder, facts, projects=projects, allowed=allowed, templates=templates),
         input_assignments=options.inputs,
         projects=projects,
         remotes=tuple(prefix.address for prefix in allowed),
+        templates=templates,
     )
 
 

@@ -21,6 +21,7 @@ class PipelineOptions:
     inputs: tuple[str, ...] = ()
     project: tuple[str, ...] = ()
     allow_remote: tuple[str, ...] = ()
+    templates: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

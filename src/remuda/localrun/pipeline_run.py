@@ -215,6 +215,7 @@ def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | No
         # A cancel reaches a job with the answer to its next trace append, so appends must be frequent.
         trace_interval_seconds=1,
         remote_includes=spec.file.remotes,
+        templates=spec.file.templates,
         component_hosts=tuple({variables[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in variables}),
         borrowed_objects=tuple(objects) if spec.borrows else (),
         links=links,

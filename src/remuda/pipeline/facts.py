@@ -21,6 +21,8 @@ class SourceProblem(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str
     suggestion: str = ""
+    is_missing: bool = False
+    """A server answered that it does not have the file."""
 
 
 ChangedFiles = Callable[[str | None], frozenset[str] | SourceProblem | None]

@@ -48,7 +48,13 @@ def publish(clone: Clone, name: str = "repo") -> str:
 def open_sources(reader: Reader, sha: str, *projects: Project) -> CellSources:
     by_path = {project.path: project for project in projects}
     refused = SourceProblem(reason="no")
-    return CellSources(reader, "repo", sha, Outside(find_project=by_path.get, fetch=lambda _: refused, host=HOST))
+    outside = Outside(
+        find_project=by_path.get,
+        fetch=lambda _url, _seconds: refused,
+        find_template=lambda _name: refused,
+        host=HOST,
+    )
+    return CellSources(reader, "repo", sha, outside)
 
 
 def reason(problem: object) -> str:
@@ -145,6 +151,19 @@ def test_components(clone: Clone, reader: Reader) -> None:
         assert sources.project(component.project, component.ref, component.file) == component.text
         return component.text
 
+    def tag_of(text: str) -> str:
+        component = find_component(text)
+        assert isinstance(component, Component), component
+        return component.version
+
+    assert [tag_of(each) for each in ("1.0.0", "v1.2.0", "1", "~latest", "main", "x")] == [
+        "1.0.0",
+        "v1.2.0",
+        "1.10.0",
+        "2.0.0",
+        "",
+        "",
+    ]
     assert text("1.0.0") == "1.0.0"
     assert text("~latest") == "2.0.0"
     assert text("1") == "1.10.0"
@@ -238,6 +257,41 @@ async def test_remote_files(remote: str) -> None:
     assert "not on the cell's list" in reason(await RemoteFiles((), limit_bytes=9).fetch(f"{remote}/ci/a.yml"))
 
 
+async def test_a_cached_remote_file_is_fetched_once(remote: str) -> None:
+    files = RemoteFiles((f"{remote}/ci",), limit_bytes=1_000_000)
+    for seconds in (0, 60, 60):
+        assert await files.fetch(f"{remote}/ci/a.yml", cache_seconds=seconds) == b"#####"
+    assert _Remote.requested == ["/ci/a.yml"] * 2
+    assert await files.fetch(f"{remote}/ci/a.yml") == b"#####"
+    assert _Remote.requested == ["/ci/a.yml"] * 3
+
+
+def test_templates(tmp_path: Path) -> None:
+    folder = tmp_path / "templates"
+    (folder / "Jobs").mkdir(parents=True)
+    (folder / "Jobs/Mine.gitlab-ci.yml").write_text("mine: {script: [mine]}\n")
+    with (
+        ServedCell(tmp_path / "one", templates=str(folder)) as one,
+        ServedCell(tmp_path / "two", templates=one.url) as two,
+    ):
+        listed = one.api("GET", "/templates/gitlab_ci_ymls?per_page=100").json()
+        assert {"key": "Jobs/Mine", "name": "Jobs/Mine"} in listed
+        assert {"key": "Bash", "name": "Bash"} in listed
+        assert one.api("GET", "/templates/gitlab_ci_ymls/Jobs%2FMine").json()["content"] == "mine: {script: [mine]}\n"
+        assert "busybox" in one.api("GET", "/templates/gitlab_ci_ymls/Bash").json()["content"]
+        for name in ("None", "..%2F..%2Fsecret", "%2e%2e%2fx"):
+            assert one.api("GET", f"/templates/gitlab_ci_ymls/{name}").status == 404
+        file = "include: [{template: Jobs/Mine.gitlab-ci.yml}, {template: Rust.gitlab-ci.yml}]\n"
+        for cell in (one, two):
+            project_id = cell.new_project("app", file)
+            names = {job["name"] for job in cell.api("GET", f"/projects/{project_id}/jobs").json()}
+            assert names == {"mine", "test:cargo"}
+            wrong = cell.api("POST", f"/projects/{project_id}/ci/lint", {"content": "include: {template: Pyton}"})
+            [message] = wrong.json()["errors"]
+            assert "Python.gitlab-ci.yml" in message
+            assert "REMUDA_TEMPLATES" in message
+
+
 async def test_an_address_that_hangs_is_left_alone_for_a_while(remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remuda.cell.pipelines.remote_files.DEADLINE_SECONDS", 0.05)
     files = RemoteFiles((f"{remote}/ci",), limit_bytes=1_000_000)
@@ -320,7 +374,7 @@ def test_many_slow_remote_files(tmp_path: Path, remote: str, monkeypatch: pytest
         ("remote: https://example.com/x.yml", "not on the cell's list"),
         ("remote: http://127.0.0.1:1/x.yml", "not on the cell's list"),
         ("component: example.com/root/app/x@1", "another host"),
-        ("template: Auto-DevOps.gitlab-ci.yml", "no templates"),
+        ("template: Auto-DevOps.gitlab-ci.yml", "there is no template"),
         ("local: .gitlab-ci.yml", "circle"),
     ],
 )

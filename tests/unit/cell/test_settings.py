@@ -58,3 +58,11 @@ def test_valid_locations_of_blobs(blobs: str) -> None:
 def test_public_url(options: dict[str, Any], url: str) -> None:
     settings = CellSettings(data=Path("x"), port=0, **options).with_port(81)
     assert (settings.url, settings.public_url, settings.port) == (url, url, 81)
+
+
+def test_templates_are_a_folder_or_an_address(tmp_path: Path) -> None:
+    for templates in ("", str(tmp_path), "https://gitlab.com"):
+        assert CellSettings(data=tmp_path, templates=templates).templates == templates
+    for wrong in (str(tmp_path / "none"), "ftp://host", "https://user@host/"):
+        with pytest.raises(CellError, match="templates"):
+            CellSettings(data=tmp_path, templates=wrong)

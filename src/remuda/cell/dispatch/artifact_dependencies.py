@@ -3,7 +3,7 @@ job on a ref of another project, or from a job of a parent or child pipeline. If
 variable, the job that comes later in the pipeline wins, and a job of the own pipeline wins over a job of another one. A
 job cannot start if artifacts that it needs are missing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -78,24 +78,34 @@ async def _list_outside(store: Store, context: JobContext, now: float) -> list[J
     artifacts: list[JobFiles] = []
     for need in needs:
         try:
-            expanded = OutsideNeed(
-                job=expand(need.job), project=expand(need.project), ref=expand(need.ref), pipeline=expand(need.pipeline)
-            )
-        except ExpansionError as error:
-            raise MissingDependencyError(
-                f'"{need.job}" in `needs` of this job {error}; use shorter variables'
-            ) from None
-        if need.pipeline:
-            job = await _find_in_related_pipeline(store, context, expanded)
-        else:
-            job = await _find_in_project(store, context, expanded, now)
-        files = await store.jobs.list_artifacts(job.id)
-        if not files or job.erased or job.artifacts_gone:
-            raise MissingDependencyError(
-                f"{_describe(expanded)} has no artifacts, and this job needs them; run that job again"
-            )
-        artifacts.append((job, files))
+            artifacts.append(await _load_outside(store, context, need, expand, now))
+        except MissingDependencyError:
+            if not need.optional:
+                raise
     return artifacts
+
+
+async def _load_outside(
+    store: Store, context: JobContext, need: OutsideNeed, expand: Callable[[str], str], now: float
+) -> JobFiles:
+    """Return the job of another pipeline or project that a need names, with its artifacts. Raises
+    MissingDependencyError if there are none."""
+    try:
+        expanded = OutsideNeed(
+            job=expand(need.job), project=expand(need.project), ref=expand(need.ref), pipeline=expand(need.pipeline)
+        )
+    except ExpansionError as error:
+        raise MissingDependencyError(f'"{need.job}" in `needs` of this job {error}; use shorter variables') from None
+    if need.pipeline:
+        job = await _find_in_related_pipeline(store, context, expanded)
+    else:
+        job = await _find_in_project(store, context, expanded, now)
+    files = await store.jobs.list_artifacts(job.id)
+    if not files or job.erased or job.artifacts_gone:
+        raise MissingDependencyError(
+            f"{_describe(expanded)} has no artifacts, and this job needs them; run that job again"
+        )
+    return job, files
 
 
 async def _find_in_project(store: Store, context: JobContext, need: OutsideNeed, now: float) -> Job:

@@ -28,7 +28,7 @@ from remuda.cell.git.port import GitError, Reader, Repositories
 from remuda.cell.pipelines.compilation import RequestFacts, compile_request, describe_pipeline, lint_request
 from remuda.cell.pipelines.compiler_threads import Ask, Compilers
 from remuda.cell.pipelines.cross_project_access import find_reachable_project, level_of
-from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, Outside
+from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, Outside, decode
 from remuda.cell.pipelines.lint import Linted
 from remuda.cell.pipelines.remote_files import RemoteFiles
 from remuda.cell.projects.refs import default_branch
@@ -42,6 +42,7 @@ from remuda.model.job import PipelineId
 from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline import PipelineError, SourceProblem
 from remuda.pipeline.predefined_variables import of_commit
+from remuda.pipeline.templates import CACHE_SECONDS, find_template, is_address
 from remuda.telemetry.logs import logger
 
 REMEMBERED_PIPELINES = 10_000
@@ -52,6 +53,11 @@ COMPILATIONS = 4
 """How many files are compiled for pipelines at the same time."""
 LINTS = 2
 """How many files are compiled for lint calls at the same time, besides those for pipelines."""
+
+_TEMPLATE_HINT = (
+    "ask the operator to set REMUDA_TEMPLATES to a folder or server that has it, or copy the file into a project and "
+    "include it from there"
+)
 
 _log = logger("cell")
 _T = TypeVar("_T")
@@ -83,6 +89,8 @@ class Pipelines:
         self._clock = clock
         self._settings = settings
         self._remote = RemoteFiles(settings.remote_includes, limit_bytes=FILE_LIMIT_BYTES)
+        templates = (settings.templates,) if is_address(settings.templates) else ()
+        self._template_server = RemoteFiles(templates, limit_bytes=2 * FILE_LIMIT_BYTES)
         self._kept: set[PipelineId] = set()
         self._compilers = Compilers(COMPILATIONS, name="compilation")
         self._lints = Compilers(LINTS, name="lint")
@@ -236,25 +244,32 @@ class Pipelines:
     ) -> _T:
         remote_seconds = 0.0
 
-        async def fetch(url: str) -> bytes | SourceProblem:
+        async def fetch(files: RemoteFiles, url: str, cache_seconds: int) -> bytes | SourceProblem:
             nonlocal remote_seconds
             if remote_seconds >= REMOTE_SECONDS:
                 reason = f"the remote files before it took {REMOTE_SECONDS:g} s already"
                 return SourceProblem(reason=reason, suggestion="try again, or include from a project of the cell")
             began = self._clock.monotonic()
             try:
-                return await self._remote.fetch(url)
+                return await files.fetch(url, cache_seconds=cache_seconds)
             finally:
                 remote_seconds += self._clock.monotonic() - began
 
         def run(ask: Ask) -> _T:
+            def fetch_template(url: str) -> str | SourceProblem:
+                content = ask(fetch(self._template_server, url, CACHE_SECONDS))
+                return content if isinstance(content, SourceProblem) else decode(content)
+
             outside = Outside(
                 find_project=lambda path: ask(
                     find_reachable_project(
                         self._store, request.user_id, request.project, path, Level.REPORTER, self._clock.wall()
                     )
                 ),
-                fetch=lambda url: ask(fetch(url)),
+                fetch=lambda url, cache_seconds: ask(fetch(self._remote, url, cache_seconds)),
+                find_template=lambda name: find_template(
+                    name, self._settings.templates, fetch_template, hint=_TEMPLATE_HINT
+                ),
                 host=urlsplit(self._settings.url).netloc,
                 other_hosts=self._settings.component_hosts,
             )

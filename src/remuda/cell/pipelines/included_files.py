@@ -31,7 +31,9 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
     """What a compilation thread uses of the cell: functions to find projects and fetch addresses; its host names."""
 
     find_project: Callable[[str], Project | None]
-    fetch: Callable[[str], bytes | SourceProblem]
+    fetch: Callable[[str, int], bytes | SourceProblem]
+    """Gets an address, and how many seconds old its content may be."""
+    find_template: Callable[[str], str | SourceProblem]
     host: str
     """The cell's host and port, as in component addresses."""
     other_hosts: tuple[str, ...] = ()
@@ -75,9 +77,9 @@ class CellSources(Sources):
             else match_paths([pattern], sorted(self._reader.files(*commit)))
         )
 
-    def remote(self, url: str) -> str | SourceProblem:
-        content = self._outside.fetch(url)
-        return content if isinstance(content, SourceProblem) else _decode(content)
+    def remote(self, url: str, *, cache_seconds: int = 0) -> str | SourceProblem:
+        content = self._outside.fetch(url, cache_seconds)
+        return content if isinstance(content, SourceProblem) else decode(content)
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         if address.host.lower() not in {host.lower() for host in (self._outside.host, *self._outside.other_hosts)}:
@@ -88,7 +90,7 @@ class CellSources(Sources):
         project = self._find(address.project)
         if project is None:
             return _no_project(address.project)
-        sha = self._version(project.repo_path, address.version)
+        sha, tag = self._version(project.repo_path, address.version)
         if sha is None:
             return SourceProblem(
                 reason=f"the project {quote(address.project)} has no version {quote(address.version)}",
@@ -100,15 +102,12 @@ class CellSources(Sources):
             if isinstance(text, SourceProblem):
                 return text
             if text is not None:
-                return Component(text=text, project=project.path, ref=sha, file=file)
+                return Component(text=text, project=project.path, ref=sha, file=file, version=tag)
         reason = f"the project {quote(address.project)} has no component {quote(address.name)} at this version"
         return SourceProblem(reason=reason, suggestion=f"it must have templates/{name or 'NAME'}.yml")
 
     def template(self, name: str) -> str | SourceProblem:
-        return SourceProblem(
-            reason=f"the cell has no templates, so there is no {quote(name)}",
-            suggestion="copy the file into a project and include it from there",
-        )
+        return self._outside.find_template(name)
 
     def _find(self, path: str) -> Project | None:
         if path not in self._projects:
@@ -128,21 +127,24 @@ class CellSources(Sources):
             return SourceProblem(reason=reason, suggestion="name a branch, a tag or a commit")
         return SourceProblem(reason=f"the project {quote(project)} is empty", suggestion="push something to it")
 
-    def _version(self, repo: str, version: str) -> str | None:
+    def _version(self, repo: str, version: str) -> tuple[str | None, str]:
+        """Return the commit of a component's version, and its version tag. The commit is None if there is no such
+        version; the tag is empty if the version is a branch, a commit or another tag."""
         part = _PART_OF_VERSION.fullmatch(version)
         if version != LATEST and (exact := self._reader.commit(repo, version)) is not None:
-            return exact
+            is_tag = _VERSION.fullmatch(version) and self._reader.commit(repo, f"refs/tags/{version}") == exact
+            return exact, version if is_tag else ""
         if version != LATEST and not part:
-            return None
+            return None, ""
         tag = highest_version(self._reader.tags(repo), version if part else "")
-        return self._reader.commit(repo, f"refs/tags/{tag}") if tag else None
+        return (self._reader.commit(repo, f"refs/tags/{tag}"), tag) if tag else (None, "")
 
     def _text(self, repo: str, sha: str, path: str) -> str | SourceProblem | None:
         try:
             content = self._reader.file(repo, sha, path, limit_bytes=FILE_LIMIT_BYTES)
         except TooLargeError as error:
             return SourceProblem(reason=str(error), suggestion="split it")
-        return None if content is None else _decode(content)
+        return None if content is None else decode(content)
 
 
 class TreeFiles(Mapping[str, str]):
@@ -196,7 +198,7 @@ def highest_version(tags: Sequence[str], part: str) -> str | None:
     return max(versions, key=lambda tag: (versions[tag], tag)) if versions else None
 
 
-def _decode(content: bytes) -> str | SourceProblem:
+def decode(content: bytes) -> str | SourceProblem:
     try:
         return content.decode()
     except UnicodeDecodeError as error:

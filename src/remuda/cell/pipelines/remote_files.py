@@ -21,6 +21,8 @@ SILENT_SECONDS = 30
 """How long an address that did not answer is not fetched again. Pipelines that include it fail at once meanwhile."""
 MAX_SILENT = 1000
 MAX_REDIRECTS = 3
+MAX_CACHED_BYTES = 16 * 1024 * 1024
+"""Limit for the cached files together; above it all are forgotten."""
 
 _REDIRECTS = (301, 302, 303, 307, 308)
 _UNUSUAL = re.compile(r"[\x00-\x20\x7f\\]")
@@ -48,10 +50,24 @@ class RemoteFiles:
         self._allowed = [prefix for text in allowed if (prefix := read_prefix(text))]
         self._limit_bytes = limit_bytes
         self._silent_until: dict[URL, float] = {}
+        self._cached: dict[str, tuple[float, bytes]] = {}
+        """Contents by address, with the time at which each was fetched."""
 
-    async def fetch(self, text: str) -> bytes | SourceProblem:
-        """Return the content at a web address, or a SourceProblem that says why there is none. If a request times out,
-        further calls for the address return the same problem for `SILENT_SECONDS`, without a new request."""
+    async def fetch(self, text: str, *, cache_seconds: int = 0) -> bytes | SourceProblem:
+        """Return the content at a web address, or a SourceProblem that says why there is none. With `cache_seconds`,
+        the content may have been fetched that long ago. If a request times out, further calls for the address return
+        the same problem for `SILENT_SECONDS`, without a new request."""
+        now = asyncio.get_running_loop().time()
+        if cache_seconds and (cached := self._cached.get(text)) and now - cached[0] <= cache_seconds:
+            return cached[1]
+        content = await self._fetch(text)
+        if cache_seconds and isinstance(content, bytes):
+            if sum(len(each) for _, each in self._cached.values()) + len(content) > MAX_CACHED_BYTES:
+                self._cached.clear()
+            self._cached[text] = now, content
+        return content
+
+    async def _fetch(self, text: str) -> bytes | SourceProblem:
         import aiohttp
 
         url = parse_address(text)
@@ -99,7 +115,11 @@ class RemoteFiles:
                     url = target
                     continue
                 if answer.status != 200:
-                    return SourceProblem(reason=f"{url.host} answered {answer.status}", suggestion="check the address")
+                    return SourceProblem(
+                        reason=f"{url.host} answered {answer.status}",
+                        suggestion="check the address",
+                        is_missing=answer.status in (404, 410),
+                    )
                 return await self._read(answer)
         return SourceProblem(
             reason=f"the address redirects more than {MAX_REDIRECTS} times", suggestion="use the final address"

@@ -123,7 +123,7 @@ class Secrets:
         return replace(variable, value=self.unseal(variable.value, "ProjectVariable"))
 
     def _seal_job(self, job: Job) -> Job:
-        """Encrypt the variables and inputs that a user started this job with. Most jobs have none and stay unchanged."""
+        """Encrypt the variables and inputs that a user started this job with. Most jobs have none."""
         return cast("Job", self._seal_maps(job)) if job.play_variables or job.inputs else job
 
     def _open_job(self, job: Job) -> Job:

@@ -15,10 +15,13 @@ from remuda.localrun.sources.repository import REGULAR, Repository
 from remuda.localrun.sources.worktree import WorkTreeFiles
 from remuda.pipeline import Component, ComponentAddress, Facts, SourceProblem, Sources
 from remuda.pipeline.errors import quote
-from remuda.pipeline.include.allowed_addresses import Prefix
+from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
 from remuda.pipeline.rules.globs import match_paths
+from remuda.pipeline.templates import find_template, is_address
 
 LATEST = "~latest"
+
+_TEMPLATE_HINT = "pass --templates with a folder or a GitLab server that has it (such as https://gitlab.com)"
 
 _T = TypeVar("_T", str | SourceProblem, str | SourceProblem | None)
 _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
@@ -35,9 +38,13 @@ class WorkTreeSources(Sources):
         *,
         projects: Mapping[str, Path] | None = None,
         allowed: Sequence[Prefix] = (),
+        templates: str = "",
     ) -> None:
         self._tree = _Folder(folder.resolve())
         self._remote = Remote(allowed)
+        self._templates = templates
+        server = read_prefix(templates) if is_address(templates) else None
+        self._template_server = Remote((server,) if server else ())
         own = facts.predefined.get("CI_PROJECT_PATH", "")
         self._folders = {own: folder, **(projects or {})}
         self._clones: dict[str, _Folder | _Clone] = {}
@@ -74,7 +81,7 @@ class WorkTreeSources(Sources):
         clone = self._clone(address.project)
         if isinstance(clone, SourceProblem):
             return clone
-        ref = clone.version(address.version)
+        ref, tag = clone.version(address.version)
         if ref is None:
             reason = f"the component's project has no version {quote(address.version)}"
             return SourceProblem(reason=reason, suggestion="check it, or fetch it with git in that clone")
@@ -84,12 +91,13 @@ class WorkTreeSources(Sources):
                 return text
             if text is not None:
                 self._record(str(address), text)
-                return Component(text=text, project=address.project, ref=ref, file=file)
+                return Component(text=text, project=address.project, ref=ref, file=file, version=tag)
         reason = f"the project {quote(address.project)} has no component {quote(address.name)} at that version"
         return SourceProblem(reason=reason, suggestion=f"it would be in templates/{address.name}.yml")
 
     def template(self, name: str) -> str | SourceProblem:
-        return SourceProblem(reason="templates are not available here", suggestion="copy the file, include it locally")
+        text = find_template(name, self._templates, self._template_server.text, hint=_TEMPLATE_HINT)
+        return self._record(name, text)
 
     def _record(self, name: str, text: _T) -> _T:
         if isinstance(text, str):
@@ -144,8 +152,8 @@ class _Folder:
     def glob(self, pattern: str, _ref: str | None = None) -> list[str]:
         return match_paths([pattern], _printable_paths(self._files))
 
-    def version(self, _text: str) -> str:
-        return ""
+    def version(self, _text: str) -> tuple[str, str]:
+        return "", ""
 
 
 class _Clone:
@@ -173,14 +181,15 @@ class _Clone:
         commit = self._commit(ref)
         return match_paths([pattern], _printable_paths(self._repository.tree(commit))) if commit else None
 
-    def version(self, text: str) -> str | None:
+    def version(self, text: str) -> tuple[str | None, str]:
         """Return the commit of a component's version: a commit id, a tag, a branch, `~latest`, or the first numbers of
-        a version such as `1.2`. None if there is no such version."""
+        a version such as `1.2`; None if there is no such version. Also returns the tag if it is a version."""
         if text != LATEST and (commit := self._repository.commit(text, own_first=True)):
-            return commit
+            is_tag = _VERSION.fullmatch(text) and self._repository.resolve(f"refs/tags/{text}") == commit
+            return commit, text if is_tag else ""
         partial = _PARTIAL.fullmatch(text)
         if text != LATEST and partial is None:
-            return None
+            return None, ""
         prefix = tuple(int(part) for part in partial.groups() if part) if partial else ()
         tags = {
             tuple(map(int, match.groups())): tag
@@ -188,7 +197,8 @@ class _Clone:
             if (match := _VERSION.fullmatch(tag))
         }
         versions = [version for version in tags if version[: len(prefix)] == prefix]
-        return self._repository.resolve(f"refs/tags/{tags[max(versions)]}") if versions else None
+        tag = tags[max(versions)] if versions else ""
+        return self._repository.resolve(f"refs/tags/{tag}") if tag else None, tag
 
     def _commit(self, ref: str | None) -> str | None:
         if ref:

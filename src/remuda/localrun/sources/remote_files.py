@@ -3,6 +3,7 @@ entry is a URL prefix (`remuda.pipeline.include.allowed_addresses`), or a host, 
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from remuda.lib.exits import BadInputError
 from remuda.pipeline import SourceProblem
 from remuda.pipeline.errors import printable
 from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
+from remuda.pipeline.templates import is_address
 
 if TYPE_CHECKING:
     from http.client import HTTPMessage
@@ -31,6 +33,19 @@ def read_allowed(entries: Sequence[str]) -> tuple[Prefix, ...]:
             raise BadInputError(f"--allow-remote {entry}: give a host, or an address like https://example.org/ci/")
         allowed.append(prefix)
     return tuple(allowed)
+
+
+def read_template_source(text: str) -> str:
+    """Check the value of `--templates`: an address, or a folder, which is returned as an absolute path; empty if there
+    is none. Raises BadInputError if it is neither."""
+    if not text or (is_address(text) and read_prefix(text) is not None):
+        return text
+    folder = Path(text)
+    if is_address(text) or not folder.is_dir():
+        raise BadInputError(
+            f"--templates {text}: is no folder; give one, or the address of a server like https://gitlab.com"
+        )
+    return str(folder.resolve())
 
 
 class Remote:
@@ -75,7 +90,11 @@ class Remote:
             return SourceProblem(reason="the file is not UTF-8 text", suggestion="check the address")
         except (URLError, HTTPException, OSError, ValueError) as error:
             reason = printable(str(getattr(error, "reason", "") or error) or type(error).__name__, 200)
-            return SourceProblem(reason=f"the file cannot be fetched: {reason}", suggestion="check the address")
+            return SourceProblem(
+                reason=f"the file cannot be fetched: {reason}",
+                suggestion="check the address",
+                is_missing=getattr(error, "code", None) in (404, 410),
+            )
 
     def _opener(self) -> "OpenerDirector":
         """Return a urllib opener for http and https only, which checks redirects against the allow list."""

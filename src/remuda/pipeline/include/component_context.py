@@ -28,5 +28,7 @@ class ComponentContext(msgspec.Struct, frozen=True, kw_only=True):
             return SourceProblem(reason=f"a component has no {quote(field)}", suggestion=suggestion)
         if field not in self.listed:
             reason = f"the header does not name the component's {quote(field)}"
-            return SourceProblem(reason=reason, suggestion=f"write spec: component: [{', '.join((*self.listed, field))}]")
+            return SourceProblem(
+                reason=reason, suggestion=f"write spec: component: [{', '.join((*self.listed, field))}]"
+            )
         return self.values[field]

@@ -61,9 +61,7 @@ def _rule(report: Report, node: Node, path: str, patterns: Patterns) -> InputRul
     return InputRule(condition=condition, inputs=names, options=options, default=default, at=entries["if"].value)
 
 
-def _condition(
-    report: Report, node: Node, path: str, patterns: Patterns
-) -> tuple[Expression | None, tuple[str, ...]]:
+def _condition(report: Report, node: Node, path: str, patterns: Patterns) -> tuple[Expression | None, tuple[str, ...]]:
     """Parse a condition, in which inputs become the variables `$input_0`, `$input_1` and so on."""
     text = read_text(report, node, path)
     if text is None:

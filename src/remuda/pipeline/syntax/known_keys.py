@@ -123,7 +123,19 @@ EXISTS = Keys(works=("paths", "project", "ref"))
 ONLY = Keys(works=("refs", "variables", "changes", "kubernetes"))
 """`only` or `except` of a job, written as a map."""
 INCLUDE = Keys(
-    works=("local", "project", "file", "ref", "remote", "component", "template", "rules", "inputs", "integrity", "cache"),
+    works=(
+        "local",
+        "project",
+        "file",
+        "ref",
+        "remote",
+        "component",
+        "template",
+        "rules",
+        "inputs",
+        "integrity",
+        "cache",
+    ),
 )
 """An entry of `include`."""
 HEADER = Keys(works=("spec",))

@@ -116,6 +116,19 @@ async def test_a_membership_that_has_expired_by_the_wall_clock_gives_no_artifact
 
 
 @pytest.mark.parametrize(
+    "need",
+    [
+        OutsideNeed(job="build", project="acme/nowhere", ref="main", optional=True),
+        OutsideNeed(job="build", pipeline="9999", optional=True),
+        OutsideNeed(job="build", pipeline="$CI_PIPELINE_ID", optional=True),
+    ],
+)
+async def test_a_job_starts_without_optional_artifacts(cell: MemoryCell, need: OutsideNeed) -> None:
+    await push(cell, a_spec("use", outside_needs=(need,)))
+    assert (await take_next(cell))[1] == []
+
+
+@pytest.mark.parametrize(
     ("need", "reason", "advice"),
     [
         (

@@ -160,7 +160,8 @@ def test_a_component_in_its_own_folder_includes_files_of_its_project(make_repo: 
     assert "pass --project group/none=FOLDER" in problem(component(sources_of(repo), "group/none/x@1"))
 
 
-def test_templates_and_remote_files_are_not_there_by_default(make_repo: MakeRepo) -> None:
+def test_other_templates_and_remote_files_are_not_there_by_default(make_repo: MakeRepo) -> None:
     sources = sources_of(make_repo())
-    assert "not available here" in problem(sources.template("Auto-DevOps"))
+    assert "pass --templates" in problem(sources.template("Auto-DevOps"))
+    assert "rust:latest" in str(sources.template("Rust.gitlab-ci.yml"))
     assert "pass --allow-remote https://example.org/" in problem(sources.remote("https://example.org/a.yml"))

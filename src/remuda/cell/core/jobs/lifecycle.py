@@ -182,7 +182,8 @@ def play(
     inputs: Mapping[str, Any] | None = None,
 ) -> Changes:
     """Start a manual or delayed job now, by order of a user: enqueue it, with additional variables and values of its
-    inputs. Jobs that were skipped because of it wait for it again. Raises InvalidError if the job is neither manual nor delayed."""
+    inputs. Jobs that were skipped because of it wait for it again. Raises InvalidError if the job is neither manual nor
+    delayed."""
     draft = FamilyDraft(family, now)
     job = draft.get(job_id)
     if job.state not in _PLAYABLE:
