@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,8 +93,13 @@ def checkout(
     }
     (tmp_path / "inputs").write_text(json.dumps(defaults | inputs))
     env = os.environ | {"REMUDA_INPUTS": str(tmp_path / "inputs"), "HOME": str(tmp_path)}
-    if has_lfs:
-        env["PATH"] = f"{PROGRAM.parent}:{env['PATH']}"
+    # Without git-lfs: a folder with links to the other programs, because Debian's git-lfs may be installed.
+    programs = tmp_path / "programs"
+    if not programs.exists():
+        programs.mkdir()
+        for name in ("git", "sh"):
+            (programs / name).symlink_to(str(shutil.which(name)))
+    env["PATH"] = f"{PROGRAM.parent}:{env['PATH']}" if has_lfs else str(programs)
     words = [sys.executable, "-m", "remuda.stdsteps", "checkout"]
     return subprocess.run(words, cwd=work, env=env, capture_output=True, text=True, check=False)
 

@@ -83,8 +83,12 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The limit for one call with trace bytes. Runners send at most 1 MiB in a call."""
     artifact_limit_bytes: int = 1024 * MEBIBYTE
     """The limit for one uploaded file."""
+    lfs_limit_bytes: int = 5 * 1024 * MEBIBYTE
+    """The limit for one file that is stored with Git LFS."""
+    lfs_project_limit_bytes: int = 0
+    """The limit for all files that a project stores with Git LFS; 0: no limit."""
     blobs: str = ""
-    """Where artifacts and archived traces are stored: `s3://bucket/prefix`, `gs://bucket/prefix`,
+    """Where artifacts, archived traces and Git LFS files are stored: `s3://bucket/prefix`, `gs://bucket/prefix`,
     `az://container/prefix` or the absolute path of a folder; empty means the folder `blobs` in the data folder."""
     blobs_endpoint: str = ""
     """The address of the bucket's server, if it is not the provider's own, for example `http://127.0.0.1:9000`."""
@@ -254,7 +258,7 @@ def _check_blobs(blobs: str, endpoint: str) -> None:
 
 
 _MAY_BE_ZERO = frozenset(
-    {"poll_hold_seconds", "other_poll_hold_seconds", "stop_seconds"}
+    {"poll_hold_seconds", "other_poll_hold_seconds", "stop_seconds", "lfs_project_limit_bytes"}
     | {"requests_per_minute", "anonymous_requests_per_minute", "job_requests_per_minute"}
 )
 

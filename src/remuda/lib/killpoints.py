@@ -44,6 +44,9 @@ QUIET_POINTS: dict[str, str] = {
     "cell.trace_sealed": "the trace of a finished job is durable, not archived",
     "cell.trace_archived": "the trace of a finished job is archived, even if the job was erased meanwhile",
     "cell.artifacts_expired": "artifacts are gone from the store, their blobs are still there",
+    "cell.lfs_object_received": "the file of an LFS object is stored, its row is not",
+    "cell.lfs_object_stored": "an LFS object is stored, the answer is not sent",
+    "cell.lfs_object_removed": "the row of an LFS object is gone, its file is still there",
     "cell.job_erased": "a job is erased in the store, its trace and its artifacts' blobs are still there",
 }
 

@@ -1,5 +1,6 @@
 """Kills the cell in the middle of a request; after the restart the client's retry succeeds, and only once."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.cells.lfs_client import Lfs, basic
 from tests.support.cells.served_cell import ADMIN_TOKEN, Answer, ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
 
@@ -114,6 +116,42 @@ def test_between_an_artifact_and_its_answer(killable: KillableCell) -> None:
     assert runner.upload(job, b"content").status == 201
     assert runner.put(job, "success").status == 200
     assert killable.api("GET", f"/projects/root%2Fapp/jobs/{job['id']}/artifacts").body == b"content"
+
+
+@pytest.mark.parametrize("kill_point", ["cell.lfs_object_received", "cell.lfs_object_stored"])
+def test_between_an_lfs_object_and_its_answer(killable: KillableCell, kill_point: str) -> None:
+    killable.start(kill_point)
+    killable.new_project("app")
+    lfs, content = Lfs(killable, "root/app", basic(ADMIN_TOKEN)), b"large" * 1_000_000
+    oid = hashlib.sha256(content).hexdigest()
+    killable.expect_kill_during(lambda: lfs.put(content))
+    killable.start()
+    is_stored = kill_point == "cell.lfs_object_stored"
+    assert lfs.get(oid).status == (200 if is_stored else 404)
+    assert lfs.put(content).status == 200
+    assert lfs.get(oid).body == content
+
+
+def test_in_the_middle_of_an_lfs_upload(killable: KillableCell) -> None:
+    killable.start()
+    killable.new_project("app")
+    lfs, content = Lfs(killable, "root/app", basic(ADMIN_TOKEN)), b"large" * 1_000_000
+    oid = hashlib.sha256(content).hexdigest()
+
+    def pieces() -> Iterator[bytes]:
+        yield content[: len(content) // 2]
+        wait_until(lambda: any((killable.settings.data / "blobs/incoming").iterdir()), "the upload begins")
+        killable.kill()
+        yield content[len(content) // 2 :]
+
+    with pytest.raises(OSError, match=r"."):
+        lfs.send("PUT", f"gitlab-lfs/objects/{oid}/{len(content)}", pieces())
+    killable.start()
+    assert lfs.get(oid).status == 404
+    [item] = lfs.batch("upload", (oid, len(content))).json()["objects"]
+    assert "upload" in item["actions"]
+    assert lfs.put(content).status == 200
+    assert lfs.get(oid).body == content
 
 
 RELEASE = """

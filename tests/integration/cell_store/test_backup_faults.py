@@ -1,6 +1,7 @@
 """Faults during backup and restore: concurrent removals, full disks, newer schemas, damaged or unfinished copies."""
 
 import asyncio
+import hashlib
 import json
 import resource
 import sqlite3
@@ -8,12 +9,13 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+from tests.support.cells.lfs_client import Lfs, basic
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.blobs.folder import FolderBlobs
@@ -44,6 +46,14 @@ async def find_problems(settings: CellSettings) -> tuple[str, ...]:
         return (await check(snapshot, settings, traces, blobs)).problems
 
 
+def remove_lfs_object(data: Path, content: bytes) -> None:
+    """Remove the row and the file of an LFS object, as a cell does when its project was deleted."""
+    oid = hashlib.sha256(content).hexdigest()
+    with closing(sqlite3.connect(data / "cell.sqlite")) as db, db:
+        db.execute("DELETE FROM lfs_objects WHERE oid = ?", (oid,))
+    next((data / "blobs" / "kept" / "lfs").glob(f"*/*/{oid}-*")).unlink()
+
+
 def run_job(runner: ScriptedRunner) -> int:
     """Run a job that writes a log and uploads an archive; return its id."""
     job = runner.take()
@@ -59,6 +69,8 @@ def test_jobs_and_files_that_are_removed_during_a_backup(tmp_path: Path, monkeyp
         project = cell.new_project("app", PIPELINE)
         runner = cell.new_runner()
         unchanged, stripped, erased, removed = (run_job(runner) for _ in range(4))
+        lfs = Lfs(cell, "root/app", basic(cell.token))
+        assert [lfs.put(content).status for content in (b"kept", b"removed")] == [200, 200]
         lost_file = next((cell.settings.data / "blobs" / "kept").glob(f"artifacts/*/{removed}/*"))
 
         def copy(settings: CellSettings, to: Path) -> None:
@@ -66,6 +78,7 @@ def test_jobs_and_files_that_are_removed_during_a_backup(tmp_path: Path, monkeyp
             assert cell.api("DELETE", f"/projects/{project}/jobs/{stripped}/artifacts").status == 204
             assert cell.api("POST", f"/projects/{project}/jobs/{erased}/erase").status == 201
             lost_file.unlink()
+            remove_lfs_object(cell.settings.data, b"removed")
             copy_files(settings, to)
 
         monkeypatch.setattr(backups, "_copy_files", copy)
@@ -80,6 +93,9 @@ def test_jobs_and_files_that_are_removed_during_a_backup(tmp_path: Path, monkeyp
         assert ["artifacts_file" in jobs[job_id] for job_id in (unchanged, stripped, erased)] == [True, False, False]
         assert cell.api("GET", f"/projects/{project}/jobs/{unchanged}/trace").body == b"hello\n"
         assert cell.api("GET", f"/projects/{project}/jobs/{erased}/trace").body == b""
+        lfs = Lfs(cell, "root/app", basic(cell.token))
+        assert lfs.get(hashlib.sha256(b"kept").hexdigest()).body == b"kept"
+        assert lfs.get(hashlib.sha256(b"removed").hexdigest()).status == 404
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
+from tests.support.cells.lfs_client import Lfs, basic
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 from remuda.cell.blobs.folder import FolderBlobs
@@ -120,18 +121,26 @@ def test_check_reports_missing_data(tmp_path: Path) -> None:
         assert runner.patch(job, 0, b"log\n").status == 202
         assert runner.upload(job, b"PK\x05\x06" + bytes(18), query="?artifact_format=zip").status == 201
         assert runner.put(job, "success").status == 200
+        assert Lfs(cell, "root/app", basic(cell.token)).put(b"large").status == 200
         assert asyncio.run(check_cell(settings)).problems == ()
     for log in (settings.data / "traces").rglob("*.log"):
         log.unlink()
     for blob in (settings.data / "blobs" / "kept").rglob("*"):
         if blob.is_file():
-            blob.write_bytes(b"short")
+            blob.write_bytes(b"shor")
     next((settings.data / "repos").glob("*/*.git")).rename(tmp_path / "gone")
     with sqlite3.connect(settings.data / "cell.sqlite") as db:
         db.execute("DELETE FROM specs")
     db.close()
     problems = "\n".join(asyncio.run(check_cell(settings)).problems)
-    for expected in ("refer to specs 1,", "its repository", "has 5 bytes", "its log has 0 bytes, not the 4"):
+    for expected in (
+        "refer to specs 1,",
+        "its repository",
+        "its archive (22 bytes",
+        "LFS object d35c",
+        "has 4 bytes",
+        "its log has 0 bytes, not the 4",
+    ):
         assert expected in problems
 
 

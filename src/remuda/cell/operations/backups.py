@@ -38,6 +38,7 @@ from remuda.cell.store.row_bodies import decode
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.values import Artifact, Job
+from remuda.cell.values.lfs import LfsObject
 from remuda.lib.files import write_whole
 
 FORMAT = 1
@@ -176,9 +177,10 @@ def _copy_files(settings: CellSettings, to: Path) -> None:
 
 
 async def _forget_removed(settings: CellSettings, to: Path) -> None:
-    """Correct the rows in the backup whose files the cell deleted during the copy: remove the rows of such artifacts,
-    and mark jobs whose log is gone as erased. Does nothing if the blobs are in a bucket. If a file is missing although
-    the cell's own database still has its row, the row stays in the backup, and `remuda cell check` reports it."""
+    """Correct the rows in the backup whose files the cell deleted during the copy: remove the rows of such artifacts
+    and LFS objects, and mark jobs whose log is gone as erased. Does nothing if the blobs are in a bucket. If a file is
+    missing although the cell's own database still has its row, the row stays in the backup, and `remuda cell check`
+    reports it."""
     if _blobs_folder(settings) is None:
         return
     copied = ArchivedTraces(FileTraces(to / "traces"), FolderBlobs(to / "blobs"))
@@ -188,18 +190,28 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
             async for (body,) in rows.rows("SELECT body FROM artifacts")
             if not (to / "blobs" / "kept" / (artifact := decode(Artifact, body)).blob).exists()
         ]
+        lost_lfs = [
+            stored
+            async for (body,) in rows.rows("SELECT body FROM lfs_objects")
+            if not (to / "blobs" / "kept" / (stored := decode(LfsObject, body)).blob).exists()
+        ]
         without_log = [
             job.id
             async for (body,) in rows.rows("SELECT body FROM jobs")
             if (job := decode(Job, body)).trace_bytes and not job.erased and not await copied.size(job.id)
         ]
-    if not lost and not without_log:
+    if not lost and not lost_lfs and not without_log:
         return
     async with snapshots.read(settings) as current:
         existing = {
             decode(Artifact, body).blob
             for job_id in {artifact.job_id for artifact in lost}
             async for (body,) in current.rows(f"SELECT body FROM artifacts WHERE job_id = {job_id}")
+        }
+        existing |= {
+            decode(LfsObject, body).blob
+            for project_id in {stored.project_id for stored in lost_lfs}
+            async for (body,) in current.rows(f"SELECT body FROM lfs_objects WHERE project_id = {project_id}")
         }
         with_trace = {
             job_id
@@ -210,6 +222,7 @@ async def _forget_removed(settings: CellSettings, to: Path) -> None:
     snapshots.remove_missing(
         to / _ROWS,
         artifacts=[artifact for artifact in lost if artifact.blob not in existing],
+        lfs_objects=[stored for stored in lost_lfs if stored.blob not in existing],
         traces=[job_id for job_id in without_log if job_id not in with_trace],
     )
 

@@ -1,5 +1,5 @@
-"""Implements `remuda cell check`: finds rows that refer to a missing row, repository, artifact or log, and missing
-keys.
+"""Implements `remuda cell check`: finds rows that refer to a missing row, repository, artifact, LFS object
+or log, and missing keys.
 
 Changes nothing. The cell may run meanwhile: it writes a file before the row that refers to it."""
 
@@ -21,8 +21,12 @@ from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.traces.port import Traces
 from remuda.cell.values import Artifact, Job, Project
+from remuda.cell.values.lfs import LfsObject
 
-COUNTED = ("organizations", "namespaces", "users", "projects", "pipelines", "jobs", "runners", "artifacts", "schedules")
+COUNTED = (
+    *("organizations", "namespaces", "users", "projects", "pipelines", "jobs", "runners", "artifacts", "schedules"),
+    "lfs_objects",
+)
 REFERENCES = (
     ("pipelines", "project_id", "projects"),
     ("jobs", "project_id", "projects"),
@@ -35,6 +39,8 @@ REFERENCES = (
     ("schedules", "project_id", "projects"),
     ("triggers", "project_id", "projects"),
     ("releases", "project_id", "projects"),
+    ("lfs_objects", "project_id", "projects"),
+    ("lfs_locks", "project_id", "projects"),
     ("variables", "project_id", "projects"),
     ("variables", "group_id", "namespaces"),
     ("namespaces", "parent_id", "namespaces"),
@@ -84,6 +90,7 @@ async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs:
         _find_dangling_rows(tables),
         _find_missing_repositories(tables, settings),
         _find_missing_blobs(tables, blobs),
+        _find_missing_lfs(tables, blobs),
         _find_missing_traces(tables, traces),
     ):
         problems += await _collect(kind)
@@ -140,6 +147,15 @@ async def _find_missing_blobs(tables: Snapshot, blobs: Blobs) -> AsyncIterator[s
         if size != artifact.size:
             state = "is missing" if size is None else f"has {size} bytes"
             yield f"job {artifact.job_id}: its {artifact.type} ({artifact.size} bytes, {artifact.blob}) {state}"
+
+
+async def _find_missing_lfs(tables: Snapshot, blobs: Blobs) -> AsyncIterator[str]:
+    async for (body,) in tables.rows("SELECT body FROM lfs_objects ORDER BY project_id, oid"):
+        stored = decode(LfsObject, body)
+        size = await blobs.size(stored.blob)
+        if size != stored.size:
+            state = "is missing" if size is None else f"has {size} bytes"
+            yield f"project {stored.project_id}: LFS object {stored.oid} ({stored.size} bytes, {stored.blob}) {state}"
 
 
 async def _find_missing_traces(tables: Snapshot, traces: Traces) -> AsyncIterator[str]:

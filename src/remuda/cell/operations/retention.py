@@ -1,8 +1,8 @@
 """Keeps or deletes the artifacts of a job, erases a job (its log and artifacts), and removes a pipeline. Users request
-this; `remuda.cell.operations.upkeep` also removes the pipelines of deleted projects.
+this; `remuda.cell.operations.upkeep` also removes the pipelines and LFS objects of deleted projects.
 
-For artifacts, rows are changed before blobs are removed. If the process dies in between, blobs without rows remain,
-which `upkeep` removes."""
+For artifacts and LFS objects, rows are changed before blobs are removed. If the process dies in between, blobs without
+rows remain, which `upkeep` removes."""
 
 from msgspec.structs import replace
 
@@ -13,7 +13,9 @@ from remuda.cell.store.ports import Store
 from remuda.cell.traces.port import Traces
 from remuda.cell.values import JobFilter, Page
 from remuda.lib.killpoints import reach
-from remuda.model.job import JobId, PipelineId
+from remuda.model.job import JobId, PipelineId, ProjectId
+
+_BATCH = 100
 
 
 async def keep_artifacts(store: Store, job_id: JobId) -> None:
@@ -54,3 +56,13 @@ async def remove_pipeline(store: Store, traces: Traces, blobs: Blobs, pipeline_i
             await traces.remove(job.id)
         page = replace(page, after=jobs[-1].id)
     await store.pipelines.remove_pipeline(pipeline_id)
+
+
+async def remove_lfs(store: Store, blobs: Blobs, project_id: ProjectId) -> None:
+    """Remove all LFS objects and locks of a project. The caller must have checked that the project is deleted."""
+    while objects := await store.lfs.list_objects(project_id, limit=_BATCH):
+        for stored in objects:
+            if await store.lfs.remove_object(project_id, stored.oid):
+                reach("cell.lfs_object_removed")
+                await blobs.remove(stored.blob)
+    await store.lfs.remove_locks(project_id)

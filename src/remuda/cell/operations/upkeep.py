@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.core.jobs import artifact_expiry
-from remuda.cell.core.jobs.blob_keys import ARTIFACTS, TRACES, job_of_artifact, job_of_trace
+from remuda.cell.core.jobs.blob_keys import ARTIFACTS, LFS, TRACES, job_of_artifact, job_of_trace, lfs_object_of
 from remuda.cell.errors import CellError
-from remuda.cell.operations.retention import remove_pipeline
+from remuda.cell.operations.retention import remove_lfs, remove_pipeline
 from remuda.cell.projects.bots import remove_unused_bots
 from remuda.cell.secrets.key_ring import retire
 from remuda.cell.settings import CellSettings
@@ -190,10 +190,12 @@ class Upkeep:
     # deleted projects
 
     async def remove_deleted(self) -> int:
-        """Remove ended pipelines of deleted projects, unless their trigger job still runs. Returns how many."""
+        """Remove LFS objects and locks of deleted projects, and their ended pipelines, unless their trigger job still
+        runs. Returns the number of pipelines."""
         removed, page = 0, Page(size=_BATCH, counted=False)
         while projects := (await self._store.projects.list_projects(page, ProjectFilter(removed=True)))[0]:
             for project in projects:
+                await remove_lfs(self._store, self._blobs, project.id)
                 for source in ("", "parent_pipeline"):
                     removed += await self._remove_pipelines(project, source)
             page = replace(page, number=page.number + 1)
@@ -220,7 +222,8 @@ class Upkeep:
         """Remove blobs older than a day that no row in the database refers to. Returns how many."""
         removed = 0
         before = self._clock.now() - ORPHAN_SECONDS
-        for folder, is_known in ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace)):
+        kinds = ((ARTIFACTS, self._is_artifact), (TRACES, self._is_trace), (LFS, self._is_lfs))
+        for folder, is_known in kinds:
             async for blob in self._blobs.list_below(folder):
                 await asyncio.sleep(0)
                 if blob.modified_at < before and not await is_known(blob.key):
@@ -239,3 +242,10 @@ class Upkeep:
         job_id = job_of_trace(key)
         job = await self._store.jobs.load_job(job_id) if job_id is not None else None
         return job is not None and not job.erased
+
+    async def _is_lfs(self, key: str) -> bool:
+        if (found := lfs_object_of(key)) is None:
+            return False
+        project_id, oid = found
+        stored = (await self._store.lfs.find_objects(project_id, [oid])).get(oid)
+        return stored is not None and stored.blob == key

@@ -18,6 +18,7 @@ from remuda.cell.store import migrations
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.store.sqlite import schema
 from remuda.cell.values import Artifact, Job
+from remuda.cell.values.lfs import LfsObject
 from remuda.model.job import JobId
 
 _NOT_ROWS = frozenset({"alembic_version", "cell", "probe", "sequences"})
@@ -116,12 +117,17 @@ def check_revision(snapshot: Snapshot) -> None:
     migrations.check(snapshot.where, snapshot.revision, None, snapshot.cell_id)
 
 
-def remove_missing(path: Path, *, artifacts: Collection[Artifact], traces: Collection[JobId]) -> None:
+def remove_missing(
+    path: Path, *, artifacts: Collection[Artifact], lfs_objects: Collection[LfsObject], traces: Collection[JobId]
+) -> None:
     """Remove references to missing files from `path`, a SQLite file with the rows of a cell. The rows of `artifacts`
-    are deleted. The jobs in `traces`, whose logs are missing, are marked as erased."""
+    and `lfs_objects` are deleted. The jobs in `traces`, whose logs are missing, are marked as erased."""
     with closing(sqlite3.connect(path)) as db, db:
         for artifact in artifacts:
             db.execute("DELETE FROM artifacts WHERE job_id = ? AND type = ?", (artifact.job_id, artifact.type))
+        for stored in lfs_objects:
+            db.execute("DELETE FROM lfs_objects WHERE project_id = ? AND oid = ?", (stored.project_id, stored.oid))
+            db.execute("UPDATE lfs_usage SET bytes = bytes - ? WHERE project_id = ?", (stored.size, stored.project_id))
         for job_id in traces:
             (body,) = db.execute("SELECT body FROM jobs WHERE id = ?", (job_id,)).fetchone()
             job = replace(decode(Job, body), erased=True, trace_bytes=0)

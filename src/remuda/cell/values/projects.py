@@ -66,6 +66,8 @@ class Project(Value, frozen=True, kw_only=True):
     """Other projects whose jobs may access it."""
     job_token_groups: tuple[int, ...] = ()
     """Groups whose projects' jobs may access it."""
+    lfs_enabled: bool = True
+    """Serve Git LFS for it."""
     removed_at: float | None = None
     """Set when it was deleted: it is invisible, its path is free, and its repository will be removed."""
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.core.jobs.artifact_expiry import LOOK_AGAIN_SECONDS, with_expiry
-from remuda.cell.core.jobs.blob_keys import trace_key
+from remuda.cell.core.jobs.blob_keys import lfs_key, trace_key
 from remuda.cell.dispatch.handout import NoJob
 from remuda.cell.errors import InvalidError
 from remuda.cell.operations.retention import delete_artifacts, erase_job, keep_artifacts
@@ -17,8 +17,9 @@ from remuda.cell.operations.upkeep import ORPHAN_SECONDS, Upkeep
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Artifact, Job, Page, Pipeline, Project
 from remuda.cell.values.audit_events import AuditEvent
+from remuda.cell.values.lfs import LfsLock, LfsObject
 from remuda.lib.clock import settle
-from remuda.model.job import JobId
+from remuda.model.job import JobId, ProjectId
 from remuda.testing.builders import a_pipeline, a_spec, an_artifact
 from remuda.testing.memory_cell import MemoryCell
 
@@ -221,6 +222,44 @@ async def test_old_orphaned_blobs_are_removed(bench: Bench) -> None:
     assert await bench.blobs.size(orphan.blob) is None
     remaining_keys = [f"artifacts/{job.id}/archive-1", trace_key(job.id), fresh.blob, "other/thing"]
     assert [await bench.blobs.size(key) for key in remaining_keys] == [1, 1, 1, 1]
+
+
+async def add_lfs_object(bench: Bench, project_id: ProjectId, oid: str, *, in_store: bool = True) -> str:
+    blob = lfs_key(project_id, oid, "1")
+    await bench.blobs.put(blob, one_piece(), limit_bytes=1)
+    if in_store:
+        await bench.cell.store.lfs.add_object(
+            LfsObject(project_id=project_id, oid=oid, size=1, blob=blob, created_at=0)
+        )
+    return blob
+
+
+async def test_orphaned_lfs_objects_are_removed(bench: Bench) -> None:
+    project_id = (await bench.run()).project_id
+    stored = await add_lfs_object(bench, project_id, "a" * 64)
+    second = lfs_key(project_id, "a" * 64, "2")
+    lost = await add_lfs_object(bench, project_id, "b" * 64, in_store=False)
+    for key in (second, "lfs/x/y"):
+        await bench.blobs.put(key, one_piece(), limit_bytes=1)
+    await bench.cell.clock.advance(ORPHAN_SECONDS + 1)
+    fresh = await add_lfs_object(bench, project_id, "c" * 64, in_store=False)
+    await bench.upkeep().remove_orphans()
+    assert [await bench.blobs.size(key) for key in (stored, fresh)] == [1, 1]
+    assert [await bench.blobs.size(key) for key in (second, lost, "lfs/x/y")] == [None, None, None]
+
+
+async def test_lfs_objects_and_locks_of_a_deleted_project_are_removed(bench: Bench) -> None:
+    store, project_id = bench.cell.store, (await bench.run()).project_id
+    blobs = [await add_lfs_object(bench, project_id, f"{number:064x}") for number in range(250)]
+    await store.lfs.add_lock(LfsLock(id=0, project_id=project_id, path="a", user_id=1, locked_at=0))
+    upkeep = bench.upkeep()
+    await upkeep.remove_deleted()
+    assert await store.lfs.count_bytes(project_id) == 250
+    await store.projects.change_project(project_id, lambda row: replace(row, removed_at=1.0))
+    await upkeep.remove_deleted()
+    assert await store.lfs.count_bytes(project_id) == 0
+    assert await store.lfs.list_locks(project_id, limit=9) == []
+    assert {await bench.blobs.size(blob) for blob in blobs} == {None}
 
 
 async def test_finished_pipelines_of_a_deleted_project_are_removed(bench: Bench) -> None:

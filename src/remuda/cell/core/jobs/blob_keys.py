@@ -1,12 +1,17 @@
-"""Keys (file paths) of artifacts and logs in the blob storage. A key contains the id of its job, so that files without
-a database row can be found. A thousand jobs share a folder, so that no folder grows too large. The key of an artifact
-is stored in its row (keys of older releases have no such folder), that of a log is computed from the job id."""
+"""Keys (file paths) of artifacts, logs and LFS objects in the blob storage. A key contains the id of its job or
+project, so that files without a database row can be found. A thousand jobs share a folder, so that no folder grows too
+large. The key of an artifact or LFS object is stored in its row (keys of older releases have no such folder), that of a
+log is computed from the job id."""
 
-from remuda.model.job import JobId
+import re
+
+from remuda.model.job import JobId, ProjectId
 
 ARTIFACTS = "artifacts"
 TRACES = "traces"
+LFS = "lfs"
 _JOBS_A_FOLDER = 1000
+_LFS = re.compile(rf"{LFS}/([0-9]{{1,18}})/[0-9a-f]{{2}}/([0-9a-f]{{64}})-[0-9a-f]+", re.ASCII)
 
 
 def artifact_key(job_id: JobId, kind: str, upload: str) -> str:
@@ -16,6 +21,17 @@ def artifact_key(job_id: JobId, kind: str, upload: str) -> str:
 
 def trace_key(job_id: JobId) -> str:
     return f"{TRACES}/{job_id // _JOBS_A_FOLDER}/{job_id}.log"
+
+
+def lfs_key(project_id: ProjectId, oid: str, upload: str) -> str:
+    """Return the key of an LFS object of a project. `upload` is unique, so that no upload overwrites another."""
+    return f"{LFS}/{project_id}/{oid[:2]}/{oid}-{upload}"
+
+
+def lfs_object_of(key: str) -> tuple[ProjectId, str] | None:
+    """Return the project and the oid of an LFS object with this key; None if the key is not that of an LFS object."""
+    match = _LFS.fullmatch(key)
+    return (ProjectId(int(match[1])), match[2]) if match else None
 
 
 def job_of_artifact(key: str) -> JobId | None:

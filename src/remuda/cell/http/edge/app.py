@@ -30,6 +30,7 @@ from remuda.cell.http.edge.errors import ApiError, ClientGoneError, json_answer,
 from remuda.cell.http.edge.openapi import document
 from remuda.cell.http.edge.rate_limits import RateLimits
 from remuda.cell.http.git import (
+    lfs,
     merge_requests,
     protected_branches,
     protected_tags,
@@ -167,6 +168,7 @@ DIRECT: tuple[Endpoint, ...] = (
     _direct(
         "POST", f"{smart_http.ROUTE}/{smart_http.PUSH}", smart_http.serve_git, GIT, takes=bytes, gives=bytes, status=200
     ),
+    *lfs.ENDPOINTS,
 )
 
 
@@ -276,6 +278,9 @@ class CellApp:
         elif match := smart_http.PATH.fullmatch(path):
             exchange.route = f"{smart_http.ROUTE}/{match[2]}"
             await smart_http.serve_git(self._edge, match[1], match[2], scope, receive, exchange.send)
+        elif match := lfs.PATH.fullmatch(path):
+            exchange.route = lfs.find_route(method, match[2]) or UNMATCHED
+            await lfs.serve_lfs(self._edge, match[1], match[2], scope, receive, exchange.send)
         else:
             await self._router(scope, receive, exchange.send)
 

@@ -24,7 +24,7 @@ REMEMBERED = 50_000
 _FREE = ("/-/",)
 _RUNNERS = re.compile(
     r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/(jobs/\d+/results|runners/.*)"
-    r"|/(?!api/).+/(info/refs|git-upload-pack|git-receive-pack)"
+    r"|/(?!api/).+/(info/refs|git-upload-pack|git-receive-pack|info/lfs/.+|gitlab-lfs/.+)"
 )
 """Paths that runners and jobs call. A personal token counts like a runner's there."""
 _JOBS_OF_AN_ADDRESS = 10

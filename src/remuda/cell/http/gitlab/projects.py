@@ -58,6 +58,7 @@ class ProjectChange(msgspec.Struct, kw_only=True):
     visibility: str | None = None
     build_timeout: int | None = None
     priority: int | None = None
+    lfs_enabled: bool | None = None
 
 
 @routes.post("/api/v4/projects", USER)
@@ -192,6 +193,7 @@ def _apply_change(project: Project, params: ProjectChange) -> Project:
         visibility=params.visibility,
         timeout_seconds=params.build_timeout,
         priority=params.priority,
+        lfs_enabled=params.lfs_enabled,
     )
 
 

@@ -95,6 +95,7 @@ class ProjectShape(Shape, kw_only=True):
     jobs_enabled: bool = True
     builds_access_level: str = "enabled"
     shared_runners_enabled: bool = True
+    lfs_enabled: bool
     build_timeout: int
     ci_config_path: str = ""
     empty_repo: bool | UnsetType = UNSET
