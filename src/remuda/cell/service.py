@@ -30,6 +30,7 @@ from remuda.cell.operations.data_folder import DataFolder, open_folder
 from remuda.cell.operations.downtime import DowntimeFile
 from remuda.cell.operations.upkeep import Upkeep
 from remuda.cell.pipelines.creation import Pipelines
+from remuda.cell.pipelines.environments import Environments
 from remuda.cell.pipelines.releases import Releases
 from remuda.cell.pipelines.schedules import Schedules
 from remuda.cell.pipelines.trigger_jobs import TriggerJobs
@@ -148,6 +149,7 @@ class CellService:
             "trigger jobs": trigger_jobs.watch(stop),
             "repositories": edge.projects.watch(stop),
             "schedules": edge.schedules.watch(stop),
+            "environments": edge.environments.watch(stop),
             "upkeep": upkeep.watch(stop),
             "encryption keys": self._reread_keys(stop),
             "events": edge.events.watch(stop),
@@ -213,6 +215,7 @@ class CellService:
             pipelines=pipelines,
             releases=Releases(store=store, blobs=blobs, projects=projects, clock=clock, public_url=settings.url),
             schedules=Schedules(store=store, repos=repos, starter=pipelines, clock=clock),
+            environments=Environments(store=store, commands=dispatch.user_commands, clock=clock),
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             events=Events(store, dispatch.memory.changed_jobs, clock),

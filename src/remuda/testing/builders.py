@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
+from remuda.cell.core.jobs.environments import plan_environment
 from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, Project, Runner
 from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.pipeline import JobSpec, artifact_sources, prerequisites
+from remuda.pipeline.syntax.variable_expansion import Expansion
 
 NOW = 1_750_000_000.0
 SHA = "3f786850e387550fdab836ed7e6dc881de23001b"
@@ -50,6 +52,9 @@ def new_jobs(*specs: JobSpec) -> list[NewJob]:
             artifacts_from=sources[spec.name],
             resource_group=spec.resource_group,
             environment=spec.environment.name if spec.environment else "",
+            environment_plan=plan_environment(spec.environment, Expansion({}, keep_unknown=True))
+            if spec.environment
+            else None,
         )
         for spec in specs
     ]

@@ -83,22 +83,34 @@ class JobChanges:
     async def _change_other_pipelines(self, pipeline_id: PipelineId, applied: Applied) -> None:
         """Give freed resource groups to waiting jobs; cancel child pipelines (`auto_cancel:on_job_failure: all`)."""
         ended = [job for job in applied.jobs if job.state in FINAL]
-        released = {(job.project_id, job.resource_group) for job in ended if job.pending_at is not None}
+        # Also by jobs that never had the group: others may have waited for their turn.
+        released = {(job.project_id, job.resource_group) for job in ended}
         occupied = {(job.project_id, job.resource_group) for job in applied.jobs if job.state in OCCUPYING}
         for project_id, group in released - occupied:
             if group:
-                await self._hand_on_resource_group(project_id, group)
+                await self.hand_on_resource_group(project_id, group)
         if any(job.state is JobState.FAILED and not (job.allow_failure or job.retried) for job in ended):
             pipeline = applied.pipeline or await self._pipelines.load_pipeline(pipeline_id)
             if pipeline is not None and pipeline.cancel_on_job_failure == "all":
                 await self.cancel_children(pipeline_id)
 
-    async def _hand_on_resource_group(self, project_id: ProjectId, group: str) -> None:
-        """Give a resource group that is possibly free to the job that has waited longest for it. If that job does not
-        get it, this is tried again when the next job with the group ends, and by the periodic check of `timeouts`."""
+    async def hand_on_resource_group(self, project_id: ProjectId, group: str) -> None:
+        """Give a resource group that is possibly free to the job that has waited longest for it or, if the process mode
+        of the group does not allow that, to one of the oldest or newest pipeline. If none of them gets it, this is
+        tried again when the next job with the group ends, and by the periodic check of `timeouts`."""
         oldest = await self._jobs.find_first_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
-        if oldest is not None:
-            await self.resume(oldest.pipeline_id)
+        if oldest is None or await self._resume_group(oldest.pipeline_id, group):
+            return
+        waiting = await self._jobs.list_jobs_of_group(project_id, group, [JobState.WAITING_FOR_RESOURCE])
+        ids = [job.pipeline_id for job in waiting if job.pipeline_id != oldest.pipeline_id]
+        for pipeline_id in sorted({min(ids), max(ids)}) if ids else ():
+            if await self._resume_group(pipeline_id, group):
+                return
+
+    async def _resume_group(self, pipeline_id: PipelineId, group: str) -> bool:
+        """Resume a pipeline. Returns whether one of its jobs got the resource group."""
+        applied = await self.resume(pipeline_id)
+        return any(job.resource_group == group and job.state in OCCUPYING for job in applied.jobs)
 
     async def resume(self, pipeline_id: PipelineId) -> Applied:
         """Put those jobs of a pipeline into the queue that have waited for a resource group which is free now."""
@@ -114,13 +126,27 @@ class JobChanges:
             self._memory.announce([alone])
             return alone
 
+        variables = await self._load_url_variables(job) if outcome.succeeded else {}
+
         def decide(family: Family) -> Changes:
             if unless_changed and job not in family.jobs:
                 return Changes()
-            return lifecycle.finish(family, job.id, job.epoch, outcome, now)
+            changes = lifecycle.finish(family, job.id, job.epoch, outcome, now)
+            return replace(changes, url_variables=variables) if variables else changes
 
         applied = await self.change(job.pipeline_id, decide)
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
+
+    async def _load_url_variables(self, job: Job) -> dict[str, str]:
+        """Return variables of dotenv reports, of the job itself and of those whose artifacts it gets, if the URL of its
+        environment needs variables that were unknown at its creation. Otherwise nothing is read."""
+        if job.environment_plan is None or "$" not in job.environment_plan.url:
+            return {}
+        family = await self._pipelines.load_family(job.pipeline_id)
+        names = frozenset(job.artifacts_from)
+        sources = [source.id for source in family.jobs if source.name in names] if family else []
+        artifacts = [artifact for number in (*sources, job.id) for artifact in await self._jobs.list_artifacts(number)]
+        return {name: value for artifact in artifacts for name, value in artifact.variables.items()}
 
     async def fail(self, job: Job, reason: FailureReason, message: str, *, before_script: bool = False) -> None:
         """Fail a job, unless the stored job differs from `job`. `before_script`: its script has certainly not begun, so

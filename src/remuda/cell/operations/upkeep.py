@@ -196,6 +196,7 @@ class Upkeep:
         while projects := (await self._store.projects.list_projects(page, ProjectFilter(removed=True)))[0]:
             for project in projects:
                 await remove_lfs(self._store, self._blobs, project.id)
+                await self._store.deployments.remove_of_project(project.id)
                 for source in ("", "parent_pipeline"):
                     removed += await self._remove_pipelines(project, source)
             page = replace(page, number=page.number + 1)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from remuda.cell.secrets.sealing import Seals
 from remuda.cell.store.ports import (
+    DeploymentStore,
     JobStore,
     LfsStore,
     PeopleStore,
@@ -239,6 +240,7 @@ class SealedStore(Store):
         self.pipelines = cast("PipelineStore", _SealedPort(store.pipelines, secrets))
         self.projects = cast("ProjectStore", _SealedPort(store.projects, secrets))
         self.schedules = cast("ScheduleStore", _SealedPort(store.schedules, secrets))
+        self.deployments = cast("DeploymentStore", _SealedPort(store.deployments, secrets))
         self.settings = cast("SettingStore", _SealedSettings(store.settings, secrets))
         self.people = cast("PeopleStore", _SealedPort(store.people, secrets))
         self.runners = cast("RunnerStore", _SealedPort(store.runners, secrets))

@@ -25,6 +25,8 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """Changed jobs, complete."""
     retries: tuple[Retry, ...] = ()
     pipeline: Pipeline | None = None
+    url_variables: Mapping[str, str] = {}
+    """Variables of dotenv reports, for the URL of the environment that an ended job deployed to. Not stored."""
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,6 +70,18 @@ class Pipeline(Value, frozen=True, kw_only=True):
     """Groups of its project at its creation."""
 
 
+class EnvironmentPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the keyword `environment` of a job says about its environment, with the variables of the pipeline."""
+
+    url: str = ""
+    """May contain variables that are known only after the job, such as those of its dotenv report."""
+    on_stop: str = ""
+    """Name of the job that stops the environment."""
+    auto_stop_in: str = ""
+    tier: str = ""
+    """Empty: as the name of the environment suggests."""
+
+
 class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """The state of a job, which changes. Its spec (script, image, rules) never changes and is stored separately. Fields
     that have their default value are not stored, so that jobs are small: all jobs of a pipeline are often read
@@ -148,6 +160,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     environment: str = ""
     """Expanded name of the environment that it deploys to."""
     environment_action: str = ""
+    environment_plan: EnvironmentPlan | None = None
+    """None: none of its fields is set."""
     coverage: float | None = None
     priority: int = 0
     """Jobs with a higher priority are handed out first."""
@@ -165,8 +179,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
     ends_alone: bool = False
-    """Its success can only end its pipeline: no job waits for it or its resource group, and it has no release or
-    coverage. Computed at its creation."""
+    """Its success can only end its pipeline: no job waits for it or its resource group, and it has no release,
+    coverage or environment. Computed at its creation."""
     two_phase: bool = False
     """Its manager acknowledges the start (two-phase commit). Otherwise the job starts with the hand-out."""
 
@@ -233,6 +247,7 @@ class NewJob(Value, frozen=True, kw_only=True):
     """Expanded name of the spec's resource group."""
     environment: str = ""
     """Expanded name of the spec's environment."""
+    environment_plan: EnvironmentPlan | None = None
     priority: int = 0
     """Priority of the project."""
     ends_alone: bool = False
@@ -245,4 +260,4 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
     jobs: tuple[Job, ...]
     taken: frozenset[str] = frozenset()
-    """Resource groups of its jobs that a job of another pipeline occupies."""
+    """Resource groups of its jobs that a job of another pipeline occupies, or gets first by their process mode."""

@@ -4,13 +4,14 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from remuda.cell.errors import StoreError
-from remuda.cell.values import Job
+from remuda.cell.values import Family, Job
 from remuda.model.job import ASSIGNED, FINAL, OCCUPYING, JobState
 from remuda.model.progress import OVER
 from remuda.testing.builders import a_project, a_spec
@@ -71,6 +72,57 @@ class TestResourceGroups:
         assert (await cell.statuses(second))["deploy"] == "waiting_for_resource"
         async with cell.run_timeouts():
             assert (await cell.statuses(second))["deploy"] == "pending"
+
+
+class TestProcessModes:
+    async def set_mode(self, cell: MemoryCell, mode: str) -> None:
+        group = await cell.store.deployments.find_resource_group(cell.project.id, "prod")
+        assert group is not None
+        await cell.store.deployments.put_resource_group(msgspec.structs.replace(group, process_mode=mode))
+        await cell.dispatch.changes.hand_on_resource_group(cell.project.id, "prod")
+
+    async def run_all(self, cell: MemoryCell, families: list[Family]) -> list[int]:
+        """Run all jobs of the group; return the places of their pipelines in the order in which they ran."""
+        order = []
+        for _ in families:
+            job, token = await cell.start()
+            order.append([family.pipeline.id for family in families].index(job.pipeline_id))
+            await cell.put(token, "success")
+        return order
+
+    @pytest.mark.parametrize(
+        ("mode", "order"),
+        [
+            ("unordered", [0, 1, 2]),
+            ("oldest_first", [0, 1, 2]),
+            ("newest_first", [0, 2, 1]),
+            ("newest_ready_first", [0, 2, 1]),
+        ],
+    )
+    async def test_which_waiting_job_is_next(self, cell: MemoryCell, mode: str, order: list[int]) -> None:
+        families = [await cell.push(a_spec("deploy", resource_group="prod")) for _ in range(3)]
+        await self.set_mode(cell, mode)
+        assert await self.run_all(cell, families) == order
+
+    @pytest.mark.parametrize(("mode", "state"), [("unordered", "pending"), ("oldest_first", "waiting_for_resource")])
+    async def test_oldest_first_waits_for_jobs_that_are_not_ready(
+        self, cell: MemoryCell, mode: str, state: str
+    ) -> None:
+        specs = a_spec("build"), a_spec("deploy", stage_index=2, resource_group="prod")
+        older = await cell.push(*specs)
+        await self.set_mode(cell, mode)
+        newer = await cell.push(a_spec("deploy", resource_group="prod"))
+        assert (await cell.statuses(newer))["deploy"] == state
+        await self.set_mode(cell, "unordered")
+        assert (await cell.statuses(newer))["deploy"] == "pending"
+        assert (await cell.statuses(older))["deploy"] == "created"
+
+    async def test_a_canceled_job_is_not_waited_for(self, cell: MemoryCell) -> None:
+        older = await cell.push(a_spec("build"), a_spec("deploy", stage_index=2, resource_group="prod"))
+        await self.set_mode(cell, "oldest_first")
+        newer = await cell.push(a_spec("deploy", resource_group="prod"))
+        await cell.dispatch.changes.cancel_pipeline(older.pipeline.id)
+        assert (await cell.statuses(newer))["deploy"] == "pending"
 
 
 SPECS = st.lists(

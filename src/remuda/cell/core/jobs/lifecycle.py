@@ -64,6 +64,7 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
         environment=new.environment,
         priority=new.priority,
         environment_action=spec.environment.action if spec.environment and new.environment else "",
+        environment_plan=new.environment_plan,
         organization_id=pipeline.organization_id,
         group_ids=pipeline.group_ids,
         ends_alone=new.ends_alone,

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from remuda.cell.core.access.protected_refs import is_protected, rules_of
+from remuda.cell.core.jobs.environments import plan_environment
 from remuda.cell.core.payload.predefined_variables import is_literal, of_pipeline, of_spec
 from remuda.cell.errors import InvalidError, MistakesError, TooDeepError
 from remuda.cell.values import NewJob, Pipeline, Project, ProjectVariable
+from remuda.cell.values.jobs import EnvironmentPlan
 from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.model.job import PipelineId
 from remuda.model.progress import waits_for_names
@@ -17,6 +19,7 @@ from remuda.pipeline import ExpansionError, JobSpec, Mistake, artifact_sources, 
 from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline.errors import quote
 from remuda.pipeline.facts import NO_SHA
+from remuda.pipeline.syntax.variable_expansion import Expansion
 
 PARENT = "parent_pipeline"
 MAX_CHILD_DEPTH = 2
@@ -139,6 +142,7 @@ def new_jobs(
     followed = _prerequisite_names(specs, waits)
     for spec in specs:
         environment = resource_group = ""
+        plan: EnvironmentPlan | None = None
         if spec.environment is not None or spec.resource_group:
             values = {**predefined, **of_spec(spec), **spec.variables, **own}
             raw_names = raw | set(spec.raw_variables)
@@ -146,6 +150,9 @@ def new_jobs(
                 key = "environment:name"
                 environment = _expand_name(spec.environment.name, values, raw_names) if spec.environment else ""
                 values |= of_spec(spec, environment)
+                if spec.environment and environment:
+                    known = {name: value for name, value in values.items() if name != "CI_ENVIRONMENT_URL"}
+                    plan = plan_environment(spec.environment, Expansion(known, raw=raw_names, keep_unknown=True))
                 key = "resource_group"
                 resource_group = _expand_name(spec.resource_group, values, raw_names)
             except InvalidError as error:
@@ -158,8 +165,11 @@ def new_jobs(
                 artifacts_from=tuple(sources[spec.name]),
                 resource_group=resource_group,
                 environment=environment,
+                environment_plan=plan,
                 priority=project.priority,
-                ends_alone=not (spec.name in followed or resource_group or spec.release or spec.coverage),
+                ends_alone=not (
+                    spec.name in followed or resource_group or environment or spec.release or spec.coverage
+                ),
             )
         )
     if mistakes:

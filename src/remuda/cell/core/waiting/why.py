@@ -174,7 +174,7 @@ def _explain_created(situation: Situation) -> _Answer:
 def _explain_resource(situation: Situation) -> _Answer:
     job, holder = situation.job, situation.holder
     if holder is None:
-        text = f'the resource group "{job.resource_group}" is free and goes to the job that has waited longest for it'
+        text = f'the resource group "{job.resource_group}" is free; its process mode decides which job gets it next'
         wait = WaitInfo(kind="resource_group", text=text, resource_group=job.resource_group)
         return _Answer(summary=text, since=job.updated_at, waits_for=(wait,))
     text = (

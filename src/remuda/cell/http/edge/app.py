@@ -64,6 +64,7 @@ from remuda.cell.http.gitlab import (
     users,
     variables,
 )
+from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
 from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies
 from remuda.cell.http.runner import artifacts, job_request, job_state, results, shell, trace
 from remuda.telemetry.logs import logger
@@ -110,6 +111,9 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         repository_files.routes,
         merge_requests.routes,
         releases.routes,
+        environments.routes,
+        deployments.routes,
+        resource_groups.routes,
         pipeline_create.routes,
         pipelines.routes,
         schedules.routes,

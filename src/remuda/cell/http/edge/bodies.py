@@ -192,8 +192,12 @@ def time_in_query(request: Request, name: str) -> float | None:
     """The query parameter `name`, an ISO 8601 time (UTC if it has no time zone), as seconds since the epoch; None if it
     is missing or empty. Raises ApiError 400 if it is not a time."""
     text = request.query_params.get(name, "")
-    if not text:
-        return None
+    return read_time(name, text) if text else None
+
+
+def read_time(name: str, text: str) -> float:
+    """The value of the parameter `name`, an ISO 8601 time (UTC if it has no time zone), as seconds since the epoch.
+    Raises ApiError 400 if it is not a time."""
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -17,6 +17,7 @@ from remuda.cell.http.edge.access import Access
 from remuda.cell.http.runner.managers import Managers
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.pipelines.creation import Pipelines
+from remuda.cell.pipelines.environments import Environments
 from remuda.cell.pipelines.releases import Releases
 from remuda.cell.pipelines.schedules import Schedules
 from remuda.cell.projects.projects import Projects
@@ -41,6 +42,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     pipelines: Pipelines
     releases: Releases
     schedules: Schedules
+    environments: Environments
     managers: Managers
     metrics: CellMetrics
     events: Events

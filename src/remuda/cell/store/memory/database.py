@@ -7,9 +7,20 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from remuda.cell.core.jobs.resource_groups import goes_before
 from remuda.cell.store.ports.database import Comparison, Lock, Table, Transaction
-from remuda.cell.store.ports.tables import JOBS, MANAGERS, NAMESPACES, ORGANIZATIONS, PIPELINES, PROJECTS, USERS
+from remuda.cell.store.ports.tables import (
+    JOBS,
+    MANAGERS,
+    NAMESPACES,
+    ORGANIZATIONS,
+    PIPELINES,
+    PROJECTS,
+    RESOURCE_GROUPS,
+    USERS,
+)
 from remuda.cell.values import Family, Job, Page, Pipeline
+from remuda.cell.values.deployments import DeploymentFilter
 from remuda.cell.values.people import FIRST_NAMESPACE, FIRST_ORGANIZATION, FIRST_USER, RunnerFilter
 from remuda.lib.ids import range_of_cell
 from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId, RunnerId
@@ -104,12 +115,21 @@ class MemoryDatabase:
         self, table: Table[T], page: Page, selection: Any, *, order: str | None = None
     ) -> tuple[list[T], int]:
         values = self._fit(table, selection)
+        if isinstance(selection, DeploymentFilter):
+            deployments: list[Any] = list(values)
+            deployments.sort(
+                key=lambda row: selection.sort_key(row, self.get(JOBS, row.job_id)), reverse=not selection.ascending
+            )
+            values = deployments[::-1]
         return cut_page(sorted(values, key=_reader(table, order)) if order else values[::-1], page)
 
     async def has_match(self, table: Table[Any], selection: Any) -> bool:
         return bool(self._fit(table, selection))
 
     def _fit(self, table: Table[T], selection: Any) -> list[T]:
+        if isinstance(selection, DeploymentFilter):
+            deployments: list[Any] = self.values(table)
+            return [row for row in deployments if selection.fits(row, self.get(JOBS, row.job_id))]
         if not isinstance(selection, RunnerFilter):
             return [value for value in self.values(table) if selection.fits(value)]
         contacts: dict[RunnerId, float] = {}
@@ -187,13 +207,15 @@ class MemoryDatabase:
         groups = {job.resource_group for job in jobs if job.resource_group}
         if not groups:
             return frozenset()
+        stored = await self.find_all(RESOURCE_GROUPS, project_id=pipeline.project_id)
+        modes = {group.key: group.process_mode for group in stored}
         return frozenset(
             job.resource_group
             for job in self.values(JOBS)
             if job.resource_group in groups
             and job.project_id == pipeline.project_id
             and job.pipeline_id != pipeline.id
-            and job.state in OCCUPYING
+            and (job.state in OCCUPYING or goes_before(job, pipeline.id, modes.get(job.resource_group, "")))
         )
 
     async def add_jobs(self, jobs: Sequence[tuple[Job, JobSpec]]) -> None:

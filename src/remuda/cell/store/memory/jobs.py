@@ -66,9 +66,13 @@ class MemoryJobs(JobStore):
         return None
 
     async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+        return next(iter(await self.list_jobs_of_group(project_id, group, states)), None)
+
+    async def list_jobs_of_group(
+        self, project_id: ProjectId, group: str, states: Collection[JobState]
+    ) -> Sequence[Job]:
         key = (project_id, group)
-        jobs = await self.list_jobs_in(states)
-        return next((job for job in jobs if (job.project_id, job.resource_group) == key), None)
+        return [job for job in await self.list_jobs_in(states) if (job.project_id, job.resource_group) == key]
 
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
         key = (runner_id, request_id)

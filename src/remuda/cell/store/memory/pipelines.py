@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.memory.database import MemoryDatabase, cut_page
+from remuda.cell.store.ports.deployments import add_rows_of_jobs, change_environments
 from remuda.cell.store.ports.pipelines import PipelineStore
-from remuda.cell.store.ports.tables import ARTIFACTS, JOBS, PIPELINES, RESULTS
+from remuda.cell.store.ports.tables import ARTIFACTS, DEPLOYMENTS, JOBS, PIPELINES, RESULTS
 from remuda.cell.values import ALL_PIPELINES, Family, Page, Pipeline, PipelineFilter
 from remuda.cell.values.changes import Applied, Changes
 from remuda.model.job import PipelineId, ProjectId
@@ -49,6 +50,9 @@ class MemoryPipelines(PipelineStore):
         new = [replace(retry.job, id=id_) for retry, id_ in zip(changes.retries, ids, strict=True)]
         specs = [self._database.specs[retry.of] for retry in changes.retries]
         await self._database.add_jobs(list(zip(new, specs, strict=True)))
+        if new:
+            await add_rows_of_jobs(self._database, new, family.pipeline, now=new[0].created_at)
+        await change_environments(self._database, changes)
         if changes.pipeline:
             await self._database.put(PIPELINES, changes.pipeline)
         return Applied(jobs=(*changes.jobs, *new), pipeline=changes.pipeline)
@@ -57,7 +61,7 @@ class MemoryPipelines(PipelineStore):
         for job_id in self._database.job_ids.pop(pipeline_id, {}):
             self._database.specs.pop(job_id, None)
             await self._database.remove(JOBS, id=job_id)
-            for table in (RESULTS, ARTIFACTS):
+            for table in (RESULTS, ARTIFACTS, DEPLOYMENTS):
                 await self._database.remove(table, job_id=job_id)
         return bool(await self._database.remove(PIPELINES, id=pipeline_id))
 

@@ -2,7 +2,7 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0009');
+INSERT INTO "alembic_version" VALUES('0010');
 CREATE TABLE artifacts (
     job_id INTEGER NOT NULL,
     type TEXT NOT NULL,
@@ -25,6 +25,31 @@ CREATE TABLE cell (
     id INTEGER NOT NULL,
     PRIMARY KEY (id)
 );
+CREATE TABLE deployments (
+    id INTEGER NOT NULL,
+    project_id INTEGER NOT NULL,
+    iid INTEGER NOT NULL,
+    environment_id INTEGER NOT NULL,
+    job_id INTEGER,
+    status TEXT,
+    updated_at REAL,
+    finished_at REAL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (project_id, iid)
+);
+CREATE TABLE environments (
+    id INTEGER NOT NULL,
+    project_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    state TEXT NOT NULL,
+    search_text TEXT NOT NULL,
+    auto_stop_at REAL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (project_id, name),
+    UNIQUE (id)
+)
+ WITHOUT ROWID;
 CREATE TABLE jobs (
     id INTEGER NOT NULL,
     project_id INTEGER NOT NULL,
@@ -131,6 +156,16 @@ CREATE TABLE releases (
     body BLOB NOT NULL,
     PRIMARY KEY (project_id, tag),
     FOREIGN KEY(project_id) REFERENCES projects (id)
+)
+ WITHOUT ROWID;
+CREATE TABLE resource_groups (
+    id INTEGER NOT NULL,
+    project_id INTEGER NOT NULL,
+    "key" TEXT NOT NULL,
+    process_mode TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (project_id, "key"),
+    UNIQUE (id)
 )
  WITHOUT ROWID;
 CREATE TABLE results (
@@ -249,3 +284,9 @@ CREATE INDEX pipelines_open ON pipelines (status, updated_at) WHERE status NOT I
 CREATE INDEX jobs_listed_by_state ON jobs (project_id, state, id);
 CREATE INDEX jobs_of_runner ON jobs (runner_id, state, id) WHERE runner_id IS NOT NULL;
 CREATE INDEX lfs_locks_of_project ON lfs_locks (project_id, id);
+CREATE INDEX environments_of_project ON environments (project_id, id);
+CREATE INDEX environments_by_time ON environments (auto_stop_at) WHERE auto_stop_at IS NOT NULL;
+CREATE INDEX deployments_of_project ON deployments (project_id, id);
+CREATE INDEX deployments_of_environment ON deployments (environment_id, id);
+CREATE INDEX deployments_of_job ON deployments (job_id);
+CREATE INDEX pipelines_of_commit ON pipelines (project_id, sha, id);

@@ -3,6 +3,7 @@ pass. Writes are transactions. If the new value depends on the stored one, the c
 which gets the stored value and returns the new one. The store may call it more than once, and stores its result only if
 the rows that it changes are still the same. All changes that `decide` returns are stored together or not at all."""
 
+from remuda.cell.store.ports.deployments import DeploymentStore
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.lfs import LfsStore
 from remuda.cell.store.ports.people import PeopleStore
@@ -14,6 +15,7 @@ from remuda.cell.store.ports.settings import SettingStore
 from remuda.cell.store.ports.store import Store
 
 __all__ = [
+    "DeploymentStore",
     "JobStore",
     "LfsStore",
     "PeopleStore",

@@ -132,7 +132,8 @@ class Transaction(Rows, Protocol):
     async def draw_job_ids(self, count: int) -> Sequence[JobId]: ...
 
     async def find_taken_groups(self, pipeline: Pipeline, jobs: Sequence[Job]) -> frozenset[str]:
-        """Return those resource groups of `jobs` that are not free: an active job of another pipeline has them."""
+        """Return those resource groups of `jobs` that the pipeline cannot have now: a job of another pipeline has them,
+        or gets them first by the process mode of the group."""
         ...
 
     async def read_family(self, pipeline: Pipeline) -> Family: ...

@@ -61,6 +61,12 @@ class JobStore(ABC):
         """Return the oldest job that has this resource group and is in one of these states; None if there is none."""
 
     @abstractmethod
+    async def list_jobs_of_group(
+        self, project_id: ProjectId, group: str, states: Collection[JobState]
+    ) -> Sequence[Job]:
+        """Return the jobs that have this resource group and are in one of these states, oldest first."""
+
+    @abstractmethod
     async def find_leased_job(self, runner_id: RunnerId, request_id: str) -> Job | None:
         """Return the job leased for this request and not acknowledged yet, for a request that a runner repeats."""
 

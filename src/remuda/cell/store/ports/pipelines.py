@@ -9,6 +9,7 @@ from remuda.cell.core.jobs import lifecycle
 from remuda.cell.core.pipelines.schedules import with_pipeline
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.ports.database import Database, Lock, Transaction
+from remuda.cell.store.ports.deployments import add_rows_of_jobs
 from remuda.cell.store.ports.tables import PIPELINES, SCHEDULES, SEEN_REFS, SeenRef
 from remuda.cell.values import ALL_PIPELINES, Family, NewJob, Page, Pipeline, PipelineFilter, Schedule
 from remuda.cell.values.changes import Applied, Changes
@@ -54,6 +55,7 @@ class PipelineStore(ABC):
                 await rows.update(SCHEDULES, with_pipeline(stored, schedule, added.id, due_at=due_at))
             await rows.add(PIPELINES, family.pipeline)
             await rows.add_jobs([(job, new.spec) for job, new in zip(family.jobs, jobs, strict=True)])
+            await add_rows_of_jobs(rows, family.jobs, added, now=now)
             if sees:
                 await rows.put(SEEN_REFS, SeenRef(owner, *sees))
             return family
@@ -86,8 +88,8 @@ class PipelineStore(ABC):
 
     @abstractmethod
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
-        """Remove a pipeline with all its jobs, including retried ones, their results and artifact rows. Returns False
-        if the pipeline does not exist."""
+        """Remove a pipeline with all its jobs, including retried ones, their results, artifact rows and deployments.
+        Returns False if the pipeline does not exist."""
 
     @abstractmethod
     async def count_pipelines(self) -> Mapping[str, int]:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Collection
 
 from remuda.cell.store.ports.database import Database
+from remuda.cell.store.ports.deployments import DeploymentStore
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.lfs import LfsStore
 from remuda.cell.store.ports.people import PeopleStore
@@ -24,6 +25,7 @@ class Store:
         self.people = PeopleStore(database)
         self.runners = RunnerStore(database)
         self.schedules = ScheduleStore(database)
+        self.deployments = DeploymentStore(database)
         self.settings = SettingStore(database)
         self.lfs = LfsStore(database)
         self.database = database

@@ -20,6 +20,7 @@ from remuda.cell.values import (
     UserToken,
 )
 from remuda.cell.values.audit_events import AuditEvent
+from remuda.cell.values.deployments import Deployment, Environment, ResourceGroup
 from remuda.cell.values.lfs import LfsLock, LfsObject
 from remuda.cell.values.people import Member, Namespace, Organization, User
 
@@ -210,4 +211,24 @@ ARTIFACTS = Table(
     key=("job_id", "type"),
     columns=_columns("job_id", "type", "look_at"),
     generated=frozenset({"look_at"}),
+)
+ENVIRONMENTS = Table(
+    name="environments",
+    kind=Environment,
+    key=("project_id", "name"),
+    unique="id",
+    columns=_columns("id", "project_id", "name", "state", "auto_stop_at", search_text=lambda row: row.name.casefold()),
+)
+DEPLOYMENTS = Table(
+    name="deployments",
+    kind=Deployment,
+    columns=_columns("id", "project_id", "iid", "environment_id", "job_id", "status", "updated_at", "finished_at"),
+)
+RESOURCE_GROUPS = Table(
+    name="resource_groups",
+    kind=ResourceGroup,
+    key=("project_id", "key"),
+    unique="id",
+    columns=_columns("id", "project_id", "key", "process_mode"),
+    shortened=frozenset({"key"}),
 )

@@ -33,7 +33,7 @@ from remuda.cell.store.postgres.read_batching import ReadBatcher
 from remuda.cell.store.postgres.schema import prepare
 from remuda.cell.store.row_bodies import decode, decode_job, encode
 from remuda.cell.store.sql import statements
-from remuda.cell.store.sql.filters import Conditions
+from remuda.cell.store.sql.filters import Conditions, select_earlier_groups
 from remuda.cell.store.sql.rows import SqlDatabase, SqlRows
 from remuda.cell.values import Family, Job, Pipeline
 from remuda.lib.backoff import Backoff
@@ -169,8 +169,9 @@ _LOCKS: Mapping[str, str] = {
 _GROUPS_LOCK = 7_236_388
 """The first half of an advisory lock; the second is the project."""
 TAKEN_GROUPS = (
-    "SELECT DISTINCT resource_group FROM jobs WHERE project_id = $1 AND pipeline_id != $2"
+    "SELECT resource_group FROM jobs WHERE project_id = $1 AND pipeline_id != $2"
     " AND resource_group = ANY($3::text[]) AND state = ANY($4::text[])"
+    f" UNION {select_earlier_groups('key = ANY($3::text[])', '$1', '$2')}"
 )
 _BODY = r"regexp_replace(convert_from(body, 'UTF8'), '(\\\\)|\\u0000', '\1', 'g')::json"
 """The body as JSON without NUL characters (`\\u0000`), which PostgreSQL refuses to read. An escaped backslash is kept,

@@ -1,6 +1,7 @@
 """Changes several pipelines with their jobs (families) in one PostgreSQL transaction. A function, the decision, gets a
-family with the changes of earlier decisions and returns what to store. One that adds jobs, or whose jobs have resource
-groups, which all pipelines of a project share, needs its own transaction. Invariant: pipelines are locked in the order
+family with the changes of earlier decisions and returns what to store. One that adds jobs, that
+changes an environment, or whose jobs have resource groups, which all pipelines of a project share, needs its own
+transaction. Invariant: pipelines are locked in the order
 of their ids, so that transactions cannot deadlock. A job is stored only if its row still equals what was read."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.jobs.environments import ends_use
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.postgres import job_statements
 from remuda.cell.store.postgres.database import groups_by_column
@@ -98,7 +100,7 @@ def apply_decisions(
         except Exception as error:  # noqa: BLE001 - raised again for the caller
             results.append(FamilyChange(family, Applied(), error))
             continue
-        if changes.retries:
+        if changes.retries or any(map(ends_use, changes.jobs)):
             results.append(None)
             continue
         changed = {job.id: job for job in changes.jobs}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec.structs import replace
 
 from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports.deployments import add_rows_of_jobs, change_environments
 from remuda.cell.store.ports.tables import PIPELINES
 from remuda.cell.store.postgres import job_statements
 from remuda.cell.store.postgres.database import (
@@ -121,7 +122,7 @@ class PostgresPipelines(SqlPipelines):
 
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
         async def remove(db: Connection) -> bool:
-            for table in ("results", "artifacts"):
+            for table in ("results", "artifacts", "deployments"):
                 jobs = "SELECT id FROM jobs WHERE pipeline_id = $1"
                 await db.execute(f"DELETE FROM {table} WHERE job_id IN ({jobs})", pipeline_id)
             removed = await db.fetch("DELETE FROM jobs WHERE pipeline_id = $1 RETURNING spec_id", pipeline_id)
@@ -145,6 +146,8 @@ async def _apply(transaction: PostgresTransaction, changes: Changes, bodies: Map
         ids = await transaction.draw_job_ids(len(changes.retries))
         new = [replace(retry.job, id=id_) for retry, id_ in zip(changes.retries, ids, strict=True)]
         await transaction.add_tries([(job, specs[retry.of]) for job, retry in zip(new, changes.retries, strict=True)])
+        await add_rows_of_jobs(transaction, new, changes.pipeline, now=new[0].created_at)
+    await change_environments(transaction, changes)
     if changes.pipeline:
         await job_statements.update_pipelines(transaction.db, [changes.pipeline])
     return Applied(jobs=(*changes.jobs, *new), pipeline=changes.pipeline)

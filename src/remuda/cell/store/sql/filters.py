@@ -8,6 +8,14 @@ from typing import Any, Protocol
 from remuda.cell.store.ports.people import UserFilter
 from remuda.cell.values import NAMESPACE_ID, ORGANIZATION_ID, PipelineFilter
 from remuda.cell.values.audit_events import AuditFilter
+from remuda.cell.values.deployments import (
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    UNORDERED,
+    UPCOMING,
+    DeploymentFilter,
+    EnvironmentFilter,
+)
 from remuda.cell.values.people import (
     ONLINE_SECONDS,
     STALE_SECONDS,
@@ -203,12 +211,77 @@ def _(selection: PipelineFilter, dialect: Dialect) -> Conditions:
     return where if selection.source else {**where, "is_child = 0": None}
 
 
+@conditions.register
+def _(selection: EnvironmentFilter, dialect: Dialect) -> Conditions:
+    where: Conditions = {"project_id = ?": selection.project_id}
+    if selection.name:
+        where["name = ?"] = selection.name
+    if selection.search:
+        where[dialect.contains("search_text")] = selection.search.casefold()
+    if selection.states:
+        where |= dialect.among("state", selection.states)
+    return where
+
+
+@conditions.register
+def _(selection: DeploymentFilter, dialect: Dialect) -> Conditions:
+    updated, finished = (_time_of_deployment(name, dialect) for name in ("updated_at", "finished_at"))
+    compared = {
+        "project_id = ?": selection.project_id,
+        "environment_id = ?": selection.environment_id,
+        f"{updated} > ?": selection.updated_after,
+        f"{updated} < ?": selection.updated_before,
+        f"{finished} > ?": selection.finished_after,
+        f"{finished} < ?": selection.finished_before,
+    }
+    where: Conditions = {sql: value for sql, value in compared.items() if value is not None}
+    if selection.statuses is not None:
+        state = "coalesce(status, (SELECT state FROM jobs WHERE jobs.id = deployments.job_id))"
+        where |= dialect.among(state, selection.states())
+    return where
+
+
+def _time_of_deployment(name: str, dialect: Dialect) -> str:
+    of_job = f"(SELECT {dialect.field(name, 'double precision')} FROM jobs WHERE jobs.id = deployments.job_id)"
+    return f"coalesce({name}, {of_job})"
+
+
+def list_order(selection: Any, dialect: Dialect) -> str:
+    """Return the SQL for ORDER BY of a list: newest first, unless its filter has another order."""
+    if not isinstance(selection, DeploymentFilter):
+        return "id DESC"
+    direction = "ASC" if selection.ascending else "DESC"
+    columns = {
+        "iid": "iid",
+        "updated_at": _time_of_deployment("updated_at", dialect),
+        "finished_at": _time_of_deployment("finished_at", dialect),
+        "ref": dialect.field("ref", "text"),
+    }
+    column = columns.get(selection.order_by)
+    return f"{column} {direction}, id {direction}" if column else f"id {direction}"
+
+
 def pipeline_order(selection: PipelineFilter) -> str:
     direction = "ASC" if selection.ascending else "DESC"
     column = {"status": "status", "ref": "ref", "updated_at": "updated_at", "user_id": "user_id"}.get(
         selection.order_by
     )
     return f"{column} {direction}, id {direction}" if column else f"id {direction}"
+
+
+def select_earlier_groups(among: str, project: str, pipeline: str) -> str:
+    """Return the SQL for those resource groups which a job of another pipeline gets before the pipeline `pipeline`, by
+    their process mode (`core.jobs.resource_groups.goes_before`). The arguments are SQL: `among` is the condition that
+    selects the groups by their column `key`, the others are ids."""
+    return (
+        "SELECT jobs.resource_group FROM resource_groups JOIN jobs ON jobs.project_id = resource_groups.project_id"
+        " AND jobs.resource_group = resource_groups.key"
+        f" WHERE resource_groups.project_id = {project} AND process_mode != '{UNORDERED}' AND {among}"
+        f" AND jobs.state IN ({quote_states(UPCOMING)}) AND jobs.retried = 0 AND CASE process_mode"
+        f" WHEN '{OLDEST_FIRST}' THEN jobs.pipeline_id < {pipeline}"
+        f" WHEN '{NEWEST_FIRST}' THEN jobs.pipeline_id > {pipeline}"
+        f" ELSE jobs.pipeline_id > {pipeline} AND jobs.state = '{JobState.WAITING_FOR_RESOURCE.value}' END"
+    )
 
 
 def quote_states(states: Collection[JobState]) -> str:

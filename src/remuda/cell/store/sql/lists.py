@@ -60,11 +60,19 @@ class SqlJobs(JobStore, ABC):
         return await self._select_first(where, "id DESC")
 
     async def find_first_of_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Job | None:
+        # `+ 0`: sort the few rows found instead of reading the project in the order of ids.
+        return await self._select_first(self._in_group(project_id, group, states), "id + 0")
+
+    async def list_jobs_of_group(
+        self, project_id: ProjectId, group: str, states: Collection[JobState]
+    ) -> Sequence[Job]:
+        where = self._in_group(project_id, group, states)
+        return (await self._sql.select_page(Job, "jobs", where, _ALL, "id + 0"))[0]
+
+    def _in_group(self, project_id: ProjectId, group: str, states: Collection[JobState]) -> Conditions:
         dialect = self._sql.dialect
         where: Conditions = {"project_id = ?": project_id, "resource_group = ?": dialect.text(group)}
-        where |= dialect.among("state", [state.value for state in states])
-        # `+ 0`: sort the few rows found instead of reading the project in the order of ids.
-        return await self._select_first(where, "id + 0")
+        return where | dialect.among("state", [state.value for state in states])
 
     async def _select_first(self, where: Conditions, order: str) -> Job | None:
         jobs, _ = await self._sql.select_page(Job, "jobs", where, Page(size=1, counted=False), order)

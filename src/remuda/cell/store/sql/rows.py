@@ -9,7 +9,7 @@ from remuda.cell.store.ports.database import Comparison, Database, Table
 from remuda.cell.store.ports.tables import JOBS
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.store.sql import statements
-from remuda.cell.store.sql.filters import Conditions, Dialect, conditions
+from remuda.cell.store.sql.filters import Conditions, Dialect, conditions, list_order
 from remuda.cell.values import Job, Page
 from remuda.model.job import JobId
 from remuda.pipeline import JobSpec
@@ -60,7 +60,7 @@ class SqlRows(ABC):
         self, table: Table[T], page: Page, selection: Any, *, order: str | None = None
     ) -> tuple[list[T], int]:
         where = conditions(selection, self.dialect)
-        return await self.select_page(table.kind, table.name, where, page, order or "id DESC")
+        return await self.select_page(table.kind, table.name, where, page, order or list_order(selection, self.dialect))
 
     async def select_page(
         self, kind: type[T], table: str, where: Conditions, page: Page, order: str, states: Sequence[str] = ()

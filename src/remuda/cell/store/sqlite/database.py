@@ -17,7 +17,7 @@ from remuda.cell.errors import DataFolderError, StoreError
 from remuda.cell.store.ports.database import Lock, Table
 from remuda.cell.store.ports.tables import JOBS, PIPELINES
 from remuda.cell.store.row_bodies import decode, decode_job, encode
-from remuda.cell.store.sql.filters import Conditions
+from remuda.cell.store.sql.filters import Conditions, select_earlier_groups
 from remuda.cell.store.sql.rows import SqlDatabase, SqlRows
 from remuda.cell.store.sqlite.schema import prepare
 from remuda.cell.values import Family, Job, Pipeline
@@ -162,8 +162,9 @@ def _read_taken_groups(db: sqlite3.Connection, pipeline: Pipeline, jobs: Sequenc
     if not groups:
         return frozenset()
     sql = (
-        "SELECT DISTINCT resource_group FROM jobs WHERE project_id = ? AND pipeline_id != ?"
-        " AND resource_group IN (SELECT value FROM json_each(?)) AND state IN (SELECT value FROM json_each(?))"
+        "SELECT resource_group FROM jobs WHERE project_id = ?1 AND pipeline_id != ?2"
+        " AND resource_group IN (SELECT value FROM json_each(?3)) AND state IN (SELECT value FROM json_each(?4))"
+        f" UNION {select_earlier_groups('key IN (SELECT value FROM json_each(?3))', '?1', '?2')}"
     )
     values = (pipeline.project_id, pipeline.id, json_list(groups), json_list(OCCUPYING))
     return frozenset(row[0] for row in db.execute(sql, values))

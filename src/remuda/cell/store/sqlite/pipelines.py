@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from remuda.cell.errors import NotFoundError
+from remuda.cell.store.ports.deployments import add_rows_of_jobs, change_environments
 from remuda.cell.store.ports.tables import PIPELINES
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.store.sql.filters import IS_OPEN
@@ -50,7 +51,7 @@ class SqlitePipelines(SqlPipelines):
     async def remove_pipeline(self, pipeline_id: PipelineId) -> bool:
         def remove(db: sqlite3.Connection) -> bool:
             specs = db.execute("SELECT DISTINCT spec_id FROM jobs WHERE pipeline_id = ?", (pipeline_id,)).fetchall()
-            for table in ("results", "artifacts"):
+            for table in ("results", "artifacts", "deployments"):
                 jobs = "SELECT id FROM jobs WHERE pipeline_id = ?"
                 db.execute(f"DELETE FROM {table} WHERE job_id IN ({jobs})", (pipeline_id,))
             db.execute("DELETE FROM jobs WHERE pipeline_id = ?", (pipeline_id,))
@@ -74,6 +75,8 @@ async def _apply(rows: SqliteTransaction, changes: Changes) -> Applied:
         spec = "SELECT spec_id FROM jobs WHERE id = ?"
         specs = [rows.db.execute(spec, (retry.of,)).fetchone()[0] for retry in changes.retries]
         await rows.add_tries(list(zip(new, specs, strict=True)))
+        await add_rows_of_jobs(rows, new, changes.pipeline, now=new[0].created_at)
+    await change_environments(rows, changes)
     if changes.pipeline:
         changed = changes.pipeline
         await rows.execute(

@@ -128,6 +128,7 @@ def test_a_retry_copies_the_job_without_its_runtime_fields() -> None:
         "resource_group",
         "environment",
         "environment_action",
+        "environment_plan",
         "priority",
         "play_variables",
         "inputs",

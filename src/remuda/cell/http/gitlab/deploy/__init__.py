@@ -1,0 +1,1 @@
+"""Environments, deployments and resource groups in GitLab's form."""
