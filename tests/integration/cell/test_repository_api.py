@@ -41,6 +41,42 @@ def test_single_files(cell: ServedCell, client: gitlab.Gitlab) -> None:
         assert answer.status == status, (method, path, answer)
 
 
+def test_the_head_of_a_file_has_its_metadata(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    """Clients find out with HEAD whether a file has changed, without its content."""
+    project = client.projects.get(cell.new_project("files", **{"dir/é 100%.txt": "one"}))
+    file = project.files.get(file_path="dir/é 100%.txt", ref="main")
+    headers = {name.lower(): value for name, value in project.files.head("dir/é 100%.txt", "main").items()}
+    expected = {
+        "blob-id": file.blob_id,
+        "commit-id": file.commit_id,
+        "last-commit-id": file.last_commit_id,
+        "content-sha256": file.content_sha256,
+        "encoding": "base64",
+        "execute-filemode": "false",
+        "file-name": "%C3%A9 100%25.txt",
+        "file-path": "dir/%C3%A9 100%25.txt",
+        "ref": "main",
+        "size": "3",
+    }
+    assert {name: headers[f"x-gitlab-{name}"] for name in expected} == expected
+    assert "x-gitlab-content" not in headers
+
+
+def test_a_change_of_a_file_that_somebody_else_changed_is_refused(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(cell.new_project("files", a="one"))
+    seen = project.files.get("a", "main").last_commit_id
+    change = {"branch": "main", "commit_message": "x", "content": "two", "last_commit_id": seen}
+    project.files.update("a", change)
+    root = f"/projects/{project.id}/repository/files/a"
+    refused = cell.api("PUT", root, change | {"content": "three"})
+    assert refused.status == 400
+    assert "was changed by commit" in refused.json()["message"]
+    assert cell.api("DELETE", root, change).status == 400
+    assert project.files.get("a", "main").decode() == b"two"
+    newest = project.files.get("a", "main").last_commit_id
+    assert cell.api("DELETE", root, change | {"last_commit_id": newest}).status == 204
+
+
 def test_a_commit_shows_its_last_pipeline(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunner) -> None:
     project = client.projects.get(cell.new_project("app", PIPELINE))
     commit = project.commits.get("main")

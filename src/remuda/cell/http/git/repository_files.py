@@ -5,6 +5,7 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import flag_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import bad_parameter, not_found
+from remuda.cell.http.edge.errors import bad_parameter, bad_request, not_found
 from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import Paged
@@ -32,6 +33,7 @@ _ROOT = "/api/v4/projects/{id}/repository"
 _FILE = f"{_ROOT}/files/{{path}}"
 _READ = in_project(Level.REPORTER).with_scopes("read_repository", "write_repository")
 _WRITE = in_project(Level.DEVELOPER)
+_HEADER_CHARACTERS = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 routes = Routes()
 
 
@@ -44,6 +46,8 @@ class FileChange(msgspec.Struct, kw_only=True):
     author_name: str | None = None
     author_email: str | None = None
     execute_filemode: bool | None = None
+    last_commit_id: str | None = None
+    """The last commit of the file that the caller has seen: if there is a newer one, the change is refused."""
 
 
 class FileRemoval(msgspec.Struct, kw_only=True):
@@ -52,6 +56,7 @@ class FileRemoval(msgspec.Struct, kw_only=True):
     start_branch: str | None = None
     author_name: str | None = None
     author_email: str | None = None
+    last_commit_id: str | None = None
 
 
 class TreeEntryShape(Shape, kw_only=True):
@@ -136,7 +141,19 @@ async def show(edge: Edge, request: Request, project: Project) -> Response:
             last_commit_id=last[0].sha if last else sha,
             execute_filemode=entry.mode == EXECUTABLE,
         )
-        return await large_answer(edge, msgspec.json.encode(file), "application/json")
+        return await large_answer(edge, msgspec.json.encode(file), "application/json", _metadata_headers(file))
+
+
+def _metadata_headers(file: FileShape) -> dict[str, str]:
+    """GitLab's headers with everything about a file but its content. Clients read them with HEAD. Characters that a
+    header cannot contain are percent-encoded."""
+    values = {name: value for name, value in msgspec.structs.asdict(file).items() if name != "content"}
+    return {
+        f"X-Gitlab-{name.replace('_', '-').title()}": quote(
+            str(value).lower() if isinstance(value, bool) else str(value), safe=_HEADER_CHARACTERS
+        )
+        for name, value in values.items()
+    }
 
 
 @routes.get(f"{_ROOT}/files/{{path:path}}/raw", _READ, query={"ref": str}, gives=bytes)
@@ -215,6 +232,8 @@ async def _commit(edge: Edge, request: Request, params: FileChange | FileRemoval
     if not params.commit_message.strip():
         raise bad_parameter("commit_message is empty")
     await check_push(edge, caller, project, [f"refs/heads/{params.branch}"])
+    if params.last_commit_id and actions[0].action != "create":
+        await _check_last_commit(edge, project, params, actions[0].file_path)
     commit = CommitRequest(
         branch=params.branch,
         commit_message=params.commit_message,
@@ -224,3 +243,14 @@ async def _commit(edge: Edge, request: Request, params: FileChange | FileRemoval
         author_email=params.author_email,
     )
     await edge.projects.commit(project, commit, caller.user)
+
+
+async def _check_last_commit(edge: Edge, project: Project, params: FileChange | FileRemoval, path: str) -> None:
+    """Raise ApiError 400 if the last commit of the file is not the one that the caller has seen."""
+    branch = params.start_branch or params.branch
+    sha = await commit_at(edge, project, branch)
+    newest = await edge.projects.repos.log(project.repo_path, sha, skip=0, count=1, path=path)
+    if newest and newest[0].sha != params.last_commit_id:
+        raise bad_request(
+            f"{path} was changed by commit {newest[0].sha[:8]} since {params.last_commit_id}; read it again and repeat"
+        )
