@@ -73,7 +73,7 @@ frozen: $(FROZEN) ## the agent as one executable for machines without Python: bu
 system: setup packages $(PEERS_STAMP) frozen ## long runs: whole systems with faults, and single tests that take long
 	$(PYTEST) tests/system tests/integration plugins -m long -q -n $(LONG_WORKERS) --dist worksteal
 
-interop: setup packages ## real peers: gitlab-runner against a cell, the step runner's client against the agent ...; needs Go
+interop: setup packages ## real peers: gitlab-runner against a cell, the step runner's client against the agent, API clients ...; needs Go and Node
 	cd tests/interop/gitlab-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/gitlab-runner gitlab.com/gitlab-org/gitlab-runner
 	cd tests/interop/step-client && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/step-client .
 	cd tests/interop/environment-plugin && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/environment-plugin .
@@ -86,6 +86,10 @@ interop: setup packages ## real peers: gitlab-runner against a cell, the step ru
 	cd tests/interop/step-runner && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/step-runner gitlab.com/gitlab-org/step-runner
 	cd tests/interop/versitygw && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/versitygw github.com/versity/versitygw/cmd/versitygw
 	cd tests/interop/git-lfs && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/git-lfs github.com/git-lfs/git-lfs/v3
+	cd tests/interop/client-go && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/client-go .
+	tests/interop/glab/fetch $(CURDIR)/build/interop/glab
+	mkdir -p build/interop/gitbeaker && cp tests/interop/gitbeaker/* build/interop/gitbeaker/
+	cd build/interop/gitbeaker && npm install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
 	@if command -v cargo >/dev/null; then \
 		cargo build --quiet --release --manifest-path tests/interop/runner-mock/Cargo.toml --target-dir build/interop/runner-mock-target && \
 		cp build/interop/runner-mock-target/release/runner-mock build/interop/runner-mock; \

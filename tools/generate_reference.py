@@ -17,6 +17,7 @@ from inspect import getsource
 from pathlib import Path
 from typing import Any
 
+import client_table
 import msgspec
 from rich.console import Console
 
@@ -272,7 +273,31 @@ def keywords() -> str:
     )
 
 
+def api_clients() -> str:
+    endpoints = client_table.Endpoints(json.loads(api_document()))
+    libraries, table, absent, names = client_table.library_sections(endpoints)
+    return page(
+        "API clients",
+        "Which calls of clients that others wrote a cell answers, computed from the lists of their own methods and the "
+        "cell's OpenAPI document. `make interop` runs these clients against a cell "
+        "([Other programs](../../interop.md#api-clients)).",
+        [
+            libraries,
+            "Number of calls that work, of those that the library can make. client-go is GitLab's Go library, on which "
+            "glab and\nthe Terraform provider are built.\n",
+            table,
+            client_table.program_section("glab", "command", client_table.GLAB_COMMANDS, endpoints),
+            client_table.program_section("Terraform", "resource", client_table.TERRAFORM_RESOURCES, endpoints),
+            absent,
+            "These parts of GitLab's API answer 404: they belong to code review, planning, packages and the "
+            "administration of\nGitLab itself.\n",
+            names,
+        ],
+    )
+
+
 PAGES = {
+    "api-clients": api_clients,
     "commands": commands,
     "cell-settings": cell_settings,
     "config-toml": config_toml,
