@@ -1,7 +1,7 @@
 """Creates the `info` object that the manager sends to servers: its version, platform and supported features.
 
 A feature is reported as supported only if it is implemented and tested, because a server assigns only jobs that need no
-other features. Exception: `native_steps_integration` is reported as not supported, although steps of a `run` work."""
+other features."""
 
 import platform
 from collections.abc import Mapping
@@ -48,6 +48,9 @@ OF_CONTAINERS = frozenset(
 """Features of runners with containers only."""
 OF_DRIVERS = frozenset({"image", "services"})
 """Features that a driver of the custom executor gets."""
+OF_STEPS = frozenset({"native_steps_integration"})
+"""Features of runners that run the steps of `run` themselves: all but those of the custom executor, whose driver gets
+scripts only."""
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 
@@ -66,7 +69,7 @@ def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capac
         features={
             feature: feature in IMPLEMENTED
             or (executor in WITH_CONTAINERS and feature in OF_CONTAINERS)
-            or (executor == "custom" and feature in OF_DRIVERS)
+            or feature in (OF_DRIVERS if executor == "custom" else OF_STEPS)
             for feature in FEATURES
         },
         config=None if capacity is None else {"capacity": capacity},

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.manager.polling.features import IMPLEMENTED, OF_CONTAINERS, OF_DRIVERS, runner_info
+from remuda.manager.polling.features import IMPLEMENTED, OF_CONTAINERS, OF_DRIVERS, OF_STEPS, runner_info
 from remuda.wire.runner_api import FEATURES
 
 
@@ -10,13 +10,12 @@ def test_every_feature_is_sent_and_only_the_implemented_ones_are_true() -> None:
     features = runner_info(executor="shell").features
     assert features is not None
     assert list(features) == FEATURES
-    assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED
+    assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED | OF_STEPS
     assert {"cache", "fallback_cache_keys", "upload_multiple_artifacts", "multi_build_steps"} <= IMPLEMENTED
     assert not IMPLEMENTED & {
         "image",
         "services",
         "terminal",
-        "native_steps_integration",
         "job_inputs",
     }
 
@@ -24,12 +23,13 @@ def test_every_feature_is_sent_and_only_the_implemented_ones_are_true() -> None:
 @pytest.mark.parametrize(
     ("executor", "additional"),
     [
-        ("shell", set()),
-        ("ssh", set()),
-        ("instance", set()),
-        ("docker", OF_CONTAINERS),
-        ("docker-autoscaler", OF_CONTAINERS),
-        ("docker+machine", OF_CONTAINERS),
+        ("shell", OF_STEPS),
+        ("ssh", OF_STEPS),
+        ("instance", OF_STEPS),
+        ("docker", OF_CONTAINERS | OF_STEPS),
+        ("docker-autoscaler", OF_CONTAINERS | OF_STEPS),
+        ("docker+machine", OF_CONTAINERS | OF_STEPS),
+        # A driver gets scripts; jobs with `run` are refused.
         ("custom", OF_DRIVERS),
     ],
 )
