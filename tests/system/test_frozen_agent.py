@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.built_programs import require_built
+from tests.support.step_packages import STEP_LAYER, a_layer, has_registry, step_registry, zstd
 
 from remuda.testing.agent_process import PROGRAM, READY, AgentProcess, follow, run_job, steps_text
 from remuda.testing.waiting import until
@@ -140,6 +141,24 @@ async def test_a_machine_without_python(kind: str, frozen: Path, request: pytest
         assert b"opt" in seen.lines
         assert seen.lines[-1] == b"Skipping Git repository setup"
         await client.close_job("1")
+
+
+@pytest.mark.skipif(not has_registry(), reason="docker-registry is not installed: make packages")
+async def test_an_image_with_zstd_layers(frozen: Path, busybox_root: Path, tmp_path: Path) -> None:
+    """The machine has neither the library of zstd nor its program: the agent brings the library."""
+    (busybox_root / "opt").mkdir()
+    shutil.copy(frozen, busybox_root / "opt/remuda-agent")
+    definition = 'spec: {}\n---\nexec: {command: [cat, "${{ func_dir }}/note"]}\n'
+    layer = a_layer({"func.yml": definition, "note": "note in zstd\n", "rest": "x" * 3_000_000})
+    with step_registry(tmp_path / "registry") as registry:
+        registry.image("tools/note", zstd(layer), tag="1", media_type=STEP_LAYER)
+        async with agent_in(busybox_root) as client:
+            steps = steps_text({"name": "note", "step": f"{registry.host}/tools/note:1"})
+            await client.start(JobStart(id="1", work_dir="/work", steps=steps))
+            seen = await follow(client, "1")
+            assert seen.check().status == "success", seen.log.decode()
+            assert seen.lines == [b"note in zstd"]
+            await client.close_job("1")
 
 
 def test_the_c_library_of_the_old_root_is_older(old_root: Path) -> None:

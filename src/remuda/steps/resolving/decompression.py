@@ -1,6 +1,8 @@
 """Decompresses an image layer: gzip, zstd, or plain, recognized by its first bytes.
 
-Python has zstd from 3.14 on; before that the system's library is used, or the program `zstd`."""
+Python has zstd from 3.14 on. Before that the library of zstd is used, or else the machine's program `zstd`; the frozen
+agent brings the library (decision 0029). Layers are hostile input: what is unpacked is limited by the caller, and the
+memory of the decoder by `WINDOW_LOG`."""
 
 import ctypes
 import gzip
@@ -17,7 +19,11 @@ from remuda.steps.process.marks import start_unmarked
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-LIBRARIES = ("libzstd.so.1", "libzstd.1.dylib")
+LIBRARY = "libzstd.so.1"
+LIBRARIES = (LIBRARY, "libzstd.1.dylib")
+WINDOW_LOG = 27
+"""A decoder of zstd keeps at most 2 to this power of bytes (128 MiB), as much as zstd itself allows by default."""
+_WINDOW_LOG_PARAMETER = 100
 _CHUNK = 256 * 1024
 
 
@@ -43,8 +49,10 @@ def _chunks(packed: FileIO, magic: bytes) -> Iterator[bytes]:
     if magic != ZSTD:
         return _read(packed)
     if sys.version_info >= (3, 14):
-        return _read(importlib.import_module("compression.zstd").ZstdFile(packed))
-    for name in LIBRARIES:
+        library = importlib.import_module("compression.zstd")
+        options = {library.DecompressionParameter.window_log_max: WINDOW_LOG}
+        return _read_zstd(library.ZstdFile(packed, options=options), library.ZstdError)
+    for name in (*_find_bundled(), *LIBRARIES):
         try:
             return _by_library(ctypes.CDLL(name), packed)
         except OSError:
@@ -57,6 +65,19 @@ def _chunks(packed: FileIO, magic: bytes) -> Iterator[bytes]:
             is_away=False,
         )
     return _by_program(program, packed)
+
+
+def _find_bundled() -> tuple[str, ...]:
+    """Return the path of the library in a frozen program, which has its files in a folder while it runs."""
+    folder = getattr(sys, "_MEIPASS", "")
+    return (f"{folder}/{LIBRARY}",) if folder else ()
+
+
+def _read_zstd(file: FileIO, error_class: type[Exception]) -> Iterator[bytes]:
+    try:
+        yield from _read(file)
+    except error_class as error:
+        raise ValueError(str(error)) from None
 
 
 def _read(file: FileIO | gzip.GzipFile) -> Iterator[bytes]:
@@ -73,12 +94,14 @@ def _by_library(library: ctypes.CDLL, packed: FileIO) -> Iterator[bytes]:
     library.ZSTD_decompressStream.restype = ctypes.c_size_t
     library.ZSTD_decompressStream.argtypes = (ctypes.c_void_p, ctypes.POINTER(_Buffer), ctypes.POINTER(_Buffer))
     library.ZSTD_freeDStream.argtypes = (ctypes.c_void_p,)
+    library.ZSTD_DCtx_setParameter.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_int)
     library.ZSTD_isError.argtypes = library.ZSTD_getErrorName.argtypes = (ctypes.c_size_t,)
     library.ZSTD_getErrorName.restype = ctypes.c_char_p
     room = ctypes.create_string_buffer(_CHUNK)
     stream = library.ZSTD_createDStream()
     if not stream:
         raise MemoryError
+    library.ZSTD_DCtx_setParameter(stream, _WINDOW_LOG_PARAMETER, WINDOW_LOG)
     missing = 0
     try:
         while data := packed.read(_CHUNK):
@@ -100,7 +123,7 @@ def _by_library(library: ctypes.CDLL, packed: FileIO) -> Iterator[bytes]:
 
 
 def _by_program(program: str, packed: FileIO) -> Iterator[bytes]:
-    words = [program, "-dcq"]
+    words = [program, "-dcq", f"--memory={2**WINDOW_LOG}"]
     with start_unmarked(words, stdin=packed, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -1,5 +1,7 @@
 import gzip
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,27 @@ def test_damaged_and_too_large_zstd_data_is_refused(tmp_path: Path, monkeypatch:
             decompress(tmp_path, decompression.ZSTD + b"\0" * 20)
         with pytest.raises(ResolveError, match="more than 1000 bytes when unpacked"):
             decompress(tmp_path, packed, limit_bytes=1000)
+
+
+def test_zstd_data_that_needs_much_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame says how many bytes back it may refer, which the decoder keeps in memory: 1 GiB here."""
+    command = ["zstd", "-qc", "--long=30"]
+    packed = subprocess.run(command, input=b"x" * 1_000_000, check=True, capture_output=True).stdout
+    for names in (decompression.LIBRARIES, ("libnowhere.so.1",)):
+        monkeypatch.setattr(decompression, "LIBRARIES", names)
+        with pytest.raises(ResolveError, match=r"a layer is damaged.*(memory|Window)"):
+            decompress(tmp_path, packed)
+
+
+def test_a_frozen_program_uses_its_own_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = next(Path("/usr/lib").rglob("libzstd.so.1"))
+    (tmp_path / "bundle").mkdir()
+    shutil.copy(library, tmp_path / "bundle/libzstd.so.1")
+    monkeypatch.setattr(sys, "_MEIPASS", str(tmp_path / "bundle"), raising=False)
+    monkeypatch.setattr(decompression, "LIBRARIES", ("libnowhere.so.1",))
+    packed = compress_zstd(b"x")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert decompress(tmp_path, packed) == b"x"
 
 
 def test_the_error_without_zstd_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
