@@ -3,14 +3,16 @@
 Refuses steps that call themselves, trees of steps that are too deep or too large, and inner steps for a step that opens
 no environment. After a restart of the agent, `job_tree.stored_steps` restores loaded steps from the journal instead."""
 
+import asyncio
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from remuda.lib.clock import SystemClock
+from remuda.lib.waiting import unwrap_group_error
 from remuda.steps.errors import DefinitionError
 from remuda.steps.job_tree.evaluation import Facts, reference_text
 from remuda.steps.job_tree.tree import INSERTED, LONGEST_PATH, MOST_STEPS, Loaded, Node, Tree
@@ -20,6 +22,9 @@ from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.process.environment import AUTHORITIES
 from remuda.steps.resolving.values import PackageOrigin, Resolved
+
+FETCHED = (ReferenceKind.GIT, ReferenceKind.OCI)
+"""Kinds of references whose packages come from a server."""
 
 
 class _Nearby:
@@ -74,9 +79,18 @@ def check_room(tree: Tree, node: Node) -> None:
         raise DefinitionError(f"the job has started {MOST_STEPS} steps, and may not start more")
 
 
-async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, substitutes: Mapping[str, str]) -> Loaded:
+async def load(
+    tree: Tree,
+    facts: Facts,
+    node: Node,
+    resolver: Resolver,
+    *,
+    substitutes: Mapping[str, str],
+    announce: Callable[[Reference], Coroutine[Any, Any, None]],
+) -> Loaded:
     """Find and read the step that `node` refers to. `substitutes`: by policy, other references to use instead of some.
-    Raises DefinitionError if the step is invalid, ResolveError if it cannot be fetched."""
+    `announce` runs while a package is fetched from a server, and is cancelled afterwards. Raises DefinitionError if the
+    step is invalid, ResolveError if it cannot be fetched."""
     reference = node.call.reference
     assert reference is not None
     frame = node.frame
@@ -99,7 +113,7 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
     if reference.kind is ReferenceKind.LOCAL and (nearby := _nearby.get(key)) is not None and nearby.is_unchanged():
         _check(node, nearby.loaded)
         return nearby.loaded
-    resolved = await resolver.resolve(
+    work = resolver.resolve(
         reference,
         base=Path(folder),
         root=Path(root) if root is not None else None,
@@ -107,6 +121,13 @@ async def load(tree: Tree, facts: Facts, node: Node, resolver: Resolver, *, subs
         substitutes=substitutes,
         caller=_origin_of(frame.loaded) if root == frame.loaded.root else None,
     )
+    if reference.kind in FETCHED:
+        async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
+            announcing = tasks.create_task(announce(reference), name=f"fetch of {node.path}")
+            resolved = await work
+            announcing.cancel()
+    else:
+        resolved = await work
     loaded = Loaded(
         step=read_step(resolved.text, file=resolved.file),
         reference=resolved.reference,

@@ -29,7 +29,7 @@ class StepExecutor:
         self.state = state
         self._end_shells = end_shells
         self._end_processes = end_processes
-        self._start = StepStart(state)
+        self._start = StepStart(state, notify=notify)
         self.commands = CommandExecution(
             state,
             notify=notify,

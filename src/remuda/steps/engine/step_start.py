@@ -3,8 +3,13 @@
 A step that cannot begin is finished here, with the reason as its result."""
 
 import asyncio
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from math import inf
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from remuda.lib.clock import stamp
 from remuda.lib.killpoints import reach
@@ -22,17 +27,40 @@ from remuda.steps.job_tree.rights import exchange_of
 from remuda.steps.job_tree.stored_steps import load_known
 from remuda.steps.job_tree.tree import NOTHING_INSERTED, Entered, Loaded, Node, State
 from remuda.steps.language.evaluate import reveal
-from remuda.steps.language.values import ReferenceKind
+from remuda.steps.language.references import without_credentials
+from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.policy.values import Decision
 from remuda.steps.resolving.errors import TemporaryResolveError
+from remuda.steps.resolving.git import longest_silence
 
 _LOCAL = (ReferenceKind.LOCAL, ReferenceKind.BUILTIN)
 """Kinds of references that are loaded without a server, and so without a time limit."""
 
+SILENT_SECONDS = 3.0
+"""How long a package is fetched before the log says so."""
+
+
+def describe_fetch(reference: Reference, begun: float, deadline: float | None) -> str:
+    """Return the line for the log about a package that its server has not sent yet. `deadline`: of the step."""
+    is_git = reference.kind is ReferenceKind.GIT
+    seconds = longest_silence(reference)
+    host = (urlsplit(reference.url).netloc.rpartition("@")[2] if is_git else reference.registry) or "its server"
+    until = min(begun + seconds, deadline if deadline is not None else inf)
+    return (
+        f"Waiting for {host}, which has not sent the step {without_credentials(reference.text)} since "
+        f"{_time(begun)}; if it does not answer, the step fails at {_time(until)}"
+    )
+
+
+def _time(seconds: float) -> str:
+    return f"{stamp(seconds)[11:19]} UTC"
+
 
 class StepStart:
-    def __init__(self, state: JobState) -> None:
+    def __init__(self, state: JobState, *, notify: Callable[[], None]) -> None:
+        """`notify` is called after new log lines."""
         self._state = state
+        self._notify = notify
         self._loading: dict[Node, asyncio.Timeout] = {}
         self.newest = -1
         """Serial number of the step that this agent began last."""
@@ -81,7 +109,14 @@ class StepStart:
         assert node.call.reference is not None
         assert state.context.resolver is not None
         substitutes = state.enforcement.policy.substitutes
-        work = load(state.tree, state.facts, node, state.context.resolver, substitutes=substitutes)
+        work = load(
+            state.tree,
+            state.facts,
+            node,
+            state.context.resolver,
+            substitutes=substitutes,
+            announce=partial(self._announce_fetch, node),
+        )
         if node.call.reference.kind in _LOCAL:
             return await work
         limits = sequence.deadlines(node, job_deadline=state.facts.deadline)
@@ -99,6 +134,18 @@ class StepStart:
         if sequence.find_stop(node) is None and soonest is not None:
             state.stop(soonest[1], soonest[2])
         return None
+
+    async def _announce_fetch(self, node: Node, reference: Reference) -> None:
+        """Say in the log, after a while, which server has not sent the step's package, since when, and until when it is
+        tried."""
+        state = self._state
+        clock = state.context.clock
+        begun = clock.now()
+        await clock.sleep(SILENT_SECONDS)
+        deadlines = [limit[0] for limit in sequence.deadlines(node, job_deadline=state.facts.deadline)]
+        with suppress(OSError):  # a full disk: the next write finds that out
+            state.log.say(describe_fetch(reference, begun, min(deadlines, default=None)))
+        self._notify()
 
     async def _share_package(self, node: Node, loaded: Loaded) -> Loaded:
         """If the step's commands run in an environment or a sandbox, which do not show the agent's cache, put its

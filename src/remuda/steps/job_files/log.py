@@ -43,10 +43,11 @@ JOB = 2**32 - 1
 
 _CONTINUED, _IN_TOKEN, _CLOSED = 1, 2, 4
 _FULL = 1
-_HEAD = struct.Struct("<BBQI")
+_HEAD = struct.Struct("<BBQIQ")
+_UNCOUNTED_HEAD = struct.Struct("<BBQI")
 _PART = struct.Struct("<IBBQI")
 _FORMER = struct.Struct("<BBIQQQI")
-_VERSION, _FORMER_VERSION = 2, 1
+_VERSION, _UNCOUNTED_VERSION, _FORMER_VERSION = 3, 2, 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,23 +76,26 @@ class Mark:
     checksum: int = 0
     full: bool = False
     """The limit is reached: further output of steps is dropped."""
+    printed: int = 0
+    """How many bytes of the log are output of steps, without time stamps. Of an older agent's log: all bytes."""
 
     def pack(self, parts: Iterable[Part]) -> bytes:
-        head = _HEAD.pack(_VERSION, self.full * _FULL, self.length, self.checksum)
+        head = _HEAD.pack(_VERSION, self.full * _FULL, self.length, self.checksum, self.printed)
         return head + b"".join([part.pack() for part in parts]) + b"\0" * _PART.size
 
     @classmethod
     def unpack(cls, data: bytes) -> tuple["Mark", dict[int, Part]]:
         """Parse the mark file, which may end with bytes of an older, longer mark. Returns the mark and the state of
         each step by its serial number. Raises struct.error or ValueError if the file is damaged."""
-        if data[0] not in (_VERSION, _FORMER_VERSION):
+        if data[0] not in (_VERSION, _UNCOUNTED_VERSION, _FORMER_VERSION):
             raise ValueError("no version of a mark")
         if data[0] == _FORMER_VERSION:
             _, _, _, _, length, _, checksum = _FORMER.unpack(data)
-            return cls(length=length, checksum=checksum), {}
-        _, full, length, checksum = _HEAD.unpack_from(data)
+            return cls(length=length, checksum=checksum, printed=length), {}
+        head = _HEAD if data[0] == _VERSION else _UNCOUNTED_HEAD
+        _, full, length, checksum, *counted = head.unpack_from(data)
         parts: dict[int, Part] = {}
-        for offset in range(_HEAD.size, len(data) - _PART.size + 1, _PART.size):
+        for offset in range(head.size, len(data) - _PART.size + 1, _PART.size):
             serial, stream, flags, raw_offset, covered = _PART.unpack_from(data, offset)
             if stream == 0:
                 break
@@ -106,14 +110,14 @@ class Mark:
             )
         else:
             raise ValueError("the mark has no end")
-        return cls(length=length, checksum=checksum, full=bool(full)), parts
+        return cls(length=length, checksum=checksum, full=bool(full), printed=counted[0] if counted else length), parts
 
 
 class LogFile:
     def __init__(
         self, folder: Path, *, secrets: Secrets, limit_bytes: int, clock: Clock, waiting_limit_bytes: int = -1
     ) -> None:
-        """Create the log of a job, or restore it after a restart. `limit_bytes`: size after which output is dropped (0:
+        """Create the log of a job, or restore it after a restart. `limit_bytes`: how much output of steps is kept (0:
         no limit). `waiting_limit_bytes`: steps are paused when this many bytes are not confirmed by a client; 0: a
         default, negative: no limit."""
         self.secrets = secrets
@@ -239,25 +243,34 @@ class LogFile:
         """Drop what is recorded about the output of all attempts except `serials`, and except the job itself."""
         self._parts = {serial: part for serial, part in self._parts.items() if serial in serials or serial == JOB}
 
-    def write_output(self, part: Part, data: bytes, after: Part) -> None:
-        """Write lines of a step's output; beyond the log's size limit they are dropped. `part`, `after`: how far its
-        output is in the log before and after. After an OSError nothing has changed: the call can be repeated."""
+    def write_output(self, part: Part, text: bytes, after: Part) -> None:
+        """Write lines of a step's output, with time stamps; beyond the log's limit they are dropped. `part`, `after`:
+        how far its output is in the log before and after. After an OSError nothing has changed: the call can be
+        repeated."""
         if self.mark.full:
             return
-        room = self._limit_bytes - self.mark.length
-        if self._limit_bytes and len(data) > room:
-            notice = (
-                f"The log has reached its limit of {self._limit_bytes} bytes: the job goes on, its output is dropped"
+        # The line feed after an unfinished line is not the job's.
+        printed, room, notice = len(text) - after.continued, self._limit_bytes - self.mark.printed, b""
+        if self._limit_bytes and printed > room:
+            text = _cut(text, max(room, 0))
+            notice = self._agent_lines(
+                (f"The log has reached its limit of {self._limit_bytes} bytes: the job goes on, its output is dropped",)
             )
-            data = data[: data.rfind(b"\n", 0, max(room, 0)) + 1] + self._agent_lines((notice,))
             self.mark.full = True
         self._parts[part.serial] = after
         try:
-            self._write(data)
+            self._write(self._step_lines(part, text) + notice, printed=printed)
         except OSError:
             self._parts[part.serial] = part
             self.mark.full = False
             raise
+
+    def _step_lines(self, part: Part, text: bytes) -> bytes:
+        if not text:
+            return b""
+        head = b"%s %02xO" % (stamp(self.clock.now()).encode(), part.stream)
+        body = text[:-1].replace(b"\n", b"\n" + head + b" ")
+        return head + (b"+" if part.continued else b" ") + body + b"\n"
 
     def _first_kept(self) -> int:
         if not self.mark.length:
@@ -272,9 +285,14 @@ class LogFile:
         texts = (self.secrets.mask(line).encode("utf-8", "surrogateescape") for line in lines)
         return b"".join(head + part + b"\n" for text in texts for part in text.split(b"\n"))
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, *, printed: int = 0) -> None:
         # `self.mark` changes last, so that only bytes that are written are sent to clients.
-        mark = Mark(length=self.mark.length + len(data), checksum=crc32(data, self.mark.checksum), full=self.mark.full)
+        mark = Mark(
+            length=self.mark.length + len(data),
+            checksum=crc32(data, self.mark.checksum),
+            full=self.mark.full,
+            printed=self.mark.printed + printed,
+        )
         if self._tail is not None:
             self._tail += data
             self.mark = mark
@@ -299,7 +317,7 @@ class Output:
         self._pending = b""
         self._pending_since = 0.0
         self._unwritten: tuple[bytes, Part] | None = None
-        """Log lines that could not be written, and the state to record with them."""
+        """Lines that could not be written to the log, and the state to record with them."""
         self._consumed = self._freed = part.raw_offset
         self._masker = Masker(log.secrets, covered=part.covered, in_token=part.in_token)
 
@@ -389,8 +407,6 @@ class Output:
 
     def _write(self, text: bytes, *, raw_offset: int, covered: int, in_token: bool, continued: bool) -> None:
         part = self._log.part(self._serial)
-        head = b"%s %02xO" % (stamp(self._log.clock.now()).encode(), part.stream)
-        body = text[:-1].replace(b"\n", b"\n" + head + b" ")
         after = Part(
             serial=part.serial,
             stream=part.stream,
@@ -399,8 +415,17 @@ class Output:
             in_token=in_token,
             continued=continued,
         )
-        self._unwritten = (head + (b"+" if part.continued else b" ") + body + b"\n", after)
+        self._unwritten = (text, after)
         self.write_rest()
+
+
+def _cut(text: bytes, most: int) -> bytes:
+    """Return the first `most` bytes without a part of a character at the end, as whole lines."""
+    kept = text[:most]
+    if most < len(text) and text[most] & 0xC0 == 0x80:
+        start = next((at for at in range(most - 1, max(most - 4, -1), -1) if text[at] & 0xC0 != 0x80), most)
+        kept = text[:start] if start < most and text[start] >= 0xC0 else kept
+    return kept if not kept or kept.endswith(b"\n") else kept + b"\n"
 
 
 def default_waiting_bytes(folder: Path) -> int:

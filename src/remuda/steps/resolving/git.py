@@ -21,9 +21,10 @@ from urllib.parse import SplitResult, unquote
 
 from remuda.lib.dataclass import dataclass
 from remuda.lib.processes import reap
+from remuda.steps.language.values import Reference, ReferenceKind
 from remuda.steps.process.marks import start_unmarked
 from remuda.steps.resolving.errors import ResolveError, TemporaryResolveError, trust_error
-from remuda.steps.resolving.retrying import PROXIES
+from remuda.steps.resolving.retrying import PATIENCE_SECONDS, PROXIES
 from remuda.steps.resolving.values import LARGEST_BYTES, MOST_FILES, git_address
 
 SHORTEST_COMMIT = 8
@@ -71,6 +72,13 @@ def repository(url: str, env: Mapping[str, str]) -> Repository:
 
 def is_whole_commit(version: str) -> bool:
     return len(version) in _WHOLE and bool(_HEX.fullmatch(version))
+
+
+def longest_silence(reference: Reference) -> float:
+    """Return after how many seconds, about, the fetch of a step fails if its server never answers. For a whole commit
+    git asks no question first, so the limit of a fetch counts."""
+    is_fetched_at_once = reference.kind is ReferenceKind.GIT and is_whole_commit(reference.version)
+    return FETCH_SECONDS if is_fetched_at_once else PATIENCE_SECONDS
 
 
 def may_be_commit(version: str) -> bool:

@@ -1,6 +1,6 @@
 """Retries to fetch step packages until a time limit, and selects the environment variables for fetching.
 
-A job prints nothing while it waits, so the limit is short: a minute."""
+A job does nothing while it waits, so the limit is short: a minute."""
 
 import os
 import random

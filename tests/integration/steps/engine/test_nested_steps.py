@@ -11,7 +11,7 @@ from tests.support.step_jobs import Build
 
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text
 from remuda.testing.waiting import until
-from remuda.wire.agent_client import JobVariable
+from remuda.wire.agent_client import JobVariable, LogChunk
 
 
 def write_package(work: Path, name: str, definition: Any, spec: Any = None, **files: str) -> None:
@@ -529,3 +529,21 @@ async def test_a_step_that_cannot_be_loaded_is_retried(agent: AgentProcess, a_jo
     late = [event for event in seen.results if event["name"] == "late" and event["event"] == "finished"]
     assert late[-1]["status"] == "success"
     assert [event["attempt"] for event in late] == list(range(1, len(late) + 1))
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}/silent/step:1", "http://127.0.0.1:{}/silent/-/step@main"])
+async def test_a_silent_server_of_a_step_is_announced(agent: AgentProcess, a_job: Build, form: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        job = a_job(steps=steps_text({"name": "it", "step": form.format(port)}))
+        seen = b""
+        async with agent.client() as client:
+            await client.start(job)
+            async with client.watch() as watch, asyncio.timeout(60):
+                await watch.subscribe(job.id)
+                async for event in watch:
+                    seen += event.data if isinstance(event, LogChunk) else b""
+                    if b"Waiting for 127.0.0.1:%d, which has not sent the step" % port in seen:
+                        break
+            await client.cancel(job.id)
+            assert (await follow(client, job.id)).check().status == "cancelled"

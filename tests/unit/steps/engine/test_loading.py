@@ -12,6 +12,7 @@ from remuda.steps.errors import DefinitionError
 from remuda.steps.job_tree.evaluation import Facts
 from remuda.steps.job_tree.tree import Tree
 from remuda.steps.language.reading import read_step
+from remuda.steps.language.values import Reference
 from remuda.steps.resolving.values import Resolved
 
 FACTS = Facts(
@@ -24,6 +25,10 @@ FACTS = Facts(
     folder=Path("/job"),
     key="key",
 )
+
+
+async def announce(_: Reference) -> None:
+    """Says nothing."""
 
 
 class Recorder:
@@ -46,7 +51,7 @@ async def test_certificate_files_of_a_confined_job_are_replaced_by_copies(is_con
     tree.exports["SSL_CERT_FILE"] = "/exchange/exported"
     resolver, [node] = Recorder(), tree.root.children
     with pytest.raises(DefinitionError):
-        await load(tree, facts, node, resolver, substitutes={})
+        await load(tree, facts, node, resolver, substitutes={}, announce=announce)
     copies = {"SSL_CERT_FILE": "/agents.pem", "CI_SERVER_TLS_CA_FILE": "/private/copy", "https_proxy": "http://p"}
     configured = {**FACTS.request_env, "SSL_CERT_FILE": "/exchange/exported"}
     assert resolver.env == (copies if is_confined else configured)

@@ -181,21 +181,48 @@ def test_the_end_of_a_step_ends_its_line_once(step_log: StepLog) -> None:
     assert b"O+" not in step_log.read_all()
 
 
-def test_the_limit_cuts_at_a_line_and_a_notice_is_written(tmp_path: Path) -> None:
+def test_the_limit_counts_the_bytes_of_the_job_and_a_notice_is_written(tmp_path: Path) -> None:
     step_log = StepLog(tmp_path, limit_bytes=200)
     for number in range(50):
         step_log.print(b"line %d\n" % number)
         step_log.consume()
+        if number == 5:
+            step_log.crash()
     step_log.crash()
     step_log.print(b"more\n" * 1000)
     step_log.consume()
     step_log.finish()
-    lines = plain_lines(step_log.read_all(), b"01O")
-    assert lines == [b"line %d" % number for number in range(len(lines))]
+    output = b"".join(b"line %d\n" % number for number in range(50))
+    assert plain_lines(step_log.read_all(), b"01O") == output[:200].splitlines()
     notice, end = plain_lines(step_log.read_all(), b"00O")
     assert b"limit of 200 bytes" in notice
     assert end == b"end"
-    assert len(step_log.read_all()) < 500
+
+
+@pytest.mark.parametrize("piece", [b"x" * 9 + b"\n", b"x" * 10])
+@pytest.mark.parametrize(("more", "is_cut"), [(b"", False), (b"y", True)])
+def test_exactly_as_many_bytes_as_the_limit_are_complete(
+    tmp_path: Path, piece: bytes, more: bytes, is_cut: bool
+) -> None:
+    step_log = StepLog(tmp_path, limit_bytes=200)
+    for _ in range(20):
+        step_log.print(piece)
+        step_log.consume()
+        step_log.output.show_partial()
+    step_log.print(more)
+    step_log.consume()
+    step_log.finish()
+    text = step_log.read_all()
+    assert (b"has reached its limit" in text) == is_cut
+    assert text.count(b"x") == piece.count(b"x") * 20
+    assert b"y" not in text.split(b" 00O ")[0]
+
+
+def test_the_limit_cuts_no_character_in_two(tmp_path: Path) -> None:
+    step_log = StepLog(tmp_path, limit_bytes=5)
+    step_log.print("ääää\n".encode())
+    step_log.consume()
+    assert plain_lines(step_log.read_all(), b"01O") == ["ää".encode()]
 
 
 def test_truncated_output_is_read_from_its_beginning(step_log: StepLog) -> None:
@@ -217,7 +244,13 @@ def test_disk_space_of_consumed_output_is_freed(step_log: StepLog) -> None:
     assert step_log.raw.stat().st_blocks * 512 < 10_000_000
 
 
-marks = st.builds(Mark, length=st.integers(0, 2**63), checksum=st.integers(0, 2**32 - 1), full=st.booleans())
+marks = st.builds(
+    Mark,
+    length=st.integers(0, 2**63),
+    checksum=st.integers(0, 2**32 - 1),
+    full=st.booleans(),
+    printed=st.integers(0, 2**63),
+)
 parts = st.builds(
     Part,
     serial=st.integers(0, 2**32 - 1),
@@ -238,7 +271,13 @@ def test_a_packed_mark_can_be_unpacked(mark: Mark, parts: list[Part], trailing_b
 
 def test_the_mark_of_an_older_agent_has_the_length_of_the_log() -> None:
     former = struct.pack("<BBIQQQI", 1, 0, 5, 10, 1234, 0, 99)
-    assert Mark.unpack(former) == (Mark(length=1234, checksum=99), {})
+    assert Mark.unpack(former) == (Mark(length=1234, checksum=99, printed=1234), {})
+
+
+def test_a_mark_without_a_count_of_the_jobs_bytes_counts_the_whole_log() -> None:
+    part = Part(serial=3, stream=1, raw_offset=7)
+    former = struct.pack("<BBQI", 2, 1, 1234, 99) + part.pack() + bytes(18)
+    assert Mark.unpack(former) == (Mark(length=1234, checksum=99, full=True, printed=1234), {3: part})
 
 
 pieces = st.lists(

@@ -63,7 +63,9 @@ RUNNER: Facts = {
     "limit": works("jobs of this runner that may run at the same time; 0 means no limit", "0"),
     "request_concurrency": works("job requests that may be open at the same time", "1"),
     "strict_check_interval": works("wait for `check_interval` also after a request that brought a job", "false"),
-    "output_limit": works("size limit for the log of a job, in kilobytes", "4096"),
+    "output_limit": works(
+        "limit for the output of a job's steps in its log, in KiB, without time stamps and section marks", "4096"
+    ),
     "pre_get_sources_script": works("runs before the checkout"),
     "post_get_sources_script": works("runs after the checkout"),
     "pre_build_script": works("runs before the job's script, in the same shell"),
