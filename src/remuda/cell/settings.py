@@ -9,6 +9,7 @@ import msgspec
 
 from remuda.cell.errors import CellError
 from remuda.pipeline.include.allowed_addresses import read_prefix
+from remuda.pipeline.predefined_variables import IMAGE_PROXY
 from remuda.pipeline.syntax.durations import parse_duration
 
 MEBIBYTE = 1024 * 1024
@@ -147,6 +148,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     templates: str = ""
     """A folder with files for `include:template`, or the address of a server that has them: a GitLab server, another
     cell, or a folder on a web server. Templates that it does not have are Remuda's own."""
+    image_proxy: str = IMAGE_PROXY
+    """The beginning of image names in CI_DEPENDENCY_PROXY_GROUP_IMAGE_PREFIX: a registry that mirrors Docker Hub, or
+    Docker Hub itself."""
     component_hosts: tuple[str, ...] = ()
     """Other host names of the cell that pipeline files may use in component addresses."""
     borrowed_objects: tuple[Path, ...] = ()

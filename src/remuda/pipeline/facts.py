@@ -67,6 +67,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             "GITLAB_CI": "true",
             "CI_PIPELINE_SOURCE": self.source,
             "CI_DEFAULT_BRANCH": self.default_branch,
+            "CI_DEFAULT_BRANCH_SLUG": slug(self.default_branch),
             "CI_COMMIT_SHA": self.sha,
             "CI_COMMIT_SHORT_SHA": self.sha[:8],
             "CI_COMMIT_REF_NAME": self.ref,

@@ -5,6 +5,7 @@ The cell and `remuda run` both use them, so that rules give the same result in b
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -13,7 +14,14 @@ MAX_MESSAGE_BYTES = 100_000
 MAX_DESCRIPTION = 2700
 SOURCE_BRANCH = "CI_MERGE_REQUEST_SOURCE_BRANCH_NAME"
 TARGET_BRANCH = "CI_MERGE_REQUEST_TARGET_BRANCH_NAME"
+LABELS = "CI_MERGE_REQUEST_LABELS"
+ASSIGNEES = "CI_MERGE_REQUEST_ASSIGNEES"
+MILESTONE = "CI_MERGE_REQUEST_MILESTONE"
+DRAFT = "CI_MERGE_REQUEST_DRAFT"
+TITLE = "CI_MERGE_REQUEST_TITLE"
 OPEN_MERGE_REQUESTS = "CI_OPEN_MERGE_REQUESTS"
+IMAGE_PROXY = "docker.io"
+"""The default for images that a file takes through GitLab's dependency proxy: they come from Docker Hub itself."""
 
 _SHORT_TITLE = 100
 _PREDEFINED = re.compile(r"CI|(CI|GITLAB)_[A-Za-z0-9_]*")
@@ -44,7 +52,21 @@ def of_server(url: str) -> dict[str, str]:
         "CI_SERVER_FQDN": server.netloc,
         "CI_SERVER_PORT": str(server.port or (443 if scheme == "https" else 80)),
         "CI_SERVER_PROTOCOL": scheme,
+        "CI_SERVER_SHELL_SSH_HOST": server.hostname or "",
+        "CI_SERVER_SHELL_SSH_PORT": "22",
         "CI_API_V4_URL": f"{url}/api/v4",
+        "CI_API_GRAPHQL_URL": f"{url}/api/graphql",
+        "CI_TEMPLATE_REGISTRY_HOST": "registry.gitlab.com",
+        # As in GitLab without a license.
+        "GITLAB_FEATURES": "",
+    }
+
+
+def of_image_proxy(prefix: str) -> dict[str, str]:
+    """Return the variables with which files take images through GitLab's dependency proxy: prefixes of image names."""
+    return {
+        "CI_DEPENDENCY_PROXY_GROUP_IMAGE_PREFIX": prefix,
+        "CI_DEPENDENCY_PROXY_DIRECT_GROUP_IMAGE_PREFIX": prefix,
     }
 
 
@@ -60,8 +82,12 @@ def of_project(*, path: str, url: str, number: int, title: str) -> dict[str, str
         "CI_PROJECT_NAMESPACE": namespace,
         "CI_PROJECT_NAMESPACE_SLUG": slug(namespace),
         "CI_PROJECT_ROOT_NAMESPACE": namespace.partition("/")[0],
+        "CI_PROJECT_ROOT_NAMESPACE_SLUG": slug(namespace.partition("/")[0]),
         "CI_PROJECT_URL": url,
         "CI_PROJECT_VISIBILITY": "private",
+        # Neither is known here.
+        "CI_PROJECT_TOPICS": "",
+        "CI_PROJECT_REPOSITORY_LANGUAGES": "",
     }
 
 
@@ -85,6 +111,11 @@ def of_tag(message: str) -> dict[str, str]:
     return {"CI_COMMIT_TAG_MESSAGE": _cut(message)}
 
 
+def is_draft(title: str) -> bool:
+    """True if the title of a merge request says that it is a draft."""
+    return title.lower().startswith(("draft:", "[draft]", "(draft)"))
+
+
 def of_merge_request(
     *,
     iid: int,
@@ -95,8 +126,10 @@ def of_merge_request(
     base_sha: str = "",
     title: str = "",
     description: str = "",
+    others: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the CI_MERGE_REQUEST_* variables; `project` is the result of `of_project`."""
+    """Return the CI_MERGE_REQUEST_* variables; `project` is the result of `of_project`. `others`: values of LABELS,
+    ASSIGNEES and MILESTONE, which exist only if they are not empty."""
     place = {name: project[f"CI_{name}"] for name in ("PROJECT_ID", "PROJECT_PATH", "PROJECT_URL")}
     values = {
         # Merge requests are not stored, so there is no global id.
@@ -107,7 +140,7 @@ def of_merge_request(
         "TITLE": title,
         "DESCRIPTION": description[:MAX_DESCRIPTION],
         "DESCRIPTION_IS_TRUNCATED": word(len(description) > MAX_DESCRIPTION),
-        "DRAFT": word(title.lower().startswith(("draft:", "[draft]", "(draft)"))),
+        "DRAFT": word(is_draft(title)),
         **place,
         **{f"SOURCE_{name}": value for name, value in place.items()},
         "SOURCE_BRANCH_NAME": source,
@@ -121,6 +154,7 @@ def of_merge_request(
     }
     return {
         **{f"CI_MERGE_REQUEST_{name}": value for name, value in values.items()},
+        **{name: value for name, value in (others or {}).items() if value},
         OPEN_MERGE_REQUESTS: f"{place['PROJECT_PATH']}!{iid}",
     }
 

@@ -165,8 +165,12 @@ async def test_the_depth_of_child_pipelines_is_limited(setup: PipelineSetup) -> 
         pipeline = await setup.start(source="parent_pipeline", upstream=upstream)
     with pytest.raises(InvalidError, match="nest 2 deep"):
         await setup.start(source="parent_pipeline", upstream=await setup.upstream(pipeline))
-    elsewhere = await setup.start(source="pipeline", upstream=await setup.upstream(pipeline))
+    upstream = await setup.upstream(pipeline)
+    elsewhere = await setup.start(source="pipeline", upstream=upstream)
     assert elsewhere.depth == 3
+    names = ("CI_UPSTREAM_PROJECT_ID", "CI_UPSTREAM_PIPELINE_ID", "CI_UPSTREAM_JOB_ID")
+    numbers = [pipeline.project_id, pipeline.id, upstream.job.id]
+    assert [elsewhere.predefined[name] for name in names] == list(map(str, numbers))
 
 
 async def test_a_child_of_a_merge_request_pipeline_gets_its_variables(setup: PipelineSetup) -> None:

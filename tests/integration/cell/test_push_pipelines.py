@@ -125,6 +125,44 @@ def test_variables_of_a_merge_request_job(shop: Shop, runner: ScriptedRunner) ->
     shop.clone.run("fetch", "--quiet", job["git_info"]["repo_url"], *job["git_info"]["refspecs"])
 
 
+def test_labels_and_assignees_of_a_merge_request(shop: Shop, runner: ScriptedRunner) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": RULES})
+    shop.clone.push("main", "-o", "ci.skip")
+
+    def push(*options: str) -> dict[str, str]:
+        shop.clone.commit("Say it")
+        shop.clone.push(*(each for option in options for each in ("-o", option)), "HEAD:refs/merge-requests/1/head")
+        return shop.variables(runner)
+
+    names = ("LABELS", "ASSIGNEES", "MILESTONE", "TITLE", "DRAFT")
+
+    def of_request(variables: dict[str, str]) -> list[str | None]:
+        return [variables.get(f"CI_MERGE_REQUEST_{name}") for name in names]
+
+    assert of_request(push()) == [None, None, None, "Say it", "false"]
+    options = ("label=bug", "label=urgent", "assign=ada", "milestone=1.0", "draft")
+    first = ["bug,urgent", "ada", "1.0", "Draft: Say it", "true"]
+    assert of_request(push(*(f"merge_request.{each}" for each in options))) == first
+    assert of_request(push("merge_request.unlabel=bug", "merge_request.unassign=ada", "merge_request.title=Ready")) == [
+        "urgent",
+        None,
+        "1.0",
+        "Ready",
+        "false",
+    ]
+
+
+def test_variables_of_a_tag_with_a_release(shop: Shop, runner: ScriptedRunner) -> None:
+    shop.clone.commit(**{".gitlab-ci.yml": RULES})
+    shop.clone.push("main", "-o", "ci.skip")
+    release = {"tag_name": "v1", "ref": "main", "description": "n" * 2000}
+    assert shop.cell.api("POST", f"/projects/{shop.id}/releases", release).status == 201
+    shop.variables(runner)
+    assert shop.cell.api("POST", f"/projects/{shop.id}/pipeline", {"ref": "v1"}).status == 201
+    taken = [shop.variables(runner) for _ in range(3)]
+    assert "n" * 1024 in [variables.get("CI_RELEASE_DESCRIPTION") for variables in taken]
+
+
 def test_a_merge_request_keeps_its_target(shop: Shop, runner: ScriptedRunner) -> None:
     shop.clone.commit(**{".gitlab-ci.yml": RULES})
     shop.clone.push("main", "-o", "ci.skip")

@@ -16,15 +16,23 @@ from remuda.cell.git.port import Reader
 from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, CellSources, Outside, TreeFiles, changed_files
 from remuda.cell.pipelines.lint import Linted, lint
 from remuda.cell.values import Pipeline, ProjectVariable
-from remuda.cell.values.pipeline_requests import PipelineRequest
+from remuda.cell.values.pipeline_requests import ListChange, PipelineRequest, Upstream
 from remuda.pipeline import Facts, compile_pipeline
 from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline.facts import NO_SHA
 from remuda.pipeline.job_selection import ChoiceError, choose
 from remuda.pipeline.predefined_variables import (
+    ASSIGNEES,
+    DRAFT,
+    IMAGE_PROXY,
+    LABELS,
+    MILESTONE,
     OPEN_MERGE_REQUESTS,
     SOURCE_BRANCH,
     TARGET_BRANCH,
+    TITLE,
+    is_draft,
+    of_image_proxy,
     of_merge_request,
     of_tag,
 )
@@ -49,6 +57,8 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The cell's public address."""
     registry: str = ""
     """The registry's host, with which the names of the projects' images begin."""
+    image_proxy: str = IMAGE_PROXY
+    """The beginning of the names of images that come through the dependency proxy."""
     now: float
 
 
@@ -111,6 +121,9 @@ def describe_pipeline(request: PipelineRequest, facts: RequestFacts, reader: Rea
         if numbers:
             names = [f"{request.project.path}!{number}" for number in numbers[:_MAX_OPEN]]
             variables[OPEN_MERGE_REQUESTS] = ",".join(names)
+    variables |= of_image_proxy(facts.image_proxy)
+    if request.upstream is not None:
+        variables |= _upstream(request.upstream)
     if request.schedule is not None:
         variables["CI_PIPELINE_SCHEDULE_DESCRIPTION"] = request.schedule.description
     # A request must not set these: in whose name the pipeline runs, the registry that gets its jobs' tokens, and which
@@ -119,6 +132,15 @@ def describe_pipeline(request: PipelineRequest, facts: RequestFacts, reader: Rea
     variables.pop(REGISTRY, None)
     of_registry = {REGISTRY: facts.registry} if facts.registry else {}
     return msgspec.structs.replace(pipeline, predefined=variables | of_registry)
+
+
+def _upstream(upstream: Upstream) -> dict[str, str]:
+    """Return the variables about the trigger job that started the pipeline."""
+    return {
+        "CI_UPSTREAM_PROJECT_ID": str(upstream.pipeline.project_id),
+        "CI_UPSTREAM_PIPELINE_ID": str(upstream.pipeline.id),
+        "CI_UPSTREAM_JOB_ID": str(upstream.job.id),
+    }
 
 
 def _merge_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, iid: int) -> dict[str, str]:
@@ -134,6 +156,13 @@ def _merge_request(request: PipelineRequest, facts: RequestFacts, reader: Reader
     source = request.predefined.get(SOURCE_BRANCH) or next(
         (branch for branch in branches if branch not in (target, default)), variables.get(SOURCE_BRANCH)
     )
+    title = variables.get(TITLE) or facts.of_commit.get("CI_COMMIT_TITLE", "")
+    if DRAFT in request.predefined and not is_draft(title):
+        title = f"Draft: {title}"
+    others = {
+        name: request.merge_request_lists.get(name, ListChange()).apply(variables.get(name, ""))
+        for name in (LABELS, ASSIGNEES)
+    }
     return of_merge_request(
         iid=iid,
         project=of_project(request.project, facts.url.rstrip("/")),
@@ -141,8 +170,9 @@ def _merge_request(request: PipelineRequest, facts: RequestFacts, reader: Reader
         target=target,
         default_branch=default,
         base_sha=(reader.merge_base(repo, target_sha, request.sha) if target_sha else None) or "",
-        title=variables.get("CI_MERGE_REQUEST_TITLE") or facts.of_commit.get("CI_COMMIT_TITLE", ""),
+        title=title,
         description=variables.get("CI_MERGE_REQUEST_DESCRIPTION", ""),
+        others={**others, MILESTONE: variables.get(MILESTONE, "")},
     )
 
 

@@ -49,6 +49,8 @@ REMEMBERED_PIPELINES = 10_000
 """How many pipelines are remembered whose commits have a ref; for others the ref is looked up again."""
 REMOTE_SECONDS = 20.0
 """Time limit for fetching remote files in one compilation. After it no more are fetched."""
+MAX_RELEASE_DESCRIPTION = 1024
+"""How many characters CI_RELEASE_DESCRIPTION has at most, as in GitLab."""
 COMPILATIONS = 4
 """How many files are compiled for pipelines at the same time."""
 LINTS = 2
@@ -209,20 +211,35 @@ class Pipelines:
             )
             of_merge_request = last[0].predefined if last else {}
         user = await self._store.people.load_user(request.user_id)
+        is_own = user is not None and bool(user.email) and user.email.lower() == commit.author_email.lower()
         return RequestFacts(
             variables=await load_variables(self._store, project),
             of_user=of_user(user) if user else {},
-            of_commit=of_commit(
-                message=commit.message,
-                author=f"{commit.author_name} <{commit.author_email}>",
-                timestamp=rfc3339(commit.committed_at),
-            ),
+            of_commit={
+                **of_commit(
+                    message=commit.message,
+                    author=f"{commit.author_name} <{commit.author_email}>",
+                    timestamp=rfc3339(commit.committed_at),
+                ),
+                "CI_COMMIT_USER_LOGIN": user.username if user and is_own else "",
+                **await self._release(request),
+            },
             of_merge_request=of_merge_request,
             default_branch=default_branch(self._repos, project),
             url=self._settings.url,
             registry=self._settings.registry_host,
+            image_proxy=self._settings.image_proxy,
             now=self._clock.now(),
         )
+
+    async def _release(self, request: PipelineRequest) -> dict[str, str]:
+        """Return CI_RELEASE_DESCRIPTION for the pipeline of a tag that has a release."""
+        tag = request.ref.removeprefix("refs/tags/")
+        if tag == request.ref:
+            return {}
+        releases = await self._store.schedules.list_releases(request.project.id)
+        release = next((each for each in releases if each.tag == tag), None)
+        return {"CI_RELEASE_DESCRIPTION": release.description[:MAX_RELEASE_DESCRIPTION]} if release else {}
 
     async def _ancestors(self, pipeline: Pipeline) -> list[Pipeline]:
         """Return the parent of a child pipeline, the parent of that, and so on (at most ten); else an empty list."""

@@ -360,6 +360,7 @@ class Projects:
             variables=options.variables,
             inputs=options.inputs,
             predefined=options.merge_request if is_request else {},
+            merge_request_lists=options.merge_request_lists if is_request else {},
             sees=(ref, sha),
             user_id=(note.user_id if note else None) or project.creator_id,
         )

@@ -25,6 +25,18 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline
 
 
+class ListChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of a variable that is a list, such as the labels of a merge request."""
+
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+    def apply(self, names: str) -> str:
+        """Return a list of names, separated by commas, after the change."""
+        left = [name for name in names.split(",") if name and name not in self.remove]
+        return ",".join(dict.fromkeys([*left, *self.add]))
+
+
 class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     project: Project
     source: str
@@ -47,6 +59,8 @@ class PipelineRequest(msgspec.Struct, frozen=True, kw_only=True):
     changes_since: str | None = None
     """The commit that `rules:changes` compares with; None: the default of the source."""
     predefined: Mapping[str, str] = {}
+    merge_request_lists: Mapping[str, ListChange] = {}
+    """Changes of variables of the merge request that are lists."""
     upstream: Upstream | None = None
     depth: int = 0
     """Number of upstream pipelines, if a job started this one with its token instead of a trigger job."""

@@ -65,7 +65,8 @@ def of_project(address: Address) -> dict[str, str]:
     """Return the CI_PROJECT_* and CI_SERVER_* variables of a project."""
     title = address.path.rpartition("/")[2]
     own = predefined_variables.of_project(path=address.path, url=address.url, number=NUMBER, title=title)
-    return {**own, **predefined_variables.of_server(address.server)}
+    proxy = predefined_variables.of_image_proxy(predefined_variables.IMAGE_PROXY)
+    return {**own, **predefined_variables.of_server(address.server), **proxy}
 
 
 def of_commit(repository: Repository | None) -> dict[str, str]:

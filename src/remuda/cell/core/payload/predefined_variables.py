@@ -71,7 +71,8 @@ def of_pipeline(pipeline: Pipeline, project: Project, public_url: str) -> dict[s
         values["CI_PIPELINE_URL"] = f"{values['CI_PROJECT_URL']}/-/pipelines/{pipeline.id}"
     if registry := pipeline.predefined.get(REGISTRY):
         values["CI_REGISTRY_IMAGE"] = f"{registry}/{project.path.lower()}"
-    return {**values, **pipeline.predefined}
+    values |= pipeline.predefined
+    return {**values, "CI_DEFAULT_BRANCH_SLUG": slug(values["CI_DEFAULT_BRANCH"])}
 
 
 def of_user(user: User) -> dict[str, str]:
@@ -109,7 +110,9 @@ def of_job(
         "CI_JOB_ID": str(job.id),
         "CI_JOB_URL": f"{public_url.rstrip('/')}/{project.path}/-/jobs/{job.id}",
         "CI_JOB_STARTED_AT": rfc3339(job.leased_at or job.created_at),
+        "CI_JOB_STARTED_AT_SLUG": slug(rfc3339(job.leased_at or job.created_at)),
         "CI_JOB_TIMEOUT": str(timeout),
+        "CI_JOB_TAGS": _as_json(tuple(job.tags)),
         "CI_RUNNER_ID": str(runner.id),
         "CI_RUNNER_DESCRIPTION": runner.description,
         "CI_RUNNER_TAGS": _as_json(tuple(runner.tags)),

@@ -6,15 +6,33 @@ from typing import Any
 
 import msgspec
 
-from remuda.pipeline.predefined_variables import SOURCE_BRANCH, TARGET_BRANCH
+from remuda.cell.values.pipeline_requests import ListChange
+from remuda.pipeline.predefined_variables import (
+    ASSIGNEES,
+    DRAFT,
+    LABELS,
+    MILESTONE,
+    SOURCE_BRANCH,
+    TARGET_BRANCH,
+    TITLE,
+    is_draft,
+)
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 _MERGE_REQUEST = {
     "merge_request.target": TARGET_BRANCH,
     "merge_request.source": SOURCE_BRANCH,
-    "merge_request.title": "CI_MERGE_REQUEST_TITLE",
+    "merge_request.title": TITLE,
     "merge_request.description": "CI_MERGE_REQUEST_DESCRIPTION",
+    "merge_request.milestone": MILESTONE,
 }
+_LISTS = {
+    "merge_request.label": (LABELS, "add"),
+    "merge_request.unlabel": (LABELS, "remove"),
+    "merge_request.assign": (ASSIGNEES, "add"),
+    "merge_request.unassign": (ASSIGNEES, "remove"),
+}
+_KNOWN = (*_MERGE_REQUEST, *_LISTS, "ci.variable", "ci.input")
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +41,8 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     inputs: Mapping[str, Any] = {}
     merge_request: Mapping[str, str] = {}
     """Predefined variables of the merge request."""
+    merge_request_lists: Mapping[str, ListChange] = {}
+    """Changes of its labels and assignees."""
     ignored: tuple[str, ...] = ()
     """Options with a known name and an invalid value."""
 
@@ -33,6 +53,7 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
     variables: dict[str, str] = {}
     inputs: dict[str, Any] = {}
     merge_request: dict[str, str] = {}
+    lists: dict[str, dict[str, list[str]]] = {}
     ignored: list[str] = []
     for option in options:
         key, _, argument = option.partition("=")
@@ -41,14 +62,30 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
             skip = True
         elif key in _MERGE_REQUEST and argument:
             merge_request[_MERGE_REQUEST[key]] = argument
+        elif key == "merge_request.draft":
+            merge_request[DRAFT] = "true"
+        elif key in _LISTS and (names := [each.strip() for each in argument.split(",") if each.strip()]):
+            variable, change = _LISTS[key]
+            lists.setdefault(variable, {}).setdefault(change, []).extend(names)
         elif key == "ci.variable" and is_pair and _NAME.fullmatch(name) and "\0" not in value:
             variables[name] = value
         elif key == "ci.input" and is_pair and name:
             inputs[name] = _decode_input(value)
-        elif key in (*_MERGE_REQUEST, "ci.variable", "ci.input"):
+        elif key in _KNOWN:
             ignored.append(option)
+    title = merge_request.get(TITLE, "")
+    if DRAFT in merge_request and title and not is_draft(title):
+        merge_request[TITLE] = f"Draft: {title}"
     return PushOptions(
-        skip=skip, variables=variables, inputs=inputs, merge_request=merge_request, ignored=tuple(ignored)
+        skip=skip,
+        variables=variables,
+        inputs=inputs,
+        merge_request=merge_request,
+        merge_request_lists={
+            variable: ListChange(add=tuple(change.get("add", ())), remove=tuple(change.get("remove", ())))
+            for variable, change in lists.items()
+        },
+        ignored=tuple(ignored),
     )
 
 

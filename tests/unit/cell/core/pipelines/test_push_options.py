@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.cell.core.pipelines.push_options import PushOptions, read_push_options
+from remuda.cell.values.pipeline_requests import ListChange
 
 
 def test_valid_options() -> None:
@@ -19,6 +20,13 @@ def test_valid_options() -> None:
             'ci.input=quoted="1.0"',
             "merge_request.target=main",
             "merge_request.title=a = b",
+            "merge_request.milestone=1.0",
+            "merge_request.draft",
+            "merge_request.label=bug",
+            "merge_request.label=later, urgent",
+            "merge_request.unlabel=old",
+            "merge_request.assign=ada",
+            "merge_request.unassign=bob",
         ]
     )
     assert options == PushOptions(
@@ -27,7 +35,13 @@ def test_valid_options() -> None:
         inputs={"count": 3, "list": ["a"], "text": "it is", "quoted": "1.0"},
         merge_request={
             "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
-            "CI_MERGE_REQUEST_TITLE": "a = b",
+            "CI_MERGE_REQUEST_TITLE": "Draft: a = b",
+            "CI_MERGE_REQUEST_MILESTONE": "1.0",
+            "CI_MERGE_REQUEST_DRAFT": "true",
+        },
+        merge_request_lists={
+            "CI_MERGE_REQUEST_LABELS": ListChange(add=("bug", "later", "urgent"), remove=("old",)),
+            "CI_MERGE_REQUEST_ASSIGNEES": ListChange(add=("ada",), remove=("bob",)),
         },
     )
 
@@ -40,9 +54,18 @@ def test_unknown_and_malformed_options() -> None:
         "ci.variable=a b=x",
         "ci.input=x",
         "merge_request.target=",
+        "merge_request.label=",
+        "merge_request.label",
     )
     options = read_push_options(["", "something=else", "ci.skipped", *malformed])
     assert options == PushOptions(ignored=malformed)
+
+
+def test_a_list_is_changed() -> None:
+    change = ListChange(add=("b", "c"), remove=("a",))
+    assert change.apply("") == "b,c"
+    assert change.apply("a,b,d") == "b,d,c"
+    assert ListChange().apply("a,b") == "a,b"
 
 
 @given(st.lists(st.text()))
