@@ -19,6 +19,7 @@ ASSIGNEES = "CI_MERGE_REQUEST_ASSIGNEES"
 MILESTONE = "CI_MERGE_REQUEST_MILESTONE"
 DRAFT = "CI_MERGE_REQUEST_DRAFT"
 TITLE = "CI_MERGE_REQUEST_TITLE"
+DESCRIPTION = "CI_MERGE_REQUEST_DESCRIPTION"
 OPEN_MERGE_REQUESTS = "CI_OPEN_MERGE_REQUESTS"
 IMAGE_PROXY = "docker.io"
 """The default for images that a file takes through GitLab's dependency proxy: they come from Docker Hub itself."""
@@ -125,11 +126,11 @@ def of_merge_request(
     default_branch: str,
     base_sha: str = "",
     title: str = "",
-    description: str = "",
     others: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the CI_MERGE_REQUEST_* variables; `project` is the result of `of_project`. `others`: values of LABELS,
-    ASSIGNEES and MILESTONE, which exist only if they are not empty."""
+    """Return the CI_MERGE_REQUEST_* variables; `project` is the result of `of_project`. `others`: the whole
+    DESCRIPTION, and LABELS, ASSIGNEES and MILESTONE, which exist only if they are not empty."""
+    description = (others or {}).get(DESCRIPTION, "")
     place = {name: project[f"CI_{name}"] for name in ("PROJECT_ID", "PROJECT_PATH", "PROJECT_URL")}
     values = {
         # Merge requests are not stored, so there is no global id.
@@ -154,7 +155,7 @@ def of_merge_request(
     }
     return {
         **{f"CI_MERGE_REQUEST_{name}": value for name, value in values.items()},
-        **{name: value for name, value in (others or {}).items() if value},
+        **{name: value for name, value in (others or {}).items() if value and name != DESCRIPTION},
         OPEN_MERGE_REQUESTS: f"{place['PROJECT_PATH']}!{iid}",
     }
 

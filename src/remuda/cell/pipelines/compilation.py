@@ -23,6 +23,7 @@ from remuda.pipeline.facts import NO_SHA
 from remuda.pipeline.job_selection import ChoiceError, choose
 from remuda.pipeline.predefined_variables import (
     ASSIGNEES,
+    DESCRIPTION,
     DRAFT,
     IMAGE_PROXY,
     LABELS,
@@ -171,8 +172,7 @@ def _merge_request(request: PipelineRequest, facts: RequestFacts, reader: Reader
         default_branch=default,
         base_sha=(reader.merge_base(repo, target_sha, request.sha) if target_sha else None) or "",
         title=title,
-        description=variables.get("CI_MERGE_REQUEST_DESCRIPTION", ""),
-        others={**others, MILESTONE: variables.get(MILESTONE, "")},
+        others={**others, **{name: variables.get(name, "") for name in (DESCRIPTION, MILESTONE)}},
     )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from remuda.cell.values.pipeline_requests import ListChange
 from remuda.pipeline.predefined_variables import (
     ASSIGNEES,
+    DESCRIPTION,
     DRAFT,
     LABELS,
     MILESTONE,
@@ -23,7 +24,7 @@ _MERGE_REQUEST = {
     "merge_request.target": TARGET_BRANCH,
     "merge_request.source": SOURCE_BRANCH,
     "merge_request.title": TITLE,
-    "merge_request.description": "CI_MERGE_REQUEST_DESCRIPTION",
+    "merge_request.description": DESCRIPTION,
     "merge_request.milestone": MILESTONE,
 }
 _LISTS = {
