@@ -77,8 +77,7 @@ def _part(report: Report, judge: Judge, draft: Draft, name: str, index: int, *, 
         needs=draft.needs,
         interruptible=draft.interruptible,
     )
-    explicit = draft.allow_failure is not None
-    verdict = judge_job(judge, draft.conditions, visible, by_job, explicit=explicit, workflow_rules=workflow_rules)
+    verdict = judge_job(judge, draft.conditions, visible, by_job, workflow_rules=workflow_rules)
     if isinstance(verdict, str):
         return verdict
     own = verdict.variables.over(own)

@@ -7,7 +7,6 @@ value in it."""
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 
 import msgspec
@@ -24,6 +23,7 @@ MAX_FUNCTIONS = 3
 _BLOCK = re.compile(r"\$\[\[(.*?)\]\]", re.DOTALL)
 _ACCESS = re.compile(r"(inputs|component)\.([\w-]+)", re.ASCII)
 _TRUNCATE = re.compile(r"truncate\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)", re.ASCII)
+_UNSAFE = re.compile(r"[^A-Za-z0-9_\-.,:+/@\n]")
 
 
 class Interpolation:
@@ -132,7 +132,7 @@ class Interpolation:
             start = int(truncate[1])
             return msgspec.structs.replace(value, text=value.text[start : start + int(truncate[2])])
         if function == "posix_escape":
-            return msgspec.structs.replace(value, text=shlex.quote(value.text))
+            return msgspec.structs.replace(value, text=_escape(value.text))
         if function == "expand_vars":
             try:
                 return msgspec.structs.replace(value, text=self._expansion.expand(value.text))
@@ -143,6 +143,13 @@ class Interpolation:
             suggestion = nearest(function, names) or "use expand_vars, truncate(from,length) or posix_escape"
             self._report.add(node, "", f"there is no function {quote(function)}", suggestion)
         return Opaque(line=node.line, column=node.column, file=node.file)
+
+
+def _escape(text: str) -> str:
+    """Escape a text for a POSIX shell as GitLab does: with backslashes, so that it can also stand beside other text."""
+    if not text:
+        return "''"
+    return _UNSAFE.sub(r"\\\g<0>", text).replace("\n", "'\n'")
 
 
 def text_of(node: Node) -> str:

@@ -7,6 +7,7 @@ those files, so that the same contents give the same key on every branch; withou
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Any, cast
 
 from remuda.pipeline.errors import Report, quote
@@ -16,6 +17,7 @@ from remuda.pipeline.syntax.durations import parse_duration
 from remuda.pipeline.syntax.known_keys import ARTIFACTS, CACHE, CACHE_KEY, COVERAGE_REPORT, REPORTS
 from remuda.pipeline.syntax.tree import Node, Scalar, Table, items_of
 from remuda.pipeline.syntax.typed_values import (
+    Fields,
     inside,
     mistyped,
     read_choice,
@@ -28,12 +30,14 @@ from remuda.pipeline.syntax.typed_values import (
 MAX_CACHES = 4
 MAX_KEY_FILES = 2
 MAX_FALLBACK_KEYS = 5
+MAX_EXPOSED_NAME = 100
 COVERAGE_FORMATS = ("cobertura", "jacoco")
 
 _WHEN = ("on_success", "on_failure", "always")
 _POLICIES = ("pull-push", "pull", "push")
 _ACCESS = ("all", "developer", "maintainer", "none")
 _DEFAULT_KEY = "default"
+_EXPOSED_NAME = re.compile(rf"\w[-\w ]{{0,{MAX_EXPOSED_NAME - 1}}}", re.ASCII)
 
 
 def read_cache(report: Report, node: Node, path: str, judge: Judge) -> tuple[dict[str, Any], ...]:
@@ -97,6 +101,7 @@ def read_artifacts(report: Report, node: Node, path: str) -> Artifacts:
     fields = read_fields(report, node, path, ARTIFACTS)
     if "public" in fields and "access" in fields:
         fields.refuse_key("public", '"public" and "access" do not go together', "keep one")
+    _check_exposed(fields)
     access, public = fields.choice("access", _ACCESS), fields.flag("public")
     return Artifacts(
         paths=fields.strings("paths") or (),
@@ -110,6 +115,19 @@ def read_artifacts(report: Report, node: Node, path: str) -> Artifacts:
         # `public: false` is GitLab's older form of `access: developer`.
         access=access or ("developer" if public is False else ""),
     )
+
+
+def _check_exposed(fields: Fields) -> None:
+    """Check what `expose_as` requires: a plain name, and paths that name one file or folder each."""
+    if "expose_as" not in fields:
+        return
+    if not _EXPOSED_NAME.fullmatch(fields.text("expose_as") or "_"):
+        message = f"must have letters, digits, spaces, - and _ only, at most {MAX_EXPOSED_NAME} of them"
+        fields.refuse_value("expose_as", message)
+    if "paths" not in fields:
+        fields.refuse_key("expose_as", '"expose_as" requires "paths"', "name the files to show")
+    elif any("*" in path for path in fields.strings("paths") or ()):
+        fields.refuse_value("paths", 'must have no patterns, because of "expose_as"', "name files and folders")
 
 
 def _expire_in(report: Report, node: Node, path: str) -> str:

@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from remuda.pipeline.errors import Report, printable, quote
-from remuda.pipeline.facts import MERGE_REQUEST, Facts
+from remuda.pipeline.facts import Facts
 from remuda.pipeline.keywords.needs import Needs, read_needs
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.rules.clauses import Changes, Clauses, Judge, read_clauses, read_paths
@@ -36,20 +36,6 @@ from remuda.pipeline.syntax.typed_values import (
 JOB_WHEN = ("on_success", "on_failure", "always", "manual", "delayed")
 ON_NEW_COMMIT = ("conservative", "interruptible", "none")
 ON_JOB_FAILURE = ("none", "all")
-
-# Words in `only:refs` that mean a CI_PIPELINE_SOURCE.
-_SOURCES = {
-    "api": "api",
-    "chat": "chat",
-    "external": "external",
-    "external_pull_requests": "external_pull_request_event",
-    "merge_requests": MERGE_REQUEST,
-    "pipelines": "pipeline",
-    "pushes": "push",
-    "schedules": "schedule",
-    "triggers": "trigger",
-    "web": "web",
-}
 
 
 class AllowFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,11 +189,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_job(
-    judge: Judge, conditions: Conditions, own: Variables, by_job: Verdict, *, explicit: bool, workflow_rules: bool
+    judge: Judge, conditions: Conditions, own: Variables, by_job: Verdict, *, workflow_rules: bool
 ) -> Verdict | str:
     """Evaluate `rules`, or `only` and `except`. Returns the job's values, or the reason why the job is left out. `own`:
-    variables of the file and the job. `by_job`: the job's values without rules. `explicit`: the job itself has
-    `allow_failure`, so a rule with `when` does not reset it. `workflow_rules`: the file has `workflow:rules`."""
+    variables of the file and the job. `by_job`: the job's values without rules. `workflow_rules`: the file has
+    `workflow:rules`."""
     if conditions.rules is None:
         return _why_not(judge, conditions, own, workflow_rules=workflow_rules) or by_job
     for number, rule in enumerate(conditions.rules, 1):
@@ -216,14 +202,11 @@ def judge_job(
         name = f"rule {number} ({_place(rule.clauses.at)})"
         if rule.when == "never":
             return f"{name}: when: never"
-        allow_failure = rule.allow_failure or by_job.allow_failure
-        if rule.allow_failure is None and rule.when is not None and not explicit:
-            # As in GitLab, a job that a rule makes manual blocks the pipeline, unlike one with `when: manual`.
-            allow_failure = AllowFailure()
         return Verdict(
             when=cast(When, rule.when or by_job.when),
             start_in_seconds=rule.start_in_seconds or by_job.start_in_seconds,
-            allow_failure=allow_failure,
+            # As in GitLab, a job that a rule makes manual blocks the pipeline, unlike one with `when: manual`.
+            allow_failure=rule.allow_failure or by_job.allow_failure,
             variables=rule.variables,
             needs=rule.needs or by_job.needs,
             interruptible=by_job.interruptible if rule.interruptible is None else rule.interruptible,
@@ -272,12 +255,18 @@ def _any_holds(judge: Judge, expressions: tuple[Expression, ...], own: Variables
     return any(judge.holds(each, variables, at) for each in expressions)
 
 
+def _names_of(source: str) -> tuple[str, str]:
+    """Return the words in `only:refs` that mean a CI_PIPELINE_SOURCE: without `_event`, singular and plural."""
+    name = source.removesuffix("_event")
+    return name, f"{name}es" if name.endswith("sh") else f"{name}s"
+
+
 def _fits_ref(judge: Judge, facts: Facts, ref: str, at: Node) -> bool:
     ref, _, project = ref.partition("@")
     if project and project != facts.predefined.get("CI_PROJECT_PATH", project):
         return False
-    if ref in _SOURCES:
-        return facts.source == _SOURCES[ref]
+    if ref in _names_of(facts.source):
+        return True
     if ref == "branches":
         return not facts.is_tag and not facts.is_merge_request
     if ref == "tags":
