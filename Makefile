@@ -63,7 +63,7 @@ demo: setup ## run the example pipelines end to end on the embedded defaults
 
 test: setup packages $(PEERS_STAMP) ## lint and unit tests, then the contract and integration tests
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
-	$(PYTEST) tests/contract tests/integration plugins -m "not long" -q -n $(WORKERS) --dist worksteal
+	$(PYTEST) tests/contract tests/integration tests/interop/test_pipeline_corpus.py plugins -m "not long" -q -n $(WORKERS) --dist worksteal
 
 unit: setup ## the unit tests
 	$(PYTEST) tests/unit -q -n 2 --dist worksteal
