@@ -50,7 +50,12 @@ hand:
   script: [hand]
   when: manual
 """
-LAST = ("PUT /api/v4/jobs/{job_id}", "POST /api/v4/runners/reset_authentication_token", "DELETE /api/v4/runners")
+LAST = (
+    "POST /api/v4/projects/{id}/archive",
+    "PUT /api/v4/jobs/{job_id}",
+    "POST /api/v4/runners/reset_authentication_token",
+    "DELETE /api/v4/runners",
+)
 """Operations after which the token of the caller is not valid any more."""
 
 

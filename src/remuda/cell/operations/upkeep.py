@@ -164,7 +164,7 @@ class Upkeep:
             pipeline,
             newest=newest[0] if newest else None,
             has_ref=project is not None and await self._find_ref(project, pipeline.ref) is not None,
-            keep_latest=self._settings.keep_latest_artifacts,
+            keep_latest=self._settings.keep_latest_artifacts and (project is None or project.keep_latest_artifact),
         )
 
     async def _top_pipeline(self, job: Job) -> Pipeline | None:

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.access.pipeline_variables import can_set_variables, explain_refusal
 from remuda.cell.core.access.protected_refs import Pusher, can_run, rules_of
 from remuda.cell.core.payload.predefined_variables import of_user
 from remuda.cell.core.pipelines import redundant
+from remuda.cell.core.pipelines.config_path import with_config_path
 from remuda.cell.core.pipelines.creation import (
     PARENT,
     check_depth,
@@ -102,6 +104,7 @@ class Pipelines:
         Raises MistakesError with all mistakes of the file; InvalidError if the user may not start it, the file is
         missing, the rules leave no jobs, or the chain of pipelines that started each other is too long; ConflictError
         if the schedule of the request is not due any more."""
+        request = with_config_path(request)
         if request.upstream is not None:
             started = await self._store.pipelines.find_downstream(request.upstream.job.id)
             if started is not None:
@@ -119,6 +122,8 @@ class Pipelines:
         """Raise InvalidError unless the user is at least a developer and, if the ref is protected, may run its
         pipelines. A child pipeline that a trigger job starts is not checked again, because its parent was. A request
         that only claims the source `parent_pipeline`, without a trigger job, is checked."""
+        if request.project.archived:
+            raise InvalidError("the project is archived, so no pipeline starts in it; unarchive it first")
         if request.source == PARENT and request.upstream is not None:
             return
         level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
@@ -126,6 +131,8 @@ class Pipelines:
         if level < Level.DEVELOPER or not can_run(rules, request.ref, Pusher(request.user_id, level)):
             name = request.ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
             raise InvalidError(f"You do not have sufficient permission to run a pipeline on '{name}'; ask a maintainer")
+        if request.variables.keys() - {"TRIGGER_PAYLOAD"} and not can_set_variables(request.project, level):
+            raise InvalidError(explain_refusal(request.project))
 
     async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
         """Create the pipeline of a push. If the file has mistakes or the user may not start a pipeline, a failed
@@ -135,6 +142,7 @@ class Pipelines:
         branch may have become protected, or the user may have left the project.
 
         `is_skipped`: store the pipeline as skipped, without jobs, because the user asked for that (`[skip ci]`)."""
+        request = with_config_path(request)
         try:
             await self._check_starter(request)
             new = await self._compile(request)
@@ -166,6 +174,7 @@ class Pipelines:
         """Compile the pipeline file of a request without creating a pipeline, and return its jobs or its mistakes.
         Raises InvalidError if there is no file. The result shows values of variables, so protected variables are left
         out for users below the maintainer level."""
+        request = with_config_path(request)
         facts = await self._gather_facts(request)
         level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
         if level < Level.MAINTAINER:
@@ -306,7 +315,7 @@ class Pipelines:
         )
         await self.keep_commit(request.project, family.pipeline)
         self._changes.announce_pipeline(family)
-        if family.jobs:
+        if family.jobs and request.project.auto_cancel_pending_pipelines == "enabled":
             await self._cancel_redundant(family.pipeline)
         return family.pipeline
 

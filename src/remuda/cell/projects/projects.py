@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import msgspec
 
@@ -99,10 +100,11 @@ class Projects:
         visibility: str = "private",
         organization_id: int = ORGANIZATION_ID,
         creator_id: int = USER_ID,
+        settings: Mapping[str, Any] = {},
     ) -> Project:
         """Create a project with an empty repository. Groups in its path that do not exist are created, in the
-        organization `organization_id`. Raises InvalidError if a value is invalid, ConflictError if the path is taken.
-        """
+        organization `organization_id`. `settings` are further fields of `Project`. Raises InvalidError if a value is
+        invalid, ConflictError if the path is taken."""
         if not is_branch_name(default_branch):
             raise InvalidError(f"default_branch: {default_branch!r} is no name for a branch")
         check_path(path)
@@ -126,6 +128,7 @@ class Projects:
             group_ids=namespace.group_ids,
             visibility=visibility,
             creator_id=creator_id,
+            **settings,
         )
         try:
             added = await self._store.projects.add_project(project)

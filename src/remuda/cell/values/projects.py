@@ -68,6 +68,25 @@ class Project(Value, frozen=True, kw_only=True):
     """Groups whose projects' jobs may access it."""
     lfs_enabled: bool = True
     """Serve Git LFS for it."""
+    topics: tuple[str, ...] = ()
+    archived: bool = False
+    """It can be read, but nothing in it changes and no pipeline starts, until it is unarchived."""
+    ci_config_path: str = ""
+    """Where its pipeline file is (`core.pipelines.config_path`); empty: `.gitlab-ci.yml`."""
+    auto_cancel_pending_pipelines: str = "enabled"
+    """enabled or disabled: whether a newer pipeline of a ref may cancel older ones (`workflow:auto_cancel`)."""
+    build_git_strategy: str = "fetch"
+    """fetch or clone; the variable GIT_STRATEGY overrides it."""
+    ci_default_git_depth: int = 20
+    """How many commits jobs fetch, 0 for all; the variable GIT_DEPTH overrides it."""
+    ci_separated_caches: bool = True
+    """Protected refs have caches of their own."""
+    keep_latest_artifact: bool = True
+    """Artifacts of the newest successful pipeline of a ref do not expire, if the cell's setting says so, too."""
+    ci_pipeline_variables_minimum_override_role: str = "developer"
+    """Who may set variables of the pipelines that they start: no_one_allowed, developer, maintainer or owner."""
+    restrict_user_defined_variables: bool = False
+    """Only maintainers may, if the role above is developer."""
     removed_at: float | None = None
     """Set when it was deleted: it is invisible, its path is free, and its repository will be removed."""
 

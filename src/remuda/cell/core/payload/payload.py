@@ -20,7 +20,6 @@ from remuda.wire import runner_api as api
 from remuda.wire.job_token import PREFIX as JOB_TOKEN_PREFIX
 from remuda.wire.routable_token import REGISTERED_RUNNER_PREFIX, RUNNER_PREFIX
 
-DEFAULT_GIT_DEPTH = 20
 TOKEN_PREFIXES = ("glpat-", RUNNER_PREFIX, REGISTERED_RUNNER_PREFIX, JOB_TOKEN_PREFIX)
 """Prefixes of tokens that the runner masks in the log, whatever their source."""
 
@@ -52,9 +51,9 @@ def build_payload(
     return api.JobPayload(
         id=context.job.id,
         token=token,
-        allow_git_fetch=settings.get("GIT_STRATEGY") != "clone",
+        allow_git_fetch=settings.get("GIT_STRATEGY", context.project.build_git_strategy) != "clone",
         job_info=_job_info(context.job, context.project, pipeline.user_id),
-        git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"))),
+        git_info=_git_info(pipeline, repo_url, _depth(settings.get("GIT_DEPTH"), context.project)),
         runner_info=api.RunnerTimeout(timeout=context.timeout),
         variables=last_wins([*ours, *own, *tokens]),
         steps=[] if spec.run else _steps(spec, context.timeout),
@@ -62,7 +61,7 @@ def build_payload(
         image=spec.image,
         services=list(spec.services),
         artifacts=[api.Artifact(**upload) for upload in spec.artifacts.uploads()] if spec.artifacts else [],
-        cache=[_cache(cache, pipeline) for cache in spec.cache],
+        cache=[_cache(cache, pipeline, context.project) for cache in spec.cache],
         credentials=[_credentials(registry, token)] if registry else [],
         dependencies=[_dependency(source, token) for source in dependencies],
         features=_FEATURES,
@@ -128,9 +127,10 @@ def for_other_runners(payload: api.JobPayload) -> api.JobPayload:
     return replace(payload, remuda=rest or msgspec.UNSET)
 
 
-def _depth(text: str | None) -> int:
-    """Parse GIT_DEPTH; 0 means the whole history. An invalid text gives the default, and the runner prints an error."""
-    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else DEFAULT_GIT_DEPTH
+def _depth(text: str | None, project: Project) -> int:
+    """Parse GIT_DEPTH; 0 means the whole history. Without it, or if it is invalid (the runner then prints an error),
+    the project's setting counts."""
+    return int(text) if text and re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) else project.ci_default_git_depth
 
 
 def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
@@ -143,9 +143,12 @@ def _steps(spec: JobSpec, timeout: int) -> list[api.ScriptStep]:
     return steps
 
 
-def _cache(cache: Mapping[str, Any], pipeline: Pipeline) -> dict[str, Any]:
+def _cache(cache: Mapping[str, Any], pipeline: Pipeline, project: Project) -> dict[str, Any]:
     """Return the cache settings with a suffix on the keys: `protected` for a protected ref (unless the cache has
-    `unprotect`), else `non_protected`. So users who may not push to protected refs cannot change their caches."""
+    `unprotect`), else `non_protected`. So users who may not push to protected refs cannot change their caches. There
+    is no suffix if the project's setting `ci_separated_caches` is off."""
+    if not project.ci_separated_caches:
+        return {key: value for key, value in cache.items() if key != "unprotect"}
     suffix = "protected" if pipeline.protected and not cache.get("unprotect") else "non_protected"
     sent = {key: value for key, value in cache.items() if key != "unprotect"}
     fallbacks = [f"{key}-{suffix}" for key in cache.get("fallback_keys", ())]

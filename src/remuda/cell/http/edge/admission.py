@@ -131,7 +131,10 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
             return rights.ADMINISTRATOR if caller.user.is_admin else None
         case Kind.PROJECT:
             project = await project_in_path(edge, request)
-            return require_visible(caller.level_in(project), "Project")
+            level = require_visible(caller.level_in(project), "Project")
+            if project.archived and request.method not in READING and not _is_project_itself(request):
+                raise forbidden("the project is archived; unarchive it first")
+            return level
         case Kind.GROUP:
             return require_visible(caller.level_in_group(await group_in_path(edge, request)), "Group")
         case Kind.JOB_NUMBER:
@@ -146,6 +149,12 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
             return await runner_level(edge, caller, await runner_in_path(edge, request))
         case _:
             return Level.GUEST
+
+
+def _is_project_itself(request: Request) -> bool:
+    """True for a call that changes or deletes the project as a whole, which an archived project allows."""
+    path: str = request.scope["path"]
+    return path.removesuffix("/archive").removesuffix("/unarchive").count("/") == 4
 
 
 def require_visible(level: int | None, what: str) -> int:

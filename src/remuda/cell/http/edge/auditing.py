@@ -58,6 +58,8 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("POST", "/api/v4/projects"): ("project_created", "Project"),
     ("PUT", _P): ("project_changed", "Project"),
     ("DELETE", _P): ("project_deleted", "Project"),
+    ("POST", f"{_P}/archive"): ("project_archived", "Project"),
+    ("POST", f"{_P}/unarchive"): ("project_unarchived", "Project"),
     ("POST", f"{_P}/protected_branches"): ("protected_branch_created", "Project"),
     ("PATCH", f"{_P}/protected_branches/{{name}}"): ("protected_branch_changed", "Project"),
     ("DELETE", f"{_P}/protected_branches/{{name}}"): ("protected_branch_deleted", "Project"),

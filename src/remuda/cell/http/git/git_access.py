@@ -73,6 +73,8 @@ async def authorize(
         raise GitRefusedError(
             403, f"Your level in {path} is too low: fetching is for reporters, pushing for developers"
         )
+    if is_push and project.archived:
+        raise GitRefusedError(403, f"The project {path} is archived, so it can only be read; unarchive it first")
     return GitAccess(project=project, caller=caller, level=level)
 
 

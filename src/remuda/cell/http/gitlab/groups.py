@@ -1,6 +1,8 @@
 """Groups, namespaces and organizations in GitLab's form. Everybody may create a group at the top level; maintainers of
 a group may create one inside it."""
 
+from typing import ClassVar
+
 import msgspec
 from starlette.requests import Request
 
@@ -13,6 +15,8 @@ from remuda.cell.http.edge.errors import blame_field, forbidden, not_found
 from remuda.cell.http.edge.lookup import existing_group, number_in_path, number_or_text, text_in_path
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_of
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.edge.unsupported_fields import Unsupported
+from remuda.cell.http.gitlab.project_fields import UNSUPPORTED_OF_GROUP
 from remuda.cell.http.gitlab.projects import LISTED, check_texts, page_of_projects, remove_project
 from remuda.cell.http.gitlab.views import MessageShape, NamespaceShape, ProjectShape, time_text
 from remuda.cell.projects.bots import remove_bots
@@ -27,6 +31,7 @@ routes = Routes()
 
 
 class NewGroup(msgspec.Struct, kw_only=True):
+    unsupported: ClassVar[Unsupported] = UNSUPPORTED_OF_GROUP
     name: str
     path: str
     parent_id: int | None = None
@@ -36,6 +41,7 @@ class NewGroup(msgspec.Struct, kw_only=True):
 
 
 class GroupChange(msgspec.Struct, kw_only=True):
+    unsupported: ClassVar[Unsupported] = UNSUPPORTED_OF_GROUP
     name: str | None = None
     description: str | None = None
     visibility: str | None = None

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
+from remuda.cell.core.access.pipeline_variables import can_set_variables, explain_refusal
 from remuda.cell.core.jobs import job_times
 from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.errors import InvalidError
@@ -314,6 +315,8 @@ async def play(edge: Edge, caller: Caller, job: Job, project: Project, params: P
     check_acts_on(caller, project, job)
     variables, _ = read_given(params.job_variables_attributes)
     inputs = await _read_inputs(edge, job, params.job_inputs)
+    if variables and not can_set_variables(project, caller.level_in(project) or 0):
+        raise forbidden(explain_refusal(project))
     try:
         return await describe_job(edge, await edge.dispatch.user_commands.play_job(job.id, variables, inputs))
     except InvalidError:

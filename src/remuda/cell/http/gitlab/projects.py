@@ -2,32 +2,34 @@
 in their own namespace or in a group in which they are developers."""
 
 import re
+from collections.abc import Mapping
 from itertools import count
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from starlette.requests import Request
 
 from remuda.cell.errors import InvalidError
-from remuda.cell.git.commits import is_branch_name
+from remuda.cell.git.commits import FileAction, is_branch_name
 from remuda.cell.http.edge.access import USER, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
 from remuda.cell.http.edge.bodies import flag_in_query, with_given
-from remuda.cell.http.edge.endpoints import Edge
+from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, blame_field, forbidden, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
 from remuda.cell.http.edge.routes import Routes
-from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view
+from remuda.cell.http.edge.unsupported_fields import Unsupported
+from remuda.cell.http.gitlab.project_fields import UNSUPPORTED_OF_PROJECT, ProjectFields, read_fields
+from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view, time_text
 from remuda.cell.projects.bots import remove_bots
 from remuda.cell.projects.paths import check_path
+from remuda.cell.projects.projects import CommitRequest
 from remuda.cell.projects.refs import tag_with_name_of
 from remuda.cell.values import MAX_PRIORITY, JobFilter, Page, Project, Runner
 from remuda.cell.values.people import Level, Namespace, ProjectFilter, RunnerFilter
 from remuda.model.job import FINAL, JobState, PipelineId
 
 VISIBILITIES = ("private", "internal", "public")
-MAX_TIMEOUT_SECONDS = 30 * 24 * 3600
-MIN_TIMEOUT_SECONDS = 600
 _MAX_NAME = 255
 _MAX_DESCRIPTION = 2000
 _UNFINISHED = tuple(state.value for state in JobState if state not in FINAL)
@@ -38,27 +40,43 @@ LISTED = {"search": str, "visibility": Literal[VISIBILITIES], "membership": bool
 routes = Routes()
 
 
-class NewProject(msgspec.Struct, kw_only=True):
+class NewProject(ProjectFields, kw_only=True):
     """Parameters of a new project. `path` may contain the namespace, as in `acme/shop`; missing groups in it are
     created if an administrator calls."""
 
+    unsupported: ClassVar[Unsupported] = UNSUPPORTED_OF_PROJECT
     name: str | None = None
     path: str | None = None
     namespace_id: int | None = None
     description: str | None = None
     default_branch: str | None = None
     visibility: str | None = None
+    initialize_with_readme: bool = False
 
 
-class ProjectChange(msgspec.Struct, kw_only=True):
+class ProjectChange(ProjectFields, kw_only=True):
+    unsupported: ClassVar[Unsupported] = UNSUPPORTED_OF_PROJECT
     name: str | None = None
     path: str | None = None
     description: str | None = None
     default_branch: str | None = None
     visibility: str | None = None
-    build_timeout: int | None = None
     priority: int | None = None
-    lfs_enabled: bool | None = None
+
+
+class ImportShape(Shape, kw_only=True):
+    id: int
+    description: str
+    name: str
+    name_with_namespace: str
+    path: str
+    path_with_namespace: str
+    created_at: str | None
+    import_status: str = "none"
+    import_type: None = None
+    correlation_id: None = None
+    failed_relations: list[str] = msgspec.field(default_factory=list)
+    import_error: None = None
 
 
 @routes.post("/api/v4/projects", USER)
@@ -69,6 +87,7 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
     path = params.path or _slug(params.name or "")
     name = params.name or path.rpartition("/")[2]
     check_texts(name=name, description=params.description, visibility=params.visibility)
+    settings = read_fields(params)
     if params.namespace_id is not None and "/" in path:
         raise bad_field("path", "contains a namespace, and namespace_id is given too; give one of them")
     with blame_field("path"):
@@ -80,8 +99,22 @@ async def create(edge: Edge, caller: Caller, params: NewProject) -> ProjectShape
             visibility=params.visibility or "private",
             organization_id=caller.user.organization_id,
             creator_id=caller.user.id,
+            settings=settings,
         )
-    return describe_project(edge, project, is_empty=True)
+    if params.initialize_with_readme:
+        await _add_readme(edge, caller, project)
+    return describe_project(edge, project, is_empty=not params.initialize_with_readme)
+
+
+async def _add_readme(edge: Edge, caller: Caller, project: Project) -> None:
+    """Make the first commit of a new project. If the cell dies before it, the project stays empty."""
+    text = f"# {project.name}\n" + (f"\n{project.description}\n" if project.description else "")
+    request = CommitRequest(
+        branch=project.default_branch,
+        commit_message="Initial commit",
+        actions=[FileAction(action="create", file_path="README.md", content=text)],
+    )
+    await edge.projects.commit(project, request, caller.user)
 
 
 async def _full_path(edge: Edge, caller: Caller, path: str, namespace_id: int | None) -> str:
@@ -164,8 +197,7 @@ async def update(edge: Edge, caller: Caller, project: Project, params: ProjectCh
     check_texts(name=params.name, description=params.description, visibility=params.visibility)
     if params.visibility not in (None, project.visibility):
         check_level(caller.level_in(project), Level.OWNER, "Project")
-    if params.build_timeout is not None and not MIN_TIMEOUT_SECONDS <= params.build_timeout <= MAX_TIMEOUT_SECONDS:
-        raise bad_field("build_timeout", f"must be from {MIN_TIMEOUT_SECONDS} to {MAX_TIMEOUT_SECONDS} seconds")
+    settings = read_fields(params)
     if params.priority is not None:
         if not caller.user.is_admin:
             raise forbidden("only administrators may change the priority of a project")
@@ -174,11 +206,11 @@ async def update(edge: Edge, caller: Caller, project: Project, params: ProjectCh
     if params.default_branch is not None:
         await _put_default_branch(edge, project, params.default_branch)
     with blame_field("path"):
-        changed = await edge.store.projects.change_project(project.id, lambda row: _apply_change(row, params))
+        changed = await edge.store.projects.change_project(project.id, lambda row: _apply_change(row, params, settings))
     return describe_project(edge, changed or project)
 
 
-def _apply_change(project: Project, params: ProjectChange) -> Project:
+def _apply_change(project: Project, params: ProjectChange, settings: Mapping[str, Any]) -> Project:
     path = None
     if params.path is not None and params.path != project.path.rpartition("/")[2]:
         if "/" in params.path:
@@ -191,9 +223,8 @@ def _apply_change(project: Project, params: ProjectChange) -> Project:
         description=params.description,
         default_branch=params.default_branch,
         visibility=params.visibility,
-        timeout_seconds=params.build_timeout,
         priority=params.priority,
-        lfs_enabled=params.lfs_enabled,
+        **settings,
     )
 
 
@@ -209,6 +240,38 @@ async def _put_default_branch(edge: Edge, project: Project, branch: str) -> None
             "first, or choose another branch",
         )
     await repos.put_head(project.repo_path, branch)
+
+
+@routes.post("/api/v4/projects/{id}/archive", in_project(Level.OWNER))
+async def archive(edge: Edge, project: Project) -> ProjectShape:
+    """Archive a project: it can be read, but nothing in it changes and no pipeline starts."""
+    return await _put_archived(edge, project, is_archived=True)
+
+
+@routes.post("/api/v4/projects/{id}/unarchive", in_project(Level.OWNER))
+async def unarchive(edge: Edge, project: Project) -> ProjectShape:
+    """Unarchive a project."""
+    return await _put_archived(edge, project, is_archived=False)
+
+
+async def _put_archived(edge: Edge, project: Project, *, is_archived: bool) -> ProjectShape:
+    changed = await edge.store.projects.change_project(
+        project.id, lambda row: msgspec.structs.replace(row, archived=is_archived)
+    )
+    return describe_project(edge, changed or project)
+
+
+@routes.get("/api/v4/projects/{id}/import", in_project(Level.GUEST))
+async def show_import(edge: Edge, project: Project) -> ImportShape:
+    """Show the state of the project's import: `none`, because the cell imports nothing."""
+    namespace, _, path = project.path.rpartition("/")
+    return ImportShape.of(
+        project,
+        path=path,
+        name_with_namespace=f"{namespace} / {project.name}",
+        path_with_namespace=project.path,
+        created_at=time_text(project.created_at),
+    )
 
 
 @routes.delete("/api/v4/projects/{id}", in_project(Level.OWNER), status=202)

@@ -91,13 +91,31 @@ class ProjectShape(Shape, kw_only=True):
     organization_id: int
     creator_id: int
     priority: int
-    archived: bool = False
+    archived: bool
     jobs_enabled: bool = True
     builds_access_level: str = "enabled"
+    repository_access_level: str = "enabled"
     shared_runners_enabled: bool = True
-    lfs_enabled: bool
+    group_runners_enabled: bool = True
+    public_jobs: bool = True
+    issues_enabled: bool = False
+    merge_requests_enabled: bool = False
+    wiki_enabled: bool = False
+    snippets_enabled: bool = False
+    import_status: str = "none"
     build_timeout: int
-    ci_config_path: str = ""
+    ci_config_path: str
+    auto_cancel_pending_pipelines: str
+    build_git_strategy: str
+    ci_default_git_depth: int
+    ci_separated_caches: bool
+    ci_job_token_scope_enabled: bool
+    keep_latest_artifact: bool
+    lfs_enabled: bool
+    ci_pipeline_variables_minimum_override_role: str
+    restrict_user_defined_variables: bool
+    topics: list[str]
+    tag_list: list[str]
     empty_repo: bool | UnsetType = UNSET
 
 
@@ -125,6 +143,9 @@ def project_view(
             web_url=f"{url}/{namespace}",
         ),
         build_timeout=project.timeout_seconds,
+        ci_job_token_scope_enabled=project.job_token_scope_enabled,
+        topics=list(project.topics),
+        tag_list=list(project.topics),
         empty_repo=UNSET if is_empty is None else is_empty,
     )
 

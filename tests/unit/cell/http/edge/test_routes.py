@@ -49,6 +49,8 @@ async def test_parameters_are_decoded_by_type_and_declared() -> None:
 
     assert (routes[0].takes, routes[0].gives, routes[0].good_status) == (NewThing, Thing, 201)
     assert (await call(routes, a_request(b'{"count": 2}')))[:2] == (201, {"name": "2 things"})
+    _, _, response = await call(routes, a_request(b'{"count": 2, "colour": "red", "size": ""}'))
+    assert response.headers["X-Remuda-Ignored"] == "colour"
     with pytest.raises(ApiError) as refused:
         await call(routes, a_request(b"{}"))
     assert refused.value.status == 400

@@ -1,0 +1,150 @@
+"""Settings of projects that clients of GitLab send: honoured, told as ignored, or refused."""
+
+from typing import Any
+
+import gitlab
+import pytest
+from tests.support.cells.people import Person, add_member, create_person
+from tests.support.cells.served_cell import ServedCell, commit_file
+from tests.support.git_client import Clone
+
+JOB = "job: {script: [echo], cache: {key: k, paths: [a]}}\n"
+
+
+def create(cell: ServedCell, **fields: Any) -> dict[str, Any]:
+    created = cell.api("POST", "/projects", {"name": "app", **fields})
+    assert created.status == 201, created
+    project: dict[str, Any] = created.json()
+    return project
+
+
+def developer(cell: ServedCell, project: dict[str, Any]) -> Person:
+    ada = create_person(cell, "ada")
+    add_member(cell, f"projects/{project['id']}", ada, 30)
+    return ada
+
+
+def test_settings_are_stored_and_returned(cell: ServedCell) -> None:
+    fields = {
+        "build_timeout": 900,
+        "ci_config_path": "ci/main.yml",
+        "auto_cancel_pending_pipelines": "disabled",
+        "build_git_strategy": "clone",
+        "ci_default_git_depth": 5,
+        "ci_separated_caches": False,
+        "keep_latest_artifact": False,
+        "lfs_enabled": False,
+        "ci_pipeline_variables_minimum_override_role": "maintainer",
+        "restrict_user_defined_variables": True,
+        "topics": ["one", "two"],
+    }
+    project = create(cell, **fields)
+    assert {name: project[name] for name in fields} == fields
+    path = f"/projects/{project['id']}"
+    for name, value in (("ci_default_git_depth", 0), ("ci_config_path", ""), ("topics", []), ("lfs_enabled", True)):
+        assert cell.api("PUT", path, {name: value}).json()[name] == value
+    assert cell.api("GET", path).json()["build_git_strategy"] == "clone"
+    assert cell.api("PUT", path, {"tag_list": "a, b"}).json()["topics"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"build_timeout": 1},
+        {"build_git_strategy": "copy"},
+        {"ci_default_git_depth": 5000},
+        {"ci_config_path": "../x"},
+        {"ci_pipeline_variables_minimum_override_role": "king"},
+        {"public_jobs": False},
+        {"import_url": "https://x.org/a.git"},
+        {"repository_access_level": "private"},
+    ],
+)
+def test_what_cannot_be_honoured_is_refused(cell: ServedCell, fields: dict[str, Any]) -> None:
+    answer = cell.api("POST", "/projects", {"name": "app", **fields})
+    assert answer.status == 400
+    assert next(iter(fields)).encode() in answer.body
+    assert cell.api("GET", "/projects?search=app").json() == []
+
+
+def test_ignored_fields_are_told(cell: ServedCell) -> None:
+    body = {"name": "app", "wiki_enabled": True, "squash_option": "always", "shared_runners_enabled": False}
+    answer = cell.api("POST", "/projects", body)
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "shared_runners_enabled, squash_option")
+    answer = cell.api("PUT", f"/projects/{answer.json()['id']}", {"merge_method": "merge", "mirror": False})
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, None)
+    answer = cell.api("POST", "/groups", {"name": "g", "path": "g", "project_creation_level": "noone"})
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "project_creation_level")
+
+
+def test_a_project_with_a_readme(cell: ServedCell) -> None:
+    project = create(cell, initialize_with_readme=True, default_branch="trunk", description="About it")
+    assert (project["default_branch"], project["empty_repo"]) == ("trunk", False)
+    readme = cell.api("GET", f"/projects/{project['id']}/repository/files/README.md/raw?ref=trunk")
+    assert readme.body == b"# app\n\nAbout it\n"
+
+
+def test_the_pipeline_file_and_the_payload_follow_the_settings(cell: ServedCell) -> None:
+    project = create(
+        cell, ci_config_path="ci/main.yml", build_git_strategy="clone", ci_default_git_depth=3,
+        ci_separated_caches=False, build_timeout=1200,
+    )  # fmt: skip
+    commit_file(cell, project["id"], JOB, path="ci/main.yml", commit_message="First")
+    job = cell.new_runner().take()
+    assert (job["allow_git_fetch"], job["git_info"]["depth"], job["cache"][0]["key"]) == (False, 3, "k")
+    assert job["runner_info"]["timeout"] == 1200
+    variables = {variable["key"]: variable["value"] for variable in job["variables"]}
+    assert variables["CI_CONFIG_PATH"] == "ci/main.yml"
+
+
+def test_the_pipeline_file_of_another_project(cell: ServedCell) -> None:
+    shared = create(cell, name="shared")
+    commit_file(cell, shared["id"], "shared-job: {script: [echo]}\n", path="jobs.yml", commit_message="First")
+    app = create(cell, ci_config_path="jobs.yml@root/shared:main")
+    commit_file(cell, app["id"], "text", path="a.txt", commit_message="First")
+    [job] = cell.api("GET", f"/projects/{app['id']}/jobs").json()
+    assert job["name"] == "shared-job"
+
+
+def test_only_some_may_set_variables(cell: ServedCell) -> None:
+    project = create(cell, restrict_user_defined_variables=True)
+    commit_file(cell, project["id"], JOB, commit_message="First")
+    path = f"/projects/{project['id']}"
+    ada = developer(cell, project)
+    assert cell.api("POST", f"{path}/repository/branches", {"branch": "side", "ref": "main"}).status == 201
+    request = {"ref": "side", "variables": [{"key": "A", "value": "b"}]}
+    refused = ada.api("POST", f"{path}/pipeline", request)
+    assert (refused.status, b"Insufficient permissions to set pipeline variables" in refused.body) == (400, True)
+    assert ada.api("POST", f"{path}/pipeline", {"ref": "side"}).status == 201
+    assert cell.api("POST", f"{path}/pipeline", request).status == 201
+
+
+def test_an_archived_project_is_read_only(cell: ServedCell, tmp_path: Any) -> None:
+    project = create(cell)
+    commit_file(cell, project["id"], JOB, commit_message="First")
+    path = f"/projects/{project['id']}"
+    ada = developer(cell, project)
+    assert ada.api("POST", f"{path}/archive").status == 403
+    assert cell.api("POST", f"{path}/archive").json()["archived"] is True
+    assert cell.api("GET", path).json()["archived"] is True
+    assert cell.api("POST", f"{path}/variables", {"key": "A", "value": "b"}).status == 403
+    assert cell.api("POST", f"{path}/pipeline", {"ref": "main"}).status == 403
+    clone = Clone(tmp_path / "clone")
+    clone.git("init", "-q")
+    clone.git("pull", "-q", ada.address("root/app"), "main")
+    assert "archived" in clone.run("push", ada.address("root/app"), "HEAD:refs/heads/x", ok=False).stderr
+    assert cell.api("POST", f"{path}/unarchive").json()["archived"] is False
+    assert cell.api("POST", f"{path}/pipeline", {"ref": "main"}).status == 201
+
+
+def test_the_state_of_an_import(cell: ServedCell) -> None:
+    project = create(cell)
+    assert cell.api("GET", f"/projects/{project['id']}/import").json()["import_status"] == "none"
+
+
+def test_python_gitlab(client: gitlab.Gitlab) -> None:
+    project = client.projects.create({"name": "py", "topics": ["a"], "initialize_with_readme": True})
+    project.ci_config_path = "x.yml"
+    project.save()
+    project.archive()
+    assert client.projects.get(project.id).archived is True
