@@ -40,7 +40,6 @@ from remuda.cell.http.git import (
     smart_http,
 )
 from remuda.cell.http.gitlab import (
-    access_tokens,
     artifact_retention,
     audit_events,
     groups,
@@ -49,7 +48,6 @@ from remuda.cell.http.gitlab import (
     lint,
     members,
     openid_discovery,
-    personal_tokens,
     pipeline_create,
     pipelines,
     projects,
@@ -67,6 +65,7 @@ from remuda.cell.http.gitlab import (
 from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
 from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies
 from remuda.cell.http.runner import artifacts, job_request, job_state, results, shell, trace
+from remuda.cell.http.tokens import access_tokens, personal_tokens
 from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import JobPayload, RequestJob, UpdateJob
 

@@ -24,7 +24,7 @@ from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, bad
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.members import LEVELS, Place, expiry_of, place_in_path
-from remuda.cell.http.gitlab.personal_tokens import (
+from remuda.cell.http.tokens.personal_tokens import (
     MAX_NAME,
     PersonalTokenShape,
     Rotation,
