@@ -6,6 +6,7 @@ run; `REMUDA_FUZZ_EXAMPLES` asks for more of them, with another seed each time.
 """
 
 import contextlib
+import hashlib
 import io
 import os
 import zipfile
@@ -34,6 +35,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from tests.support.cells.lfs_client import Lfs, basic
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.servers.postgres_server import PostgresServer
 
@@ -132,7 +134,13 @@ def a_world(cell: ServedCell) -> World:
         create(f"{root}/repository/branches", {"branch": "side", "ref": "main"})
         own = create("/user/runners", {"runner_type": "project_type", "project_id": project})
         [pipeline] = [row for row in cell.until_pipelines(3, f"root/{name}") if row["ref"] == "main"]
-        places.append((project, schedule["id"], trigger["id"], own["id"], pipeline["id"]))
+        create(f"{root}/protected_tags", {"name": "v1"})
+        lfs = Lfs(cell, f"root/{name}", basic(cell.token))
+        assert lfs.put(b"large").status == 200
+        lock = lfs.send("POST", "info/lfs/locks", {"path": "a.psd"}).json()["lock"]
+        access_token = create(f"{root}/access_tokens", {"name": "x", "scopes": ["api"], "expires_at": "2999-01-31"})
+        ids = (thing["id"] for thing in (schedule, trigger, own, pipeline, lock, access_token))
+        places.append((project, *map(int, ids)))
     scripted = ScriptedRunner(cell, runner["token"])
     done, running = scripted.take(), scripted.take()
     scripted.patch(done, 0, b"section_start:1:script\r\x1b[0Kmaking\n")
@@ -142,7 +150,7 @@ def a_world(cell: ServedCell) -> World:
     create(f"/projects/{places[0][0]}/pipeline", {"ref": "main"})
 
     def path_values(place: tuple[int, ...], of_group: Any, token: Any) -> dict[str, Any]:
-        project, schedule, trigger, own, pipeline = place
+        project, schedule, trigger, own, pipeline, lock, access_token = place
         return {
             "projects": project,
             "groups": of_group["id"],
@@ -171,6 +179,12 @@ def a_world(cell: ServedCell) -> World:
             "artifacts": "main",
             "raw": "out/made.txt",
             "merge_requests": 1,
+            "access_tokens": access_token,
+            "": f"root/{'app' if project == places[0][0] else 'spare'}",
+            "objects": hashlib.sha256(b"large").hexdigest(),
+            "locks": lock,
+            "protected_branches": "main",
+            "protected_tags": "v1",
         }
 
     return World(
@@ -213,6 +227,8 @@ def plausible(world: World, name: str, value: object) -> object:
         "group_id": world.paths["groups"],
         "namespace_id": world.paths["groups"],
         "organization_id": 1,
+        "oid": hashlib.sha256(b"large").hexdigest(),
+        "size": 5,
         "cron": "@daily",
         "cron_timezone": "UTC",
         "scopes": ["read_api"],

@@ -167,9 +167,17 @@ DIRECT: tuple[Endpoint, ...] = (
         takes=bytes,
         gives=bytes,
         status=200,
+        also=(415,),
     ),
     _direct(
-        "POST", f"{smart_http.ROUTE}/{smart_http.PUSH}", smart_http.serve_git, GIT, takes=bytes, gives=bytes, status=200
+        "POST",
+        f"{smart_http.ROUTE}/{smart_http.PUSH}",
+        smart_http.serve_git,
+        GIT,
+        takes=bytes,
+        gives=bytes,
+        status=200,
+        also=(415,),
     ),
     *lfs.ENDPOINTS,
 )

@@ -91,6 +91,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     """Further statuses that are particular to this endpoint."""
     headers: tuple[str, ...] = ()
     """Headers that the handler reads, apart from those with tokens."""
+    media_type: str = "application/json"
+    """The media type of JSON in requests, responses and errors."""
 
     @property
     def good_status(self) -> int:

@@ -15,6 +15,7 @@ from remuda.cell.http.edge.endpoints import Endpoint, Shape
 from remuda.cell.http.edge.paging import MAX_SIZE
 
 JSON, FORM, MULTIPART, ANY = "application/json", "application/x-www-form-urlencoded", "multipart/form-data", "*/*"
+LFS = "application/vnd.git-lfs+json"
 _REFS = "#/components/schemas/{name}"
 _IN_PATH = re.compile(r"\{(\w+)(?::path)?\}")
 _BY_PATH = re.compile(r"/(?:projects|groups|namespaces)/\{id\}")
@@ -74,6 +75,10 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "schemas": dict(sorted(components.items())),
             "responses": {
                 "Refusal": {"description": _REFUSED, "content": {JSON: {"schema": schemas.of(Refusal)}}},
+                "LfsRefusal": {
+                    "description": _REFUSED,
+                    "content": {LFS: {"schema": schemas.of(Refusal)}, JSON: {"schema": schemas.of(Refusal)}},
+                },
                 "PlainRefusal": {"description": _REFUSED, "content": {"text/plain": {}, JSON: {}}},
             },
             "securitySchemes": _SCHEMES,
@@ -179,7 +184,8 @@ def _body(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         is_form = endpoint.method == "POST"
         return {"required": True, "content": {MULTIPART: {"schema": file}} if is_form else {ANY: {}}}
     schema = {"schema": schemas.of(endpoint.takes)}
-    return {"required": bool(schemas.fields(endpoint.takes)[1]), "content": {JSON: schema, FORM: schema}}
+    content = dict.fromkeys((endpoint.media_type, JSON, FORM), schema)
+    return {"required": bool(schemas.fields(endpoint.takes)[1]), "content": content}
 
 
 def _security(access: Access) -> list[dict[str, list[str]]]:
@@ -200,6 +206,8 @@ def _security(access: Access) -> list[dict[str, list[str]]]:
 def _responses(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
     # git and docker print the body of an error to their users, each in its own form.
     refusal = "PlainRefusal" if endpoint.access.kind is Kind.GIT else "Refusal"
+    if endpoint.media_type == LFS:
+        refusal = "LfsRefusal"
     answers: dict[int, Any] = {code: {"$ref": f"#/components/responses/{refusal}"} for code in _refusals(endpoint)}
     for code in (endpoint.good_status, *(code for code in endpoint.also if code < HTTPStatus.BAD_REQUEST)):
         is_empty = code in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
@@ -212,7 +220,7 @@ def _answer(endpoint: Endpoint, schemas: _Schemas) -> dict[str, Any]:
         return {}
     if endpoint.gives is bytes:
         return {"content": {ANY: {}}}
-    answer: dict[str, Any] = {"content": {JSON: {"schema": schemas.of(endpoint.gives)}}}
+    answer: dict[str, Any] = {"content": {endpoint.media_type: {"schema": schemas.of(endpoint.gives)}}}
     if get_origin(endpoint.gives) is list:
         answer["headers"] = {name: {"schema": {"type": "string"}} for name in _PAGE_HEADERS}
     return answer

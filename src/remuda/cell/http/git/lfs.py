@@ -20,7 +20,7 @@ from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import ApiError, refusal
 from remuda.cell.http.git import lfs_locks, lfs_objects
 from remuda.cell.http.git.git_access import GitAccess, GitRefusedError, authorize
-from remuda.cell.http.git.lfs_answers import answer_lfs
+from remuda.cell.http.git.lfs_answers import MEDIA_TYPE, answer_lfs
 
 PATH = re.compile(r"/(?!api/)([^?]+?)(?:\.git)?/((?:info/lfs|gitlab-lfs)/.+)")
 ROUTE = "/{path}.git"
@@ -41,7 +41,7 @@ class _Call:
         self.handler = handler
         self.is_push = is_push
         handle: Any = handler
-        self.endpoint = Endpoint(method, self.route, handle, GIT, **document)
+        self.endpoint = Endpoint(method, self.route, handle, GIT, media_type=MEDIA_TYPE, **document)
 
 
 _CALLS = (
@@ -53,7 +53,7 @@ _CALLS = (
         takes=lfs_objects.Batch,
         gives=lfs_objects.BatchShape,
         status=200,
-        also=(413, 422),
+        also=(409, 413, 422),
     ),
     _Call(
         "POST",
@@ -71,7 +71,7 @@ _CALLS = (
         lfs_objects.download,
         is_push=False,
         gives=bytes,
-        also=(206, 304, 416),
+        also=(206, 304, 416, 422),
         headers=("Range", "If-Range", "If-None-Match"),
     ),
     _Call(
@@ -91,6 +91,7 @@ _CALLS = (
         is_push=False,
         query={"path": str, "id": str, "cursor": str, "limit": int, "refspec": str},
         gives=lfs_locks.LocksShape,
+        also=(422,),
     ),
     _Call(
         "POST",

@@ -54,6 +54,9 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
     project, rules = await _authorize(edge, path, wanted_service, headers)
     if wanted_service not in (FETCH, PUSH):
         raise GitRefusedError(403, "Only git's smart HTTP protocol is served; use git 1.6.6 or newer")
+    expected = f"application/x-{service}-request"
+    if service != "info/refs" and headers.get("content-type") != expected:
+        raise GitRefusedError(415, f"The Content-Type must be {expected}")
     is_push = service == PUSH
     body = Body(receive)
     git_request = GitRequest(
