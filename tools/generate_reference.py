@@ -258,11 +258,13 @@ def keywords() -> str:
     for name, keys in tables.items():
         works = ", ".join(f"`{key}`" for key in keys.works)
         later = ", ".join(f"`{key}`" for key in keys.later)
+        no_effect = "; ".join(f"`{key}` ({text})" for key, text in keys.no_effect.items())
         sections.append(
             definition(
                 name.lower().replace("_", " "),
                 texts[name],
                 f"Works: {works}.",
+                f"Without effect, with a warning: {no_effect}." if no_effect else "",
                 f"Not supported yet: {later}." if later else "",
             )
         )

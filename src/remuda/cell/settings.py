@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from remuda.cell.errors import CellError
+from remuda.pipeline.facts import DEFAULT_NEEDS_LIMIT
 from remuda.pipeline.include.allowed_addresses import read_prefix
 from remuda.pipeline.predefined_variables import IMAGE_PROXY
 from remuda.pipeline.syntax.durations import parse_duration
@@ -159,6 +160,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     links: Path | None = None
     """A folder in which the cell creates a link to each new repository, named by the path of its project, for runners
     on this machine."""
+    needs_limit: int = DEFAULT_NEEDS_LIMIT
+    """How many jobs of its pipeline a job may need, each part of a parallel job counted."""
     pipelines_per_push: int = 20
     """How many pipelines one push may start; further branches and tags start none."""
     shell_limit_bytes: int = 64 * MEBIBYTE
@@ -200,8 +203,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise CellError(
                 f'audit expire in {self.audit_expire_in!r}: must be a duration such as "1 year", or "never"'
             )
-        if self.pipelines_per_push < 0:
-            raise CellError(f"pipelines per push {self.pipelines_per_push}: must be a number of at least 0")
+        for name in ("pipelines_per_push", "needs_limit"):
+            if getattr(self, name) < 0:
+                raise CellError(f"{name.replace('_', ' ')} {getattr(self, name)}: must be a number of at least 0")
         if self.admin_token is not None and len(self.admin_token) < 8:
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
 

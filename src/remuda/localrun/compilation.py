@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from remuda.pipeline import Facts, Pipeline
 
 LIMIT_BYTES = 1024 * 1024
+NEEDS_LIMIT = "REMUDA_NEEDS_LIMIT"
+"""The environment variable with the cell's setting `needs_limit`."""
 _STDIN = Path("-")
 
 
@@ -106,6 +108,8 @@ class PipelineFile:
 def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     """Read the pipeline file and everything else that the options name. `path`: a folder or a pipeline file. Raises
     `BadInputError` if an option is invalid or a file cannot be read."""
+    import msgspec
+
     from remuda.localrun.sources.included_files import WorkTreeSources
     from remuda.localrun.sources.remote_files import read_allowed, read_template_source
     from remuda.localrun.sources.repository import Repository
@@ -128,6 +132,7 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
         variables=variables.values,
         raw=variables.raw,
     )
+    facts = msgspec.structs.replace(facts, needs_limit=_read_needs_limit(os.environ.get(NEEDS_LIMIT, "")))
     return PipelineFile(
         folder=folder,
         name=str(source),
@@ -163,6 +168,15 @@ def _locate(path: Path, file: Path | None) -> tuple[Path, Path]:
     parent = path.resolve().parent
     repository = Repository.at(parent)
     return repository.top() if repository else parent, path
+
+
+def _read_needs_limit(text: str) -> int:
+    """Read REMUDA_NEEDS_LIMIT; the default if it is empty. Raises BadInputError if it is no number."""
+    from remuda.pipeline.facts import DEFAULT_NEEDS_LIMIT
+
+    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise BadInputError(f"{NEEDS_LIMIT} {text}: must be a number of at least 0")
+    return int(text) if text else DEFAULT_NEEDS_LIMIT
 
 
 def _read_text(source: Path) -> str:

@@ -216,6 +216,7 @@ def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | No
         trace_interval_seconds=1,
         remote_includes=spec.file.remotes,
         templates=spec.file.templates,
+        needs_limit=spec.file.facts.needs_limit,
         component_hosts=tuple({variables[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in variables}),
         borrowed_objects=tuple(objects) if spec.borrows else (),
         links=links,

@@ -9,6 +9,7 @@ from typing import Any
 from remuda.lib.exits import BadInputError
 from remuda.pipeline.errors import Report, printable
 from remuda.pipeline.keywords.variables import Variables, read_variables
+from remuda.pipeline.syntax.known_keys import VARIABLE
 from remuda.pipeline.syntax.tree import number, plain
 from remuda.pipeline.syntax.yaml_document import read_document
 
@@ -49,7 +50,7 @@ def read_file(file: Path) -> Variables:
         if not text.strip():
             return Variables()
         report = Report(str(file))
-        variables = read_variables(report, read_document(text, report).body, "")
+        variables = read_variables(report, read_document(text, report).body, "", VARIABLE)
         report.finish()
         return variables
     return Variables(values=read_dotenv(text, str(file)))

@@ -104,13 +104,13 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
     if skipped is None:
         parts, left_out = select_jobs(report, judge, drafts, workflow_rules=workflow.rules is not None)
         if all(part.spec.stage in _OUTER for part in parts):
-            rest = f"only jobs in {_FIRST_STAGE} and {_LAST_STAGE}" if parts else "no job"
-            skipped, parts = f"the rules of the jobs leave {rest}", []
+            outer = f"only jobs in {_FIRST_STAGE} and {_LAST_STAGE} are left"
+            skipped, parts = outer if parts else "the rules of the jobs leave no job", []
     return Pipeline(
         stages=stages,
         variables=outcome.variables.values,
         raw_variables=tuple(sorted(outcome.variables.raw)),
-        jobs=connect_jobs(report, parts),
+        jobs=connect_jobs(report, parts, facts.needs_limit),
         name=outcome.name,
         cancel_on_new_commit=outcome.auto_cancel.on_new_commit or "conservative",
         cancel_on_job_failure=outcome.auto_cancel.on_job_failure or "none",
@@ -197,6 +197,3 @@ def _default(report: Report, judge: Judge, keywords: Mapping[str, Entry]) -> Sha
 def _check_any(report: Report, drafts: Sequence[Draft]) -> None:
     if not drafts and not report:
         report.add(Place(), "", "the file has no jobs", 'write at least one job with a "script"')
-    if drafts and all(draft.spec.stage in _OUTER for draft in drafts):
-        message = f"all jobs are in {_FIRST_STAGE} or {_LAST_STAGE}: such a pipeline does not run"
-        report.add(drafts[0].key, drafts[0].spec.name, message, "put a job into another stage")

@@ -14,6 +14,7 @@ from remuda.pipeline.predefined_variables import slug
 MERGE_REQUEST = "merge_request_event"
 """CI_PIPELINE_SOURCE of a merge request."""
 NO_SHA = "0" * 40
+DEFAULT_NEEDS_LIMIT = 50
 
 
 class SourceProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `rules:changes` holds, as in GitLab for new branches and schedules."""
     files: Mapping[str, str] | None = None
     """The repository's files, with an id of their contents. None: unknown; then every `rules:exists` holds."""
+    needs_limit: int = DEFAULT_NEEDS_LIMIT
+    """How many jobs of its pipeline a job may need, each part of a parallel job counted."""
 
     @property
     def is_merge_request(self) -> bool:

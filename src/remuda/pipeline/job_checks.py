@@ -10,7 +10,7 @@ import msgspec
 
 from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.graph import circles
-from remuda.pipeline.job_list import part_names
+from remuda.pipeline.job_list import MAX_NAME, part_names
 from remuda.pipeline.keywords.job import Draft
 from remuda.pipeline.keywords.needs import Needs, WrittenNeed
 from remuda.pipeline.syntax.known_keys import nearest
@@ -18,7 +18,6 @@ from remuda.pipeline.syntax.typed_values import inside
 
 MAX_JOBS = 10_000
 MAX_CHARACTERS = 64 * 1024 * 1024
-MAX_NAME = 255
 
 _OVERHEAD = 32
 """Added for each job and list entry, so that very many empty ones count, too."""
@@ -83,6 +82,7 @@ def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> None:
     names = _check_names(report, drafts)
     _check_needs(report, drafts, names)
     _check_dependencies(report, drafts, names)
+    _check_environments(report, drafts, names)
     for draft in drafts:
         budget.take_needs(draft, names)
 
@@ -93,7 +93,7 @@ def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:
     for draft in drafts:
         name = draft.spec.name
         parts = part_names(draft)
-        if max(map(len, parts)) > MAX_NAME:
+        if len(name) > MAX_NAME:
             report.add(draft.key, name, f"the name of a job has at most {MAX_NAME} characters", "shorten it")
         if draft.parallel is None:
             continue
@@ -181,11 +181,29 @@ def _check_dependencies(report: Report, drafts: Sequence[Draft], names: Mapping[
             elif needed is not None and draft.needs and draft.needs.inside is not None:
                 if name not in needed and target.spec.name not in needed:
                     report.add(at, path, f"{quote(name)} is not among the needs", "need it too")
-            elif 0 <= spec.stage_index <= target.spec.stage_index:
-                message = f"{quote(name)} is not in an earlier stage"
+            elif 0 <= spec.stage_index < target.spec.stage_index:
+                message = f"{quote(name)} is in the later stage {quote(target.spec.stage)}"
                 report.add(at, path, message, "artifacts come from jobs that are done before this one starts")
-        on_stop = spec.environment.on_stop if spec.environment else ""
-        if on_stop and on_stop not in names:
-            at, path = draft.entries["environment"].value, inside(spec.name, "environment:on_stop")
-            suggestion = nearest(on_stop, names) or "name the job that stops the environment"
-            report.add(at, path, f"unknown job {quote(on_stop)}", suggestion)
+            elif spec.stage_index == target.spec.stage_index:
+                message = f"{quote(name)} is in the same stage, so its artifacts are not downloaded"
+                report.warn(at, path, message, "need the job, too, or move it to an earlier stage")
+
+
+def _check_environments(report: Report, drafts: Sequence[Draft], names: Mapping[str, Draft]) -> None:
+    """Report `on_stop` if the job does not exist, or does not stop the same environment."""
+    for draft in drafts:
+        environment = draft.spec.environment
+        if environment is None or not environment.on_stop:
+            continue
+        at, path = draft.entries["environment"].value, inside(draft.spec.name, "environment:on_stop")
+        name, target = quote(environment.on_stop), names.get(environment.on_stop)
+        stopped = target.spec.environment if target is not None else None
+        if target is None:
+            suggestion = nearest(environment.on_stop, names) or "name the job that stops the environment"
+            report.add(at, path, f"unknown job {name}", suggestion)
+        elif stopped is None:
+            report.add(at, path, f"the job {name} has no environment", 'give it the same one, with "action: stop"')
+        elif stopped.name != environment.name:
+            report.add(at, path, f"the job {name} has another environment", "give it the same one")
+        elif stopped.action != "stop":
+            report.add(at, path, f'the job {name} must have "action: stop"', "set it in its environment")

@@ -16,7 +16,10 @@ from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.job_rules import AllowFailure, Verdict, judge_job
 from remuda.pipeline.spec import JobSpec, LeftOut, Need
+from remuda.pipeline.syntax.typed_values import inside
 from remuda.pipeline.syntax.variable_expansion import ExpansionError
+
+MAX_NAME = 255
 
 _MATRIX = re.compile(r"\$\[\[\s*matrix\.(\w+)\s*\]\]", re.ASCII)
 
@@ -113,8 +116,9 @@ def _tags(report: Report, judge: Judge, draft: Draft, own: Variables) -> tuple[s
         return tags
 
 
-def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
-    """Resolve needs and dependencies to jobs of the pipeline. Raises `PipelineError` if a needed job is not in it."""
+def connect_jobs(report: Report, parts: Sequence[Part], needs_limit: int) -> tuple[JobSpec, ...]:
+    """Resolve needs and dependencies to jobs of the pipeline. Raises `PipelineError` if a needed job is not in it, if a
+    job needs more than `needs_limit` jobs, or if its name is too long."""
     by_draft: dict[str, list[Part]] = {}
     for part in parts:
         by_draft.setdefault(part.draft.spec.name, []).append(part)
@@ -122,6 +126,9 @@ def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
     jobs: list[JobSpec] = []
     for part in parts:
         spec = part.spec
+        if len(spec.name) > MAX_NAME:
+            message = f"the name of a job has at most {MAX_NAME} characters"
+            report.add(part.draft.key, part.draft.spec.name, message, "shorten it")
         if part.needs is not None and part.needs.inside is not None:
             needs: dict[str, Need] = {}
             for written in part.needs.inside:
@@ -129,6 +136,10 @@ def connect_jobs(report: Report, parts: Sequence[Part]) -> tuple[JobSpec, ...]:
                 for name in _resolve_need(report, written, part, by_draft, by_name):
                     needs[name] = msgspec.structs.replace(written.need, job=name)
             spec = msgspec.structs.replace(spec, needs=tuple(needs.values()))
+            if len(needs) > needs_limit:
+                message = f"the job needs {len(needs)} jobs, and at most {needs_limit} are allowed"
+                path = inside(part.draft.spec.name, "needs")
+                report.add(part.draft.key, path, message, "need fewer jobs, or order by stages")
         if spec.dependencies:
             names = [each for name in spec.dependencies for each in _jobs_named(name, by_draft, by_name)]
             spec = msgspec.structs.replace(spec, dependencies=tuple(dict.fromkeys(names)))

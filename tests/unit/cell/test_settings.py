@@ -28,6 +28,7 @@ def test_invalid_settings(options: dict[str, Any]) -> None:
         ({"blobs_endpoint": "http://localhost:9000"}, "give blobs, too"),
         ({"artifacts_expire_in": "soon"}, "30 days"),
         ({"upkeep_seconds": 0}, "above 0"),
+        ({"needs_limit": -1}, "needs limit -1: must be a number of at least 0"),
         ({"job_tokens": "jwt"}, "signed or opaque"),
         ({"registry": "registry.example"}, "https://registry.example"),
         ({"registry": "https://registry.example/path"}, "without a path"),

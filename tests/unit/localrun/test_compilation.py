@@ -43,6 +43,16 @@ def test_the_occasion_text(make_repo: MakeRepo, options: dict[str, str], occasio
     assert prepare(repo.folder, PipelineOptions(**keywords)).occasion == occasion
 
 
+def test_the_limit_of_needs(make_repo: MakeRepo, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = make_repo()
+    repo.put(".gitlab-ci.yml", JOB)
+    monkeypatch.setenv("REMUDA_NEEDS_LIMIT", "7")
+    assert prepare(repo.folder, PipelineOptions()).facts.needs_limit == 7
+    monkeypatch.setenv("REMUDA_NEEDS_LIMIT", "many")
+    with pytest.raises(BadInputError, match="REMUDA_NEEDS_LIMIT many: must be a number"):
+        prepare(repo.folder, PipelineOptions())
+
+
 def test_another_file(make_repo: MakeRepo, tmp_path: Path) -> None:
     other = tmp_path / "other.yml"
     other.write_text(JOB)

@@ -2,7 +2,8 @@
 
 A case has a `text`, optionally `facts`, `files` (of the repository), `projects`, `remotes`, `components` and `inputs`,
 and either `graph` (jobs in order with their expected fields; `after` has the jobs that a job waits for), `pipeline`
-(expected fields of the pipeline), or `mistakes` (the beginnings of all messages, in order).
+(expected fields of the pipeline), or `mistakes` (the beginnings of all messages, in order). `warnings` has the
+beginnings of all warnings; a case without it has none.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def test_there_are_many_small_files() -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_case(case: dict[str, Any], case_arguments: CaseArguments) -> None:
-    assert case.keys() <= KEYS | {"graph", "pipeline", "mistakes"}
+    assert case.keys() <= KEYS | {"graph", "pipeline", "mistakes", "warnings"}
     if "mistakes" in case:
         with pytest.raises(PipelineError) as caught:
             compile_pipeline(case["text"], file="f", **case_arguments(case))
@@ -49,6 +50,11 @@ def test_case(case: dict[str, Any], case_arguments: CaseArguments) -> None:
         return
     pipeline = compile_pipeline(case["text"], file="f", **case_arguments(case))
     assert msgspec.json.decode(msgspec.json.encode(pipeline), type=Pipeline) == pipeline
+    warnings = [str(warning).removeprefix("f:") for warning in pipeline.warnings]
+    if "warnings" not in case.get("pipeline", {}):
+        assert len(warnings) == len(case.get("warnings", ())), warnings
+        for line, beginning in zip(warnings, case.get("warnings", ()), strict=True):
+            assert line.startswith(beginning), warnings
     whole = msgspec.to_builtins(pipeline, str_keys=True)
     for key, value in case.get("pipeline", {}).items():
         assert as_json(whole[key]) == value, key

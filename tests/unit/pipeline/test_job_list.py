@@ -61,8 +61,8 @@ def test_needs_within_a_stage(jobs: Jobs) -> None:
         ("n" * 256 + ": {script: x}", "1:1: " + "n" * 157 + "...: the name of a job has at most 255 characters"),
         ("n" * 253 + ": {script: x, parallel: 2}", "1:1: " + "n" * 157 + "...: the name of a job has at most 255"),
         (
-            "a: {script: x, needs: [" + ", ".join(f"j{i}" for i in range(51)) + "]}",
-            "1:23: a:needs: has more than 50 entries",
+            "b: {script: x, parallel: 51}\na: {script: x, needs: [b]}",
+            "2:1: a:needs: the job needs 51 jobs, and at most 50 are allowed",
         ),
         (
             "stages: [" + ", ".join(f"s{i}" for i in range(501)) + "]\na: {script: x}",

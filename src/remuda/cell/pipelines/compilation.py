@@ -19,7 +19,7 @@ from remuda.cell.values import Pipeline, ProjectVariable
 from remuda.cell.values.pipeline_requests import ListChange, PipelineRequest, Upstream
 from remuda.pipeline import Facts, compile_pipeline
 from remuda.pipeline import Pipeline as Compiled
-from remuda.pipeline.facts import NO_SHA
+from remuda.pipeline.facts import DEFAULT_NEEDS_LIMIT, NO_SHA
 from remuda.pipeline.job_selection import ChoiceError, choose
 from remuda.pipeline.predefined_variables import (
     ASSIGNEES,
@@ -60,6 +60,8 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The registry's host, with which the names of the projects' images begin."""
     image_proxy: str = IMAGE_PROXY
     """The beginning of the names of images that come through the dependency proxy."""
+    needs_limit: int = DEFAULT_NEEDS_LIMIT
+    """How many jobs of its pipeline a job may need."""
     now: float
 
 
@@ -192,6 +194,7 @@ def _facts(request: PipelineRequest, facts: RequestFacts, pipeline: Pipeline, re
         raw=raw | literal,
         changed_files=changed_files(reader, repo, sha, _before(request, pipeline)),
         files=TreeFiles(reader, repo, sha),
+        needs_limit=facts.needs_limit,
     )
 
 

@@ -238,6 +238,7 @@ class Pipelines:
             url=self._settings.url,
             registry=self._settings.registry_host,
             image_proxy=self._settings.image_proxy,
+            needs_limit=self._settings.needs_limit,
             now=self._clock.now(),
         )
 

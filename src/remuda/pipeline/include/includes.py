@@ -26,7 +26,7 @@ from remuda.pipeline.rules.globs import is_glob, normal_path
 from remuda.pipeline.rules.job_rules import flatten_rules
 from remuda.pipeline.syntax.known_keys import INCLUDE, INCLUDE_RULE, INPUT_FILE, SPEC_INCLUDE
 from remuda.pipeline.syntax.tree import Entry, Merger, Node, Opaque, Scalar, Table, items_of
-from remuda.pipeline.syntax.typed_values import Fields, inside, mistyped, read_duration, read_table, read_text
+from remuda.pipeline.syntax.typed_values import Fields, inside, is_null, mistyped, read_duration, read_table, read_text
 from remuda.pipeline.syntax.variable_expansion import ExpansionError
 from remuda.pipeline.syntax.yaml_document import read_document
 
@@ -141,7 +141,12 @@ class Loader:
 
     def _load_includes(self, node: Node, origin: Origin, chain: tuple[str, ...]) -> list[Table]:
         trees: list[Table] = []
+        if is_null(node):
+            return trees
         for item in items_of(node):
+            if isinstance(item, Scalar) and item.kind == "text" and not item.text:
+                self._report.warn(item, _INCLUDE, "includes nothing", "name a file, or remove the entry")
+                continue
             inputs: Mapping[str, Entry] = {}
             if isinstance(item, Table):
                 entries = read_table(self._report, item, _INCLUDE, INCLUDE)

@@ -15,7 +15,7 @@ from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.spec import Artifacts, ArtifactsWhen
 from remuda.pipeline.syntax.durations import parse_duration
 from remuda.pipeline.syntax.known_keys import ARTIFACTS, CACHE, CACHE_KEY, COVERAGE_REPORT, REPORTS
-from remuda.pipeline.syntax.tree import Node, Scalar, Table, items_of
+from remuda.pipeline.syntax.tree import Node, Scalar, Table, flatten, items_of
 from remuda.pipeline.syntax.typed_values import (
     Fields,
     inside,
@@ -41,11 +41,11 @@ _EXPOSED_NAME = re.compile(rf"\w[-\w ]{{0,{MAX_EXPOSED_NAME - 1}}}", re.ASCII)
 
 
 def read_cache(report: Report, node: Node, path: str, judge: Judge) -> tuple[dict[str, Any], ...]:
-    """Read one cache or a list, to the form that runners receive. `judge` hashes the files of `cache:key:files`."""
-    nodes = items_of(node)
-    if len(nodes) > MAX_CACHES:
+    """Read one cache or a list, which may be nested, to the form that runners receive. `judge` hashes the files of
+    `cache:key:files`."""
+    if len(items_of(node)) > MAX_CACHES:
         report.add(node, path, f"a job has at most {MAX_CACHES} caches", "use fewer")
-    return tuple(cache for each in nodes if (cache := _cache(report, each, path, judge)))
+    return tuple(cache for each in flatten(node) if (cache := _cache(report, each, path, judge)))
 
 
 def _cache(report: Report, node: Node, path: str, judge: Judge) -> dict[str, Any]:
@@ -132,7 +132,9 @@ def _check_exposed(fields: Fields) -> None:
 
 def _expire_in(report: Report, node: Node, path: str) -> str:
     if isinstance(node, Scalar) and node.kind in ("text", "number"):
-        if node.text != "never" and parse_duration(node.text) is None:
+        if node.text.lower() == "never":
+            return "never"
+        if parse_duration(node.text) is None:
             report.add(node, path, f"{quote(node.text)} is not a duration", 'write it like "1 week", or "never"')
         return node.text
     mistyped(report, node, path, 'a duration such as "1 week"')

@@ -28,6 +28,7 @@ from remuda.pipeline.syntax.typed_values import (
 )
 
 MAX_RETRIES = 2
+MAX_TIMEOUT = "1 month"
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: 
         after_script=fields.read("after_script", read_script),
         artifacts=fields.read("artifacts", read_artifacts),
         tags=fields.strings("tags"),
-        timeout_seconds=fields.read("timeout", read_duration),
+        timeout_seconds=fields.read("timeout", read_duration, MAX_TIMEOUT),
         retry=fields.read("retry", _retry),
         image=fields.read("image", read_image),
         services=fields.read("services", read_services),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from remuda.pipeline.errors import Report
+from remuda.pipeline.errors import Report, quote
 from remuda.pipeline.keywords.variables import check_name
 from remuda.pipeline.spec import Environment
 from remuda.pipeline.syntax.known_keys import ASSETS, ENVIRONMENT, ID_TOKEN, LINK, PAGES, RELEASE, SECRET
@@ -24,6 +25,7 @@ from remuda.pipeline.syntax.typed_values import (
 ACTIONS = ("start", "prepare", "stop", "verify", "access")
 TIERS = ("production", "staging", "testing", "development", "other")
 MAX_NAME = 255
+_NAME = re.compile(r"[\w ${}.-](?:[\w ${}./-]*[\w ${}.-])?", re.ASCII)
 LINK_TYPES = ("runbook", "package", "image", "other")
 
 # The engine of a Vault path without one.
@@ -33,11 +35,11 @@ _ENGINE = {"name": "kv-v2", "path": "kv-v2"}
 def read_environment(report: Report, node: Node, path: str) -> Environment | None:
     """Read `environment`: a name, or a map with a `name`. None, with a mistake reported, if there is no name."""
     if isinstance(node, Scalar):
-        name = read_name(report, node, path)
+        name = _read_environment_name(report, node, path)
         return None if name is None else Environment(name=name)
     fields = read_fields(report, node, path, ENVIRONMENT)
     environment = Environment(
-        name=fields.read("name", read_name) or "",
+        name=fields.read("name", _read_environment_name) or "",
         url=fields.text("url") or "",
         on_stop=fields.text("on_stop") or "",
         action=fields.choice("action", ACTIONS) or "start",
@@ -53,6 +55,14 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
 
 def _auto_stop_in(report: Report, node: Node, path: str) -> str:
     return node.text if isinstance(node, Scalar) and "$" in node.text else _expire_in(report, node, path) or ""
+
+
+def _read_environment_name(report: Report, node: Node, path: str) -> str | None:
+    name = read_name(report, node, path)
+    if name is not None and not _NAME.fullmatch(name):
+        message = f"{quote(name)} is not a name for an environment"
+        report.add(node, path, message, "use letters, digits, spaces and -_/.${}, no / at the beginning and the end")
+    return name
 
 
 def read_name(report: Report, node: Node, path: str) -> str | None:
@@ -169,4 +179,6 @@ def read_pages(report: Report, node: Node, path: str) -> dict[str, Any] | None:
 
 def _expire_in(report: Report, node: Node, path: str) -> str | None:
     read_duration(report, node, path, also=("never",))
-    return node.text if isinstance(node, Scalar) else None
+    if not isinstance(node, Scalar):
+        return None
+    return node.text.lower() if node.text.lower() == "never" else node.text

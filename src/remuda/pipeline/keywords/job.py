@@ -17,7 +17,14 @@ from remuda.pipeline.keywords.run import ReadFile, read_run
 from remuda.pipeline.keywords.trigger import check_alone, read_trigger
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.rules.clauses import Judge
-from remuda.pipeline.rules.job_rules import JOB_WHEN, AllowFailure, Conditions, read_allow_failure, read_conditions
+from remuda.pipeline.rules.job_rules import (
+    JOB_WHEN,
+    MAX_START_IN,
+    AllowFailure,
+    Conditions,
+    read_allow_failure,
+    read_conditions,
+)
 from remuda.pipeline.rules.regex import PatternError, split_literal
 from remuda.pipeline.spec import Artifacts, JobSpec, Trigger, When
 from remuda.pipeline.syntax.known_keys import DEFAULT, INHERIT, JOB, JOB_VARIABLE, is_near, join_names, nearest
@@ -194,7 +201,7 @@ def _script(report: Report, job: Entry, entries: Mapping[str, Entry]) -> tuple[s
     if "script" in entries:
         node = entries["script"].value
         script = read_script(report, node, inside(name, "script"))
-        if script is not None and isinstance(node, Items) and not node.items:
+        if script == () and (isinstance(node, Scalar) or (isinstance(node, Items) and not node.items)):
             report.add(node, inside(name, "script"), "must not be empty", "give it at least one line")
         return script or ()
     body = job.value
@@ -209,10 +216,12 @@ def _replaces_script(key: str) -> bool:
 
 
 def _when(fields: Fields) -> tuple[When, int | None]:
-    when, start_in = fields.choice("when", JOB_WHEN), fields.read("start_in", read_duration)
-    if "start_in" in fields and when != "delayed" and "rules" not in fields:
+    when, start_in = fields.choice("when", JOB_WHEN), fields.read("start_in", read_duration, MAX_START_IN)
+    if "start_in" in fields and "rules" in fields:
+        fields.refuse_key("start_in", '"start_in" and "rules" do not go together', "move it into the rules")
+    elif "start_in" in fields and when != "delayed":
         fields.refuse_key("start_in", '"start_in" requires "when: delayed"', "set it, or remove this key")
-    if when == "delayed" and "start_in" not in fields:
+    if when == "delayed" and "start_in" not in fields and "rules" not in fields:
         fields.refuse_value("when", '"delayed" requires a "start_in"', "say how long to wait")
     if "manual_confirmation" in fields and when != "manual" and "rules" not in fields:
         fields.refuse_key("manual_confirmation", '"manual_confirmation" requires "when: manual"', "set it")

@@ -9,9 +9,7 @@ from remuda.pipeline.keywords.parallel import Parallel, read_matrix
 from remuda.pipeline.spec import Need, OutsideNeed
 from remuda.pipeline.syntax.known_keys import NEED, PARALLEL
 from remuda.pipeline.syntax.tree import Node, Scalar, Table, flatten
-from remuda.pipeline.syntax.typed_values import is_text, mistyped, read_fields, read_text
-
-MAX_NEEDS = 50
+from remuda.pipeline.syntax.typed_values import is_null, is_text, mistyped, read_fields, read_text
 
 
 class WrittenNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,13 +34,13 @@ def read_needs(report: Report, node: Node, path: str) -> Needs:
     needs: list[WrittenNeed] = []
     outside: list[OutsideNeed] = []
     for item in flatten(node):
+        if is_null(item):
+            continue
         if isinstance(item, Table) and ("project" in item.entries or "pipeline" in item.entries):
             if outside_need := _outside(report, item, path):
                 outside.append(outside_need)
         elif need := _need(report, item, path):
             needs.append(need)
-    if len(needs) + len(outside) > MAX_NEEDS:
-        report.add(node, path, f"has more than {MAX_NEEDS} entries", "need fewer jobs, or order by stages")
     return Needs(inside=None if outside and not needs else tuple(needs), outside=tuple(outside))
 
 

@@ -33,6 +33,7 @@ from remuda.pipeline.syntax.typed_values import (
     read_table,
 )
 
+MAX_START_IN = "1 week"
 JOB_WHEN = ("on_success", "on_failure", "always", "manual", "delayed")
 ON_NEW_COMMIT = ("conservative", "interruptible", "none")
 ON_JOB_FAILURE = ("none", "all")
@@ -105,13 +106,17 @@ def read_rules(report: Report, node: Node, path: str, judge: Judge, keys: Keys) 
 
 
 def flatten_rules(report: Report, node: Node, path: str) -> list[Table]:
-    """Return the maps in a list of rules and in nested lists. Reports entries that are not maps."""
+    """Return the maps in a list of rules and in nested lists. Reports an empty list, and entries that are not maps."""
     if not isinstance(node, Items):
         mistyped(report, node, path, "a list of rules", "put a - before it" if isinstance(node, Table) else "")
         return []
+    if not node.items:
+        report.add(node, path, "must not be empty", "give it at least one rule, or remove the key")
     tables: list[Table] = []
     for item in flatten(node):
         if isinstance(item, Table):
+            if not item.entries:
+                report.add(item, path, "a rule must not be empty", 'give it an "if" or a "when"')
             tables.append(item)
         else:
             mistyped(report, item, path, "a map, as every rule is")
@@ -125,11 +130,14 @@ def _rule(report: Report, judge: Judge, node: Table, path: str, keys: Keys) -> R
     when = fields.choice("when", choices)
     if when == "delayed" and "start_in" not in fields:
         fields.refuse_value("when", '"delayed" requires a "start_in"', "say how long to wait")
+    if when != "delayed" and "start_in" in fields:
+        fields.refuse_key("start_in", '"start_in" requires "when: delayed"', "set it, or remove this key")
+    allow_failure = fields.flag("allow_failure")
     return Rule(
         clauses=read_clauses(report, judge, entries, path, node),
         when=when,
-        start_in_seconds=fields.read("start_in", read_duration),
-        allow_failure=fields.read("allow_failure", read_allow_failure),
+        start_in_seconds=fields.read("start_in", read_duration, MAX_START_IN),
+        allow_failure=None if allow_failure is None else AllowFailure(always=allow_failure),
         variables=fields.read("variables", read_variables) or Variables(),
         needs=fields.read("needs", read_needs),
         interruptible=fields.flag("interruptible"),

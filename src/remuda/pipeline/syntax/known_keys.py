@@ -23,10 +23,13 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
     later: tuple[str, ...] = ()
     no_effect: dict[str, str] = {}
     """Keys that cause a warning, and what does not happen. Those that are not among `works` are not read, either."""
+    harmless: dict[str, str] = {}
+    """Values of keys in `no_effect` that cause no warning, because they ask for what happens anyway."""
     misplaced: dict[str, str] = {}
     """Keys that GitLab has elsewhere, and where."""
 
 
+_NO_IDENTITY = "jobs get no login to Google Cloud"
 _FILE_ONLY = "only variables of the file have it"
 
 _SHARED = (
@@ -59,7 +62,7 @@ TOP = Keys(
     later=("spec",),
 )
 """The pipeline file itself. Every other key at this level is the name of a job."""
-DEFAULT = Keys(works=(*_SHARED, "identity"))
+DEFAULT = Keys(works=(*_SHARED, "identity"), no_effect={"identity": _NO_IDENTITY})
 """`default`: values for jobs that do not set the keyword."""
 JOB = Keys(
     works=(
@@ -92,6 +95,14 @@ JOB = Keys(
         "identity",
         "dast_configuration",
     ),
+    no_effect={
+        "identity": _NO_IDENTITY,
+        "dast_configuration": "GitLab's profiles for DAST do not exist",
+        "manual_confirmation": "the job starts without a question",
+        "pages": "no site is served; the published folder is kept as artifacts",
+        "publish": "no site is served; the folder is kept as artifacts",
+    },
+    harmless={"pages": "false"},
 )
 """A job."""
 WORKFLOW = Keys(works=("name", "rules", "auto_cancel"))
@@ -120,7 +131,10 @@ CHANGES = Keys(works=("paths", "compare_to"))
 """`changes` of a rule, written as a map."""
 EXISTS = Keys(works=("paths", "project", "ref"))
 """`exists` of a rule, written as a map."""
-ONLY = Keys(works=("refs", "variables", "changes", "kubernetes"))
+ONLY = Keys(
+    works=("refs", "variables", "changes", "kubernetes"),
+    no_effect={"kubernetes": "the job is added whether or not there is a cluster"},
+)
 """`only` or `except` of a job, written as a map."""
 INCLUDE = Keys(
     works=(
@@ -181,6 +195,12 @@ ARTIFACTS = Keys(
         "access",
         "public",
     ),
+    no_effect={
+        "expose_as": "the artifacts are not shown in merge requests",
+        "access": "every reporter of the project can read the artifacts",
+        "public": "every reporter of the project can read the artifacts",
+    },
+    harmless={"access": "all", "public": "true"},
 )
 """`artifacts` of a job."""
 REPORTS = Keys(
@@ -231,6 +251,7 @@ INHERIT = Keys(works=("default", "variables"))
 """`inherit` of a job."""
 ENVIRONMENT = Keys(
     works=("name", "url", "on_stop", "action", "auto_stop_in", "deployment_tier", "kubernetes"),
+    no_effect={"kubernetes": "nothing is deployed to or shown from Kubernetes"},
 )
 """`environment` of a job, written as a map."""
 RELEASE = Keys(works=("tag_name", "tag_message", "name", "description", "ref", "milestones", "released_at", "assets"))

@@ -16,6 +16,9 @@ from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Reference, S
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,9}", re.ASCII)
 
+MAX_LIST_DEPTH = 10
+"""Levels of lists in a script, as in GitLab."""
+
 _T = TypeVar("_T")
 
 
@@ -81,7 +84,7 @@ def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, E
         if not is_text(entry.key):
             report_name(report, entry.key, path, "a key")
             continue
-        if name in keys.no_effect and not is_null(entry.value):
+        if name in keys.no_effect and not is_null(entry.value) and not _is_harmless(entry, keys):
             report.warn(entry.key, inside(path, name), f"has no effect here: {keys.no_effect[name]}")
         if name in keys.works:
             if not is_null(entry.value):
@@ -89,6 +92,12 @@ def read_table(report: Report, node: Node, path: str, keys: Keys) -> dict[str, E
         elif name not in keys.no_effect:
             report_key(report, entry.key, path, keys)
     return entries
+
+
+def _is_harmless(entry: Entry, keys: Keys) -> bool:
+    """True if a key without effect has a value that asks for what happens anyway."""
+    value = keys.harmless.get(entry.key.text)
+    return isinstance(entry.value, Scalar) and value is not None and value in (entry.value.text, entry.value.kind)
 
 
 def read_fields(report: Report, node: Node, path: str, keys: Keys) -> Fields:
@@ -188,13 +197,16 @@ def read_choices(report: Report, node: Node, path: str, choices: Sequence[str]) 
     return tuple(word for word in read if word is not None)
 
 
-def read_duration(report: Report, node: Node, path: str, *, also: tuple[str, ...] = ()) -> int | None:
-    """Read a duration and return it in seconds. The words in `also`, such as `never`, are valid, too, and give None."""
+def read_duration(report: Report, node: Node, path: str, limit: str = "", *, also: tuple[str, ...] = ()) -> int | None:
+    """Read a duration and return it in seconds. `limit`: the longest that is allowed; empty: no limit. The words in
+    `also`, such as `never`, are valid, too, and give None."""
     if not isinstance(node, Scalar) or node.kind not in ("text", "number"):
         mistyped(report, node, path, 'a duration such as "1h 30m"')
         return None
     seconds = parse_duration(node.text)
-    if not seconds and node.text not in also:
+    if limit and (seconds or 0) > (parse_duration(limit) or 0):
+        report.add(node, path, f"must not be longer than {limit}", "shorten it")
+    elif not seconds and node.text.lower() not in also:
         words = "".join(f', or "{word}"' for word in also)
         suggestion = f'write it like "1h 30m" or "90 minutes"{words}'
         report.add(node, path, f"{quote(node.text)} is not a duration", suggestion)
@@ -208,8 +220,18 @@ def read_numbers(report: Report, node: Node, path: str, low: int, high: int) -> 
 
 
 def read_script(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
-    """Read the lines of a shell script: a string, or a list of strings, which may be nested."""
+    """Read the lines of a shell script: a string, which may be empty, or a list of strings, which may be nested."""
+    if isinstance(node, Scalar) and node.kind == "text" and not node.text:
+        return ()
+    if isinstance(node, Items) and _depth(node) > MAX_LIST_DEPTH:
+        report.add(node, path, f"lists are nested deeper than {MAX_LIST_DEPTH} levels", "nest less")
+        return None
     return read_one_or_more(report, node, path) if isinstance(node, Scalar) else read_strings(report, node, path)
+
+
+def _depth(node: Node) -> int:
+    """Return how many lists are nested in a list, at most, itself included; 0 for other nodes."""
+    return 1 + max(map(_depth, node.items), default=0) if isinstance(node, Items) else 0
 
 
 def _flatten(report: Report, node: Node, path: str) -> tuple[str, ...]:

@@ -113,7 +113,7 @@ def test_an_unknown_job(pipeline: Pipeline) -> None:
 
 
 def test_hostile_names_do_not_reach_the_terminal() -> None:
-    hostile = '"a\\x1b[31m\\nb": {script: ["\\x1b[2J"], tags: ["\\x07"], environment: "\\r", stage: test}'
+    hostile = '"a\\x1b[31m\\nb": {script: ["\\x1b[2J"], tags: ["\\x07"], stage: test}'
     pipeline = compile_pipeline(hostile)
     lines = [*table(pipeline, "f\n"), *details(pipeline.jobs, "f\n")]
     assert all(line.isprintable() for line in lines)
