@@ -28,6 +28,15 @@ OVER = frozenset({"success", "failed", "canceled", "skipped"})
 """Status of pipelines that have ended. Only a user can make them run again."""
 
 
+class Counted(Protocol):
+    """The fields of a job, or of an external status, from which the status of its pipeline is computed."""
+
+    @property
+    def state(self) -> JobState: ...
+    @property
+    def allow_failure(self) -> bool: ...
+
+
 class Node(Protocol):
     """The fields of a job from which the next events and the status of its pipeline are computed."""
 
@@ -188,7 +197,7 @@ def _word_after(node: Node, move: Move) -> str:
     return _word(after(node.state, move.event), allow_failure=node.allow_failure)
 
 
-def pipeline_state(nodes: Iterable[Node]) -> str:
+def pipeline_state(nodes: Iterable[Counted]) -> str:
     """The status of a pipeline from the states of its jobs, by GitLab's rules of precedence."""
     words = frozenset({_word(node.state, allow_failure=node.allow_failure) for node in nodes})
     if words <= _DID_NOT_RUN:

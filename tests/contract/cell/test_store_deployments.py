@@ -9,9 +9,10 @@ from remuda.cell.core.jobs import lifecycle
 from remuda.cell.core.jobs.family import Outcome
 from remuda.cell.errors import ConflictError
 from remuda.cell.store.ports import Store
-from remuda.cell.values import Family, Page, Project
+from remuda.cell.values import Family, JobFilter, Page, Project
 from remuda.cell.values.changes import Applied, Changes
 from remuda.cell.values.deployments import Deployment, DeploymentFilter, Environment, EnvironmentFilter
+from remuda.cell.values.jobs import ExternalStatus
 from remuda.model.job import JobId, JobState
 from remuda.pipeline import JobSpec
 from remuda.pipeline.spec import Environment as Keyword
@@ -222,3 +223,43 @@ async def test_the_process_mode_of_a_resource_group(
     if mode == "oldest_first":  # until the second, which is not ready, cannot come any more
         await store.pipelines.change_family(second.pipeline.id, lambda stored: lifecycle.cancel_all(stored, NOW + 30))
         assert await resume_both() == ["pending", "waiting_for_resource"]
+
+
+async def test_a_pipeline_of_another_system(store: Store, project: Project) -> None:
+    new = a_pipeline(project_id=project.id, source="external", ref="main")
+    status = ExternalStatus(
+        id=await store.pipelines.draw_status_id(),
+        name="ci",
+        state=JobState.RUNNING,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    added = await store.pipelines.add_external_pipeline(replace(new, external=(status,), status="running"))
+    assert added.external == (status,)
+    assert await store.pipelines.add_external_pipeline(new) == added
+    other = await store.pipelines.add_external_pipeline(replace(new, ref="side"))
+    assert other.id != added.id
+    assert await store.pipelines.load_pipeline(added.id) == added
+
+
+async def test_select_jobs_of_several_pipelines(store: Store, project: Project) -> None:
+    families = [
+        await store.pipelines.add_pipeline(
+            a_pipeline(project_id=project.id), new_jobs(a_spec("a", stage="x"), a_spec("b")), now=NOW
+        )
+        for _ in range(3)
+    ]
+    ids = [family.pipeline.id for family in families[1:]]
+
+    async def names(**selection: Any) -> list[str]:
+        jobs, total = await store.jobs.list_jobs(
+            Page(ascending=True), JobFilter(project_id=project.id, pipeline_ids=ids, **selection)
+        )
+        assert total == len(jobs)
+        return [job.name for job in jobs]
+
+    assert await names() == ["a", "b", "a", "b"]
+    assert await names(name="a") == ["a", "a"]
+    assert await names(stage="test") == ["b", "b"]
+    assert await names(name="a", stage="test") == []
+    assert await store.jobs.list_jobs(ALL, JobFilter(pipeline_ids=[])) == ([], 0)

@@ -23,7 +23,15 @@ from remuda.model.job import JobId
 
 _NOT_ROWS = frozenset({"alembic_version", "cell", "probe", "sequences"})
 _BATCH = 500
-_SHORTENED = frozenset({("pipelines", "ref"), ("pipelines", "sha"), ("jobs", "request_id"), ("jobs", "resource_group")})
+_SHORTENED = frozenset(
+    {
+        ("pipelines", "ref"),
+        ("pipelines", "sha"),
+        ("jobs", "request_id"),
+        ("jobs", "resource_group"),
+        ("resource_groups", "key"),
+    }
+)
 """Columns that SQLite stores as whole texts and that PostgreSQL may shorten; the body has the whole text."""
 _GENERATED = frozenset(
     {("jobs", "ref"), ("jobs", "name")} | {("pipelines", n) for n in ("source", "name", "yaml_errors")}

@@ -15,6 +15,27 @@ UNDER_WAY = frozenset({JobState.PENDING, JobState.LEASED, JobState.RUNNING})
 alone (`JobStore.end_beside`): the end of the former then decides about the pipeline."""
 
 
+class ExternalStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The status of a check of a commit that another system runs and reports. It counts in the status of the pipeline
+    like a job. GitLab: external job, generic commit status."""
+
+    id: JobId
+    """From the same range as the ids of jobs."""
+    name: str
+    state: JobState
+    created_at: float
+    updated_at: float
+    started_at: float | None = None
+    finished_at: float | None = None
+    target_url: str = ""
+    description: str = ""
+    coverage: float | None = None
+    user_id: int = USER_ID
+    allow_failure: bool = False
+    retried: bool = False
+    """A newer status of the same name replaces it."""
+
+
 class Pipeline(Value, frozen=True, kw_only=True):
     """One run of a project's CI file for a commit."""
 
@@ -68,6 +89,8 @@ class Pipeline(Value, frozen=True, kw_only=True):
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
     """Groups of its project at its creation."""
+    external: tuple[ExternalStatus, ...] = ()
+    """Statuses that other systems have reported for its commit, oldest first."""
 
 
 class EnvironmentPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -47,6 +47,10 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     runner_id: RunnerId | None = None
     project_ids: Collection[ProjectId] | None = None
     """Only jobs of these projects; an empty collection selects no job."""
+    pipeline_ids: Collection[PipelineId] | None = None
+    """Only jobs of these pipelines; an empty collection selects no job."""
+    name: str = ""
+    stage: str = ""
 
     def fits(self, job: Job) -> bool:
         return (
@@ -57,6 +61,9 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.is_trigger in (None, job.is_trigger)
             and self.runner_id in (None, job.runner_id)
             and (self.project_ids is None or job.project_id in self.project_ids)
+            and (self.pipeline_ids is None or job.pipeline_id in self.pipeline_ids)
+            and self.name in ("", job.name)
+            and self.stage in ("", job.stage)
         )
 
 

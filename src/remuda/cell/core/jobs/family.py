@@ -15,6 +15,7 @@ from remuda.cell.core.jobs.lost_attempts import is_lost
 from remuda.cell.errors import InvalidError
 from remuda.cell.values import Family, Job, Pipeline
 from remuda.cell.values.changes import Changes, Retry
+from remuda.cell.values.jobs import ExternalStatus
 from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobEvent, JobId, JobState, after
 from remuda.model.progress import OVER, next_moves, pipeline_state, retries_left
 
@@ -129,6 +130,7 @@ class FamilyDraft:
         self._changed: dict[JobId, Job] = {}
         self._retry_of: dict[str, JobId] = {}
         self._occupied: set[str] | None = None
+        self._external = family.pipeline.external
 
     def find(self, job_id: JobId) -> Job | None:
         """Return the job with its changes so far; None if it was retried or belongs to another pipeline."""
@@ -199,6 +201,19 @@ class FamilyDraft:
         is_graceful = may_run and not is_forced and (job.graceful_cancel or job.is_trigger)
         self.move(job, JobEvent.CANCEL if is_graceful else JobEvent.ABORT)
 
+    def report_external(self, statuses: tuple[ExternalStatus, ...]) -> None:
+        """Replace the external statuses of the pipeline, which count in its status like jobs."""
+        self._external = statuses
+
+    def cancel_external(self) -> None:
+        """Cancel the external statuses that have not ended. The other systems are not told."""
+        self._external = tuple(
+            status
+            if status.state in FINAL
+            else replace(status, state=JobState.CANCELED, updated_at=self.now, finished_at=self.now)
+            for status in self._external
+        )
+
     def try_again(
         self, job: Job, *, tries: int, lost_tries: int = 0, at_once: bool, inputs: Mapping[str, Any] | None = None
     ) -> None:
@@ -254,14 +269,23 @@ class FamilyDraft:
 
     def _pipeline(self) -> Pipeline:
         old = self._family.pipeline
-        status = pipeline_state(self._newest.values())
+        external = [status for status in self._external if not status.retried]
+        status = pipeline_state((*self._newest.values(), *external) if external else self._newest.values())
         started = old.started_at
         if started is None:
-            started = min((job.started_at for job in self._newest.values() if job.started_at is not None), default=None)
-        if status == old.status and started == old.started_at:
+            starts = [job.started_at for job in self._newest.values()] + [row.started_at for row in external]
+            started = min((start for start in starts if start is not None), default=None)
+        if status == old.status and started == old.started_at and self._external == old.external:
             return old
         finished = old.finished_at if status == old.status else self.now if status in OVER else None
-        return replace(old, status=status, started_at=started, finished_at=finished, updated_at=self.now)
+        return replace(
+            old,
+            status=status,
+            started_at=started,
+            finished_at=finished,
+            updated_at=self.now,
+            external=self._external,
+        )
 
 
 def _age(job: Job) -> float:

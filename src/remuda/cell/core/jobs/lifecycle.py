@@ -148,6 +148,8 @@ def cancel_all(family: Family, now: float) -> Changes:
     draft = FamilyDraft(family, now)
     for job in family.jobs:
         draft.cancel(job)
+    if family.pipeline.external:
+        draft.cancel_external()
     return draft.changes()
 
 

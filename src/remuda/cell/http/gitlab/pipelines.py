@@ -116,7 +116,9 @@ async def show(edge: Edge, pipeline: Pipeline, project: Project) -> PipelineShap
 async def _coverage(edge: Edge, pipeline: Pipeline) -> float | None:
     """Mean test coverage in percent of a finished pipeline's jobs; None if not finished or no job reports any."""
     family = await edge.store.pipelines.load_family(pipeline.id) if pipeline.status in OVER else None
-    coverages = [job.coverage for job in family.jobs if job.coverage is not None] if family else []
+    of_jobs = [job.coverage for job in family.jobs] if family else []
+    external = [status.coverage for status in pipeline.external if family and not status.retried]
+    coverages = [coverage for coverage in (*of_jobs, *external) if coverage is not None]
     return sum(coverages) / len(coverages) if coverages else None
 
 

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -61,6 +62,33 @@ class PipelineStore(ABC):
             return family
 
         return await self._rows.change(add, Lock("project", owner))
+
+    async def add_external_pipeline(self, pipeline: Pipeline) -> Pipeline:
+        """Store a pipeline without jobs, for a commit whose checks another system runs, with new ids. If the project
+        has a pipeline of the same ref and commit already, the newest one is returned, and nothing is stored. Raises
+        NotFoundError if there is no such project."""
+        owner = pipeline.project_id
+
+        async def add(rows: Transaction) -> Pipeline:
+            key: dict[str, Any] = {"project_id": owner, "sha": pipeline.sha, "ref": pipeline.ref, "is_child": 0}
+            if existing := await rows.find_all(PIPELINES, order=("id DESC",), limit=1, **key):
+                return existing[0]
+            drawn = await rows.draw_pipeline(owner)
+            if drawn is None:
+                raise NotFoundError(f"there is no project {owner}")
+            added = replace(pipeline, iid=drawn[0], id=drawn[1])
+            await rows.add(PIPELINES, added)
+            return added
+
+        return await self._rows.change(add, Lock("project", owner))
+
+    async def draw_status_id(self) -> JobId:
+        """Return a new id for an external status. Ids of jobs and statuses are from one range."""
+
+        async def draw(rows: Transaction) -> JobId:
+            return (await rows.draw_job_ids(1))[0]
+
+        return await self._rows.change(draw)
 
     @abstractmethod
     async def load_pipeline(self, pipeline_id: PipelineId) -> Pipeline | None: ...

@@ -25,14 +25,15 @@ class SqlJobs(JobStore, ABC):
         where: Conditions = {}
         if selection.project_id is not None:
             # With an index on the project, SQLite may read all its jobs to find those of one pipeline.
-            column = "project_id" if selection.pipeline_id is None else dialect.without_index("project_id")
+            of_pipelines = selection.pipeline_id is not None or selection.pipeline_ids is not None
+            column = dialect.without_index("project_id") if of_pipelines else "project_id"
             where[f"{column} = ?"] = selection.project_id
         if selection.pipeline_id is not None:
             where["pipeline_id = ?"] = selection.pipeline_id
         states = list(selection.states)
         if selection.runner_id is not None:
             states = states or list(JobState)  # the index of a runner's jobs has them by state
-        is_merged = selection.pipeline_id is None and selection.project_ids is None
+        is_merged = selection.pipeline_id is None and selection.project_ids is None and selection.pipeline_ids is None
         if states and not is_merged:
             where |= dialect.among("state", states)
         if not selection.with_retried:
@@ -43,6 +44,12 @@ class SqlJobs(JobStore, ABC):
             where["runner_id = ?"] = selection.runner_id
         if selection.project_ids is not None:
             where |= dialect.among("project_id", list(selection.project_ids), "bigint")
+        if selection.pipeline_ids is not None:
+            where |= dialect.among("pipeline_id", list(selection.pipeline_ids), "bigint")
+        if selection.name:
+            where["name = ?"] = dialect.text(selection.name)
+        if selection.stage:
+            where[f"{dialect.field('stage', 'text')} = ?"] = selection.stage
         return await self._sql.select_page(Job, "jobs", where, page, "id DESC", states if is_merged else ())
 
     async def find_newest_success(

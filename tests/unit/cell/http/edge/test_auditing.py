@@ -12,6 +12,7 @@ EVERYDAY = {
     ("POST", f"{_P}/jobs/{{job_id}}/artifacts/keep"),
     ("PUT", "/api/remuda/v1/projects/{id}/refs"),
     ("POST", f"{_P}/repository/commits"),
+    ("POST", f"{_P}/statuses/{{sha}}"),
     ("POST", f"{_P}/repository/branches"),
     ("DELETE", f"{_P}/repository/branches/{{branch}}"),
     ("POST", f"{_P}/repository/tags"),
