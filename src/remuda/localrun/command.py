@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError, CommandError, Exit
-from remuda.localrun.compilation import PipelineFile, prepare
+from remuda.localrun.compilation import PipelineFile, find_project, prepare
 from remuda.localrun.data_folder import platform_folder, usable_folder
 from remuda.localrun.options import PipelineOptions, RunOptions
 from remuda.localrun.startup import end, listen_to_signals, manager_data, start, start_cell
@@ -38,6 +38,8 @@ def run(
         usable_folder(options.artifacts, "--artifacts")
     if not path.exists() and path.parent == Path("."):
         raise BadInputError(f"{path}: there is no such folder; if it is a job, write: remuda run . {path}")
+
+    path = find_project(path, pipeline.file)
 
     def run_once() -> int:
         spec = resolve(prepare(path, pipeline), options)

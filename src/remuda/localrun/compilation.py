@@ -116,7 +116,7 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     from remuda.localrun.sources.worktree import facts_of
     from remuda.localrun.variables import read_variable_options
 
-    folder, source = _locate(path, options.file)
+    folder, source = _locate(find_project(path, options.file), options.file)
     variables = read_variable_options(options.variable, options.variables_file)
     projects = _read_projects(options.project)
     allowed = read_allowed(options.allow_remote)
@@ -183,10 +183,6 @@ def _read_text(source: Path) -> str:
     try:
         data = sys.stdin.buffer.read(LIMIT_BYTES + 1) if source == _STDIN else _read_bytes(source)
     except FileNotFoundError:
-        if top := _find_above(source):
-            raise BadInputError(
-                f"{source}: there is no pipeline file, but the repository around it has one; name that folder: {top}"
-            ) from None
         raise BadInputError(
             f"{source}: there is no pipeline file; write one, or name another with --file. The smallest one:\n\n"
             '    hello:\n      script: [echo "Hello"]'
@@ -202,15 +198,21 @@ def _read_text(source: Path) -> str:
         raise BadInputError(f"{source}:{line}: is not UTF-8 text; save it as UTF-8") from None
 
 
-def _find_above(source: Path) -> Path | None:
-    """For a hint to a user who ran the command in a subfolder: return the top folder of the repository around the
-    missing file `source` if the top folder has a pipeline file, else None."""
+def find_project(path: Path, file: Path | None) -> Path:
+    """Return the folder or file whose pipeline is meant: for a subfolder of a repository without a pipeline file of its
+    own, the top folder of the repository, if that has one, after saying so on stderr; else `path`. `file`: the value of
+    `--file`, with which `path` is always meant."""
     from remuda.localrun.sources.repository import Repository
 
-    folder = source.resolve().parent
-    repository = Repository.at(folder) if source.name == PIPELINE_FILE and folder.is_dir() else None
-    top = repository.top() if repository else None
-    return top if top and top != folder and (top / PIPELINE_FILE).is_file() else None
+    if file is not None or not path.is_dir() or os.path.lexists(path / PIPELINE_FILE):
+        return path
+    folder = path.resolve()
+    repository = Repository.at(folder)
+    top = repository.top() if repository else folder
+    if top == folder or not (top / PIPELINE_FILE).is_file():
+        return path
+    print(f"remuda: {path} has no {PIPELINE_FILE}; using the repository around it: {top}", file=sys.stderr)
+    return top
 
 
 def _read_bytes(source: Path) -> bytes:

@@ -168,6 +168,7 @@ def _job(job: JobView, now: float, tails: Mapping[int, Sequence[str]]) -> dict[s
         "duration": _round(job.seconds(now)),
         "failure_reason": job.failure_reason,
         "exit_code": job.exit_code,
+        "coverage": job.coverage,
         "log_tail": [without_escapes(line) for line in tails.get(job.id, ())],
         "steps": [_step(step, now) for step in job.steps],
     }

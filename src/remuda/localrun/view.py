@@ -106,8 +106,11 @@ def _job(job: JobProgress, now: float) -> JobView:
 
 
 def note_of(job: JobView, now: float) -> str:
-    """Return a short explanation of a job's status: why it failed, or what it waits for; else ''."""
+    """Return a short explanation of a job's status: why it failed, or what it waits for; and its coverage; else ''."""
+    coverage = "" if job.coverage is None else f"coverage {job.coverage:g}%"
     match job.status:
+        case "success":
+            return coverage
         case "failed":
             words = [job.failure_reason or ""]
             if job.failure_message and job.failure_reason != "script_failure":
@@ -116,6 +119,7 @@ def note_of(job: JobView, now: float) -> str:
                 words.append(f"exit code {job.exit_code}")
             if job.allow_failure:
                 words.append("allowed to fail")
+            words.append(coverage)
             return ", ".join(word for word in words if word)
         case "created" if job.waits_for:
             more = len(job.waits_for) - NAMED_WAITS

@@ -82,6 +82,8 @@ class JobOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     failure_reason: str | None = None
     failure_message: str | None = None
     exit_code: int | None = None
+    coverage: float | None = None
+    """Test coverage in percent, from the job's log."""
     waits_for: tuple[str, ...] = ()
     """Names of the jobs that must end before this one can start."""
     starts_at: float | None = None

@@ -90,6 +90,32 @@ def test_json_is_one_document_on_stdout(world: Any, examples: Path) -> None:
     assert "unit tests  failed" in result.err
 
 
+def test_coverage_and_templates_in_a_sub_folder(world: Any, pipeline: MakePipeline) -> None:
+    folder = pipeline(
+        r"""
+include: [{template: Workflows/Branch-Pipelines.gitlab-ci.yml}, {template: Mine.gitlab-ci.yml}]
+unit:
+  inputs: {percent: {type: number, default: 87.5}}
+  script: ["echo TOTAL ${{ job.inputs.percent }}%"]
+  coverage: '/TOTAL ([\d.]+)%/'
+"""
+    )
+    clone = Clone(folder, world.environment())
+    clone.git("init", "--quiet", "--initial-branch=main")
+    clone.git("add", "-A")
+    clone.git("commit", "--quiet", "--message", "First")
+    (folder / "sub").mkdir()
+    (folder / "templates").mkdir()
+    (folder / "templates/Mine.gitlab-ci.yml").write_text("mine: {script: [echo mine]}\n")
+    arguments = ("run", folder / "sub", "--templates", folder / "templates")
+    result = world.remuda(*arguments)
+    assert result.code == 0, result.out + result.err
+    assert "coverage 87.5%" in result.out
+    assert f"using the repository around it: {folder}" in result.err
+    document = json.loads(world.remuda(*arguments, "--output", "json").out)
+    assert {job["name"]: job["coverage"] for job in document["jobs"]} == {"unit": 87.5, "mine": None}
+
+
 def test_modules_of_the_repository_are_not_imported(world: Any, pipeline: MakePipeline) -> None:
     """A repository may have a logging.py; `remuda run` in that folder must not import it."""
     folder = pipeline("job:\n  script: [echo hi > kept]\n  artifacts: {paths: [kept]}\n")

@@ -81,14 +81,22 @@ def test_stdin_is_a_lone_hyphen_on_the_command_line(
     assert "- is good" in capsys.readouterr().out
 
 
-def test_the_error_for_a_sub_folder_names_the_folder_with_the_file(make_repo: MakeRepo) -> None:
+def test_a_sub_folder_means_the_repository_around_it(make_repo: MakeRepo, capsys: pytest.CaptureFixture[str]) -> None:
     repo = make_repo()
-    repo.put("src/code", "")
+    repo.put("src/deep/code", "")
     with pytest.raises(BadInputError, match="write one"):
         prepare(repo.folder / "src", PipelineOptions())
     repo.put(".gitlab-ci.yml", JOB)
-    with pytest.raises(BadInputError, match=f"name that folder: {repo.folder}$"):
-        prepare(repo.folder / "src", PipelineOptions())
+    capsys.readouterr()
+    file = prepare(repo.folder / "src/deep", PipelineOptions())
+    assert (file.folder, file.text) == (repo.folder, JOB)
+    said = f"src/deep has no .gitlab-ci.yml; using the repository around it: {repo.folder}\n"
+    assert capsys.readouterr().err.endswith(said)
+    repo.put("src/.gitlab-ci.yml", JOB)
+    assert prepare(repo.folder / "src", PipelineOptions()).folder == repo.folder / "src"
+    other = prepare(repo.folder / "src/deep", PipelineOptions(file=repo.folder / "src/.gitlab-ci.yml"))
+    assert other.folder == repo.folder / "src/deep"
+    assert capsys.readouterr().err == ""
 
 
 def test_everything_the_options_name_is_used(make_repo: MakeRepo, tmp_path: Path) -> None:

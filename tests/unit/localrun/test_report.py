@@ -122,6 +122,7 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
             "duration": 2.0,
             "failure_reason": "script_failure",
             "exit_code": 3,
+            "coverage": None,
             "log_tail": ["boom"],
             "steps": [
                 {"name": "checkout", "path": "/checkout", "status": "success", "duration": 0.5, "exit_code": None},

@@ -104,6 +104,13 @@ def test_a_retry_is_an_event(a_job: MakeJob, a_run: MakeRun) -> None:
     assert [(event.status, event.note) for event in events(before, after)] == [("retrying", "as job 5")]
 
 
+@pytest.mark.parametrize(("coverage", "note"), [(87.5, "coverage 87.5%"), (80.0, "coverage 80%"), (0.0, "coverage 0%")])
+def test_the_note_of_a_job_with_coverage(a_job: MakeJob, coverage: float, note: str) -> None:
+    assert note_of(a_job("x", "success", coverage=coverage), NOW) == note
+    failed = a_job("x", "failed", failure_reason="script_failure", exit_code=1, coverage=coverage)
+    assert note_of(failed, NOW) == f"script_failure, exit code 1, {note}"
+
+
 def test_the_note_of_a_failed_job(a_job: MakeJob) -> None:
     job = a_job("lint", "failed", failure_reason="script_failure", exit_code=3, allow_failure=True)
     assert note_of(job, NOW) == "script_failure, exit code 3, allowed to fail"

@@ -2,7 +2,7 @@
 bytes of the log are missing. Invariant: the log is durable before the end of its job is stored."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -225,8 +225,16 @@ class RunnerCalls:
         killpoints.reach("cell.result_stored")
         return following
 
-    async def update_job(self, job: Job, update: UpdateJob, *, refused: str | None = None) -> Updated:
+    async def update_job(
+        self,
+        job: Job,
+        update: UpdateJob,
+        *,
+        refused: str | None = None,
+        read_coverage: Callable[[], Awaitable[float | None]] | None = None,
+    ) -> Updated:
         """Apply the job state that a runner reports. `refused`: why a reported success counts as a failure, or None.
+        `read_coverage`: reads the coverage from the whole log, so that an ended job has its coverage from the start.
         Status: 200 applied; 202 log bytes missing, 412 wrong log checksum (the runner must send them again); 400
         unknown state; 403 ended with another state. Raises ForbiddenError if the runner has lost the job."""
         if update.state == "running" and job.state in ASSIGNED:
@@ -239,11 +247,17 @@ class RunnerCalls:
             return Updated(code=202, job=await self.touch(job))
         self._ending.add(job.id)
         try:
-            return await self._end(job, update, refused)
+            return await self._end(job, update, refused, read_coverage)
         finally:
             self._ending.discard(job.id)
 
-    async def _end(self, job: Job, update: UpdateJob, refused: str | None) -> Updated:
+    async def _end(
+        self,
+        job: Job,
+        update: UpdateJob,
+        refused: str | None,
+        read_coverage: Callable[[], Awaitable[float | None]] | None,
+    ) -> Updated:
         size, checksum = await self._traces.seal(job.id)
         if await self._has_wrong_checksum(job, update, checksum):
             await self._traces.reopen(job.id)
@@ -259,6 +273,7 @@ class RunnerCalls:
             trace_bytes=size,
             trace_checksum=checksum,
             before_script=reason in lost_attempts.POSSIBLE and not await self._may_have_begun_script(job, update, size),
+            coverage=await read_coverage() if read_coverage else None,
         )
         ended = await self._changes.finish(job, outcome)
         if ended is None:

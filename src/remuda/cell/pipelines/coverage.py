@@ -35,22 +35,27 @@ async def measure_coverage(store: Store, traces: Traces, job: Job, spec: JobSpec
     """Store the coverage found in the log of a finished job. Returns the job, unchanged if no coverage can be read."""
     if job.state not in FINAL or job.coverage is not None or job.started_at is None or job.ends_alone:
         return job
+    spec = spec or await store.jobs.load_spec(job.id)
+    coverage = await read_coverage(traces, job, spec.coverage) if spec else None
+    if coverage is None:
+        return job
+    return await store.jobs.change_job(job.id, lambda row: replace(row, coverage=coverage)) or job
+
+
+async def read_coverage(traces: Traces, job: Job, expression: str) -> float | None:
+    """Return the coverage that the regular expression `expression`, between slashes, finds in the log of a job. None if
+    it finds none, or is empty or invalid, or the log cannot be read."""
+    if not expression:
+        return None
     try:
-        spec = spec or await store.jobs.load_spec(job.id)
-        if spec is None or not spec.coverage:
-            return job
-        log = await _tail(traces, job)
-        coverage = await asyncio.to_thread(coverage_in, log, spec.coverage)
-        if coverage is None:
-            return job
-        return await store.jobs.change_job(job.id, lambda row: replace(row, coverage=coverage)) or job
+        return await asyncio.to_thread(coverage_in, await _tail(traces, job), expression)
     except (CellError, PatternError, TooCostlyError) as error:
         _log.warning(
             "cannot read coverage from a job log; the job has none",
             job=job.id,
             error=str(error) or type(error).__name__,
         )
-        return job
+        return None
 
 
 async def _tail(traces: Traces, job: Job) -> bytes:

@@ -72,6 +72,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     trace_checksum: str | None = None
     before_script: bool = False
     """It is certain that the job's script had not begun."""
+    coverage: float | None = None
 
 
 def further_try(job: Job, tries: int, now: float, *, lost_tries: int = 0) -> Job:
@@ -114,6 +115,7 @@ def apply_outcome(job: Job, outcome: Outcome, now: float) -> Job:
         reported=outcome.reported,
         trace_bytes=outcome.trace_bytes,
         trace_checksum=outcome.trace_checksum,
+        coverage=outcome.coverage,
     )
     if ended.state is JobState.FAILED and ended.exit_code in ended.allow_failure_exit_codes:
         ended = replace(ended, allow_failure=True)

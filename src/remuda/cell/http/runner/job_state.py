@@ -2,6 +2,7 @@
 `check_runner` has GitLab's rules for the attributes of a runner."""
 
 import re
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
@@ -22,7 +23,7 @@ from remuda.cell.http.edge.errors import (
 )
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.runner.trace import job_headers
-from remuda.cell.pipelines.coverage import measure_coverage
+from remuda.cell.pipelines.coverage import measure_coverage, read_coverage
 from remuda.cell.values import MAX_POLL_HOLD_SECONDS, MAX_PRIORITY, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.job import JobState
@@ -149,7 +150,12 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     is_end = params.state in ("success", "failed") and job.state in _ASSIGNED and not job.ends_alone
     spec = await edge.store.jobs.load_spec(job.id) if is_end else None
     refused = await edge.releases.create_for_job(job, spec) if is_end and params.state == "success" else None
-    updated = await edge.dispatch.runner_calls.update_job(job, params, refused=refused)
+    updated = await edge.dispatch.runner_calls.update_job(
+        job,
+        params,
+        refused=refused,
+        read_coverage=partial(read_coverage, edge.traces, job, spec.coverage) if spec and spec.coverage else None,
+    )
     _compare_checksums(edge, params, updated)
     await measure_coverage(edge.store, edge.traces, updated.job, spec)
     answer = JsonBytes(b"%d" % updated.code, updated.code, job_headers(edge, updated.job))
