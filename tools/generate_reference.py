@@ -19,6 +19,7 @@ from typing import Any
 
 import client_table
 import msgspec
+import yaml
 from rich.console import Console
 
 from remuda.cell.http.edge.app import api_document
@@ -31,6 +32,7 @@ from remuda.manager.metrics import metric_table
 from remuda.pipeline.syntax import known_keys
 
 ROOT = Path(__file__).parents[1]
+CORPUS = ROOT / "tests" / "interop" / "corpus"
 FOLDER = ROOT / "docs" / "reference" / "generated"
 PROTOS = ROOT / "src" / "remuda" / "wire" / "proto"
 WIDTH = 116
@@ -275,6 +277,44 @@ def keywords() -> str:
     )
 
 
+def pipeline_forms() -> str:
+    """Make the page from the expectations of `tests/interop/corpus`."""
+    expectations = {
+        str(file.relative_to(CORPUS)).removesuffix(".expect.yml"): yaml.safe_load(file.read_text())
+        for file in sorted(CORPUS.glob("*/*.expect.yml"))
+    }
+    refused: dict[str, list[str]] = {}
+    warned: dict[str, list[str]] = {}
+    differing: dict[str, list[str]] = {}
+    for name, expected in expectations.items():
+        entry = f"{expected['about']} (`{name}`)"
+        if "why" in expected:
+            refused_here = "mistakes" in expected or any("mistakes" in event for event in expected.get("events", ()))
+            (refused if refused_here else warned).setdefault(expected["why"], []).append(entry)
+        if "differs" in expected:
+            differing.setdefault(expected["differs"], []).append(entry)
+    sections = [
+        "## Refused\n",
+        "GitLab refuses these, too.\n",
+        *_forms(refused),
+        "## With a warning\n",
+        "The file works, but a part of it does not do what its author may expect.\n",
+        *_forms(warned),
+        "## Different from GitLab\n",
+        *_forms(differing),
+    ]
+    about = f"""What Remuda refuses, passes over or does differently in `.gitlab-ci.yml`. Made from the
+        {len(expectations)} files of `tests/interop/corpus`, which are written in the style of real projects and
+        compared with what GitLab makes of them ([tests](../../interop.md#pipeline-files)). Everything else in these files has
+        GitLab's result. [Pipeline keywords](../pipeline-keywords.md) describes the keywords."""
+    return page("Forms of pipeline files", " ".join(about.split()), sections)
+
+
+def _forms(entries: Mapping[str, list[str]]) -> list[str]:
+    """Write a list of the reasons, each with the files that show it."""
+    return [definition("\n".join(forms), why) for why, forms in entries.items()]
+
+
 def api_clients() -> str:
     endpoints = client_table.Endpoints(json.loads(api_document()))
     libraries, table, absent, names = client_table.library_sections(endpoints)
@@ -307,6 +347,7 @@ PAGES = {
     "http": http,
     "grpc": grpc,
     "keywords": keywords,
+    "pipeline-forms": pipeline_forms,
 }
 
 
