@@ -305,8 +305,8 @@ def pipeline_forms() -> str:
     ]
     about = f"""What Remuda refuses, passes over or does differently in `.gitlab-ci.yml`. Made from the
         {len(expectations)} files of `tests/interop/corpus`, which are written in the style of real projects and
-        compared with what GitLab makes of them ([tests](../../interop.md#pipeline-files)). Everything else in these files has
-        GitLab's result. [Pipeline keywords](../pipeline-keywords.md) describes the keywords."""
+        compared with what GitLab makes of them ([tests](../../interop.md#pipeline-files)). Everything else in these
+        files has GitLab's result. [Pipeline keywords](../pipeline-keywords.md) describes the keywords."""
     return page("Forms of pipeline files", " ".join(about.split()), sections)
 
 
