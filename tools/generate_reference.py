@@ -283,16 +283,16 @@ def pipeline_forms() -> str:
         str(file.relative_to(CORPUS)).removesuffix(".expect.yml"): yaml.safe_load(file.read_text())
         for file in sorted(CORPUS.glob("*/*.expect.yml"))
     }
-    refused: dict[str, list[str]] = {}
-    warned: dict[str, list[str]] = {}
-    differing: dict[str, list[str]] = {}
+    refused: dict[str, dict[str, str]] = {}
+    warned: dict[str, dict[str, str]] = {}
+    differing: dict[str, dict[str, str]] = {}
     for name, expected in expectations.items():
-        entry = f"{expected['about']} (`{name}`)"
+        about = expected["about"]
         if "why" in expected:
             refused_here = "mistakes" in expected or any("mistakes" in event for event in expected.get("events", ()))
-            (refused if refused_here else warned).setdefault(expected["why"], []).append(entry)
+            (refused if refused_here else warned).setdefault(expected["why"], {})[name] = about
         if "differs" in expected:
-            differing.setdefault(expected["differs"], []).append(entry)
+            differing.setdefault(expected["differs"], {})[name] = about
     sections = [
         "## Refused\n",
         "GitLab refuses these, too.\n",
@@ -303,16 +303,19 @@ def pipeline_forms() -> str:
         "## Different from GitLab\n",
         *_forms(differing),
     ]
-    about = f"""What Remuda refuses, passes over or does differently in `.gitlab-ci.yml`. Made from the
+    intro = f"""What Remuda refuses, passes over or does differently in `.gitlab-ci.yml`. Made from the
         {len(expectations)} files of `tests/interop/corpus`, which are written in the style of real projects and
         compared with what GitLab makes of them ([tests](../../interop.md#pipeline-files)). Everything else in these
         files has GitLab's result. [Pipeline keywords](../pipeline-keywords.md) describes the keywords."""
-    return page("Forms of pipeline files", " ".join(about.split()), sections)
+    return page("Forms of pipeline files", " ".join(intro.split()), sections)
 
 
-def _forms(entries: Mapping[str, list[str]]) -> list[str]:
-    """Write a list of the reasons, each with the files that show it."""
-    return [definition("\n".join(forms), why) for why, forms in entries.items()]
+def _forms(entries: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Write the forms with the reason, and the files that show them. `entries`: for each reason, forms by file."""
+    return [
+        definition("\n".join(forms.values()), why, "Shown by " + ", ".join(f"`{name}`" for name in forms) + ".")
+        for why, forms in entries.items()
+    ]
 
 
 def api_clients() -> str:
