@@ -5,6 +5,7 @@ The tests measure the peak memory of the cell's process, with a wide margin. An 
 
 import base64
 import gzip
+import hashlib
 import http.client
 import io
 import json
@@ -13,12 +14,13 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.cells.cell_process import CellProcess
+from tests.support.cells.lfs_client import Lfs, basic
 from tests.support.cells.served_cell import ADMIN_TOKEN, Answer
 
 from remuda.testing.waiting import wait_until
@@ -196,3 +198,30 @@ def test_whole_files_are_read_and_written_one_after_the_other(cell: CellProcess)
     read = call_concurrently(lambda: cell.api("GET", f"{path}?ref=main"))
     assert [(answer.status, answer.json()["size"]) for answer in read] == [(200, size)] * READERS
     assert cell.peak_bytes() - before < 600 * 1024 * 1024
+
+
+def test_large_lfs_objects_are_not_in_memory(cell: CellProcess) -> None:
+    """Four uploads and four downloads of 250 MB at the same time."""
+    cell.new_project("app")
+    lfs = Lfs(cell, "root/app", basic(ADMIN_TOKEN))
+    piece, count = bytes(range(256)) * 4096, 250
+    digest = hashlib.sha256()
+    for _ in range(count):
+        digest.update(piece)
+    oid, size = digest.hexdigest(), count * len(piece)
+    before = cell.peak_bytes()
+    with ThreadPoolExecutor(4) as threads:
+        place = f"gitlab-lfs/objects/{oid}/{size}"
+        sent = [threads.submit(lfs.send, "PUT", place, iter([piece] * count)) for _ in range(4)]
+        assert [future.result().status for future in sent] == [200] * 4
+        ends = [threads.submit(lfs.get, oid, Range=f"bytes={size - 100}-") for _ in range(4)]
+        assert all(future.result().body == piece[-100:] for future in ends)
+    received = hashlib.sha256()
+    with closing(cell.connect()) as connection:
+        token = {"Authorization": basic(ADMIN_TOKEN)}
+        connection.request("GET", f"/root/app.git/gitlab-lfs/objects/{oid}", headers=token)
+        answer = connection.getresponse()
+        while part := answer.read(1024 * 1024):
+            received.update(part)
+    assert received.hexdigest() == oid
+    assert cell.peak_bytes() - before < 100 * 1024 * 1024

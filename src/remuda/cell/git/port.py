@@ -25,6 +25,7 @@ FIRST_REFUSED = (
     "cannot be pushed: the project has no default branch yet, and its first branch becomes that, which is protected. "
     "Let a maintainer push the first branch"
 )
+LOCKED = "is locked with Git LFS by somebody else; ask them, or let a maintainer remove the lock"
 NAMESAKE_REFUSED = (
     "has the name of the protected branch, and whoever asks for that branch could get the tag instead; give the tag "
     "another name"
@@ -86,6 +87,8 @@ class PushRules(msgspec.Struct, frozen=True, kw_only=True):
     """There is no default branch yet, and the user may not push the branch that becomes it."""
     namesake_ref: str = ""
     """This tag may not be pushed, because the protected branch has the same name."""
+    locked_paths: tuple[str, ...] = ()
+    """Files and folders that other users have locked: new commits may not change them."""
 
 
 class GitRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,13 +4,13 @@ note: a file with the user, the refs and the push options, from which the cell s
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
 what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
 option, `HEAD`, a full ref), and a tag with the name of the default branch. It does not check names of refs that are
-deleted.
+deleted. It rejects new commits that change a file which another user has locked with Git LFS.
 
 Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
 When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and is
 rejected unless both are allowed."""
 
-from remuda.cell.git.port import FIRST_REFUSED, FORCE_REFUSED, NAMESAKE_REFUSED, PushRules
+from remuda.cell.git.port import FIRST_REFUSED, FORCE_REFUSED, LOCKED, NAMESAKE_REFUSED, PushRules
 
 NOTES = "push-notes"
 """The folder in a repository where the hook writes its notes."""
@@ -21,6 +21,8 @@ _ALLOWED = "REMUDA_ALLOWED_REFS"
 _FORCED = "REMUDA_FORCED_REFS"
 _FIRST = "REMUDA_REFUSE_FIRST"
 _NAMESAKE = "REMUDA_NAMESAKE_REF"
+LOCKED_PATHS = "REMUDA_LOCKED_PATHS"
+"""Variable with the path of a file that lists locked paths, each followed by a NUL; empty if there are none."""
 
 
 def hook_variables(rules: PushRules) -> dict[str, str]:
@@ -110,6 +112,16 @@ while read -r old new ref; do
       *[!0-9a-f]*) ;;
       *) refuse "$ref {_BAD_NAME}" ;;
       esac
+      ;;
+    esac
+    case $ref in
+    refs/tags/*) ;;
+    *)
+      if [ -n "${LOCKED_PATHS}" ]; then
+        locked=$(xargs -0 git --literal-pathspecs -c core.quotePath=false log -1 -c --format= --name-only \\
+          "$new" --not --all -- <"${LOCKED_PATHS}") || refuse "The locks of files cannot be checked; try again."
+        [ -z "$locked" ] || refuse "${{locked%%"$line_feed"*}} {LOCKED}."
+      fi
       ;;
     esac
     if [ "$ref" = "${_NAMESAKE}" ]; then

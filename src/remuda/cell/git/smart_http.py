@@ -3,13 +3,15 @@
 Invariant: git has ended when `serve` returns, so no ref is moved after that."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from remuda.cell.errors import StoreError
 from remuda.cell.git.port import GitClient, GitRequest
 from remuda.cell.git.program import GitProgram, end_git, kill_git, stop_git
-from remuda.cell.git.push_hook import hook_variables
+from remuda.cell.git.push_hook import LOCKED_PATHS, hook_variables
 from remuda.cell.git.request_limits import limit_lists, unpack
 
 DEADLINE_SECONDS = 3600
@@ -47,7 +49,29 @@ async def serve(git: GitProgram, repo: str, request: GitRequest, client: GitClie
     is_push = request.service == "git-receive-pack"
     if is_push:
         plain = limit_lists(plain)
-    variables = cgi_variables(request, str(git.path(repo)))
+    folder = git.path(repo)
+    with _list_locked_paths(request, folder) as locked:
+        variables = cgi_variables(request, str(folder)) | locked
+        return await _run(git, variables, client, plain, is_push=is_push)
+
+
+@contextmanager
+def _list_locked_paths(request: GitRequest, folder: Path) -> Iterator[dict[str, str]]:
+    """Context manager: write the locked paths for the hook to a file in the repository, because a variable might be too
+    short for them. Yields the variable with the path of the file."""
+    paths = request.rules.locked_paths if request.rules and request.service == "git-receive-pack" else ()
+    if not paths:
+        yield {LOCKED_PATHS: ""}
+        return
+    with NamedTemporaryFile(dir=folder, prefix="locks-") as file:
+        file.write(b"".join(path.encode() + b"\0" for path in paths))
+        file.flush()
+        yield {LOCKED_PATHS: file.name}
+
+
+async def _run(
+    git: GitProgram, variables: dict[str, str], client: GitClient, plain: AsyncIterator[bytes], *, is_push: bool
+) -> str:
     process = await git.start("http-backend", environment=variables, with_input=True)
     assert process.stdin is not None
     assert process.stdout is not None

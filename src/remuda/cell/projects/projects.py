@@ -21,8 +21,9 @@ from remuda.cell.core.pipelines.creation import merge_request_iid
 from remuda.cell.core.pipelines.push_options import read_push_options
 from remuda.cell.errors import CellError, ConflictError, ForbiddenError, InvalidError
 from remuda.cell.git.commits import FileAction, NewCommit, apply_actions, is_branch_name, is_done
-from remuda.cell.git.port import FORCE_REFUSED, NAMESAKE_REFUSED, Pushes, PushNote, Repositories, find_note
+from remuda.cell.git.port import FORCE_REFUSED, LOCKED, NAMESAKE_REFUSED, Pushes, PushNote, Repositories, find_note
 from remuda.cell.pipelines.creation import Pipelines
+from remuda.cell.projects.file_locks import find_locked, list_locked_paths
 from remuda.cell.projects.namespaces import Namespaces, list_all_projects
 from remuda.cell.projects.paths import check_path
 from remuda.cell.projects.refs import default_branch, tag_with_name_of
@@ -154,8 +155,8 @@ class Projects:
 
     async def commit(self, project: Project, request: CommitRequest, user: User = FIRST_USER) -> str:
         """Create a commit from file actions, start its pipeline, and return its hash; a repeated request returns the
-        existing commit. Raises InvalidError if an action is impossible, ConflictError if the branch moved during each
-        of several tries."""
+        existing commit. Raises InvalidError if an action is impossible, ForbiddenError if another user has locked a
+        changed file, ConflictError if the branch moved during each of several tries."""
         if not is_branch_name(request.branch):
             raise InvalidError(f"branch: {request.branch!r} is no name for a branch")
         async with self.track_push(project):
@@ -233,6 +234,8 @@ class Projects:
             if is_done(before, tree, request.actions):
                 return last.sha
             raise
+        if path := find_locked(changes, await list_locked_paths(self._store, project, user.id)):
+            raise ForbiddenError(f"{path} {LOCKED}")
         return await self.repos.add_commit(
             repo,
             NewCommit(

@@ -1,5 +1,6 @@
-"""Locks of files with Git LFS, for files that cannot be merged. git-lfs asks before a push (`verify`) and refuses to
-push a file that somebody else has locked. As in GitLab a lock is for all branches."""
+"""Locks of files with Git LFS, for files that cannot be merged. git-lfs asks before a push (`verify`) and warns or
+refuses; the cell itself refuses new commits with a file that somebody else has locked (`cell.git.push_hook`,
+`projects.file_locks`). As in GitLab a lock is for all branches."""
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -141,7 +142,7 @@ def _user_id(access: GitAccess) -> int:
 
 def _check_path(path: str) -> None:
     parts = path.split("/")
-    if not 0 < len(path) <= MAX_PATH or "\0" in path or any(part in ("", ".", "..") for part in parts):
+    if not 0 < len(path) <= MAX_PATH or not path.isprintable() or any(part in ("", ".", "..") for part in parts):
         raise GitRefusedError(422, f"path: must be the path of a file in the repository, up to {MAX_PATH} characters")
 
 

@@ -23,6 +23,7 @@ from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError
 from remuda.cell.http.git.git_access import GitRefusedError, authorize
 from remuda.cell.http.gitlab.projects import check_namespace
+from remuda.cell.projects.file_locks import list_locked_paths
 from remuda.cell.projects.refs import tag_with_name_of
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
@@ -116,6 +117,7 @@ async def _push_rules(edge: Edge, project: Project, user_id: int, level: int) ->
         forced_refs=patterns.forced,
         refuses_first=default_ref is None and not may_push_first(edge, project, who),
         namesake_ref=tag_with_name_of(default_ref) if default_ref is not None else "",
+        locked_paths=await list_locked_paths(edge.store, project, user_id),
     )
 
 
