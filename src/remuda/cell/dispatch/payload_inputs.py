@@ -105,9 +105,20 @@ async def draft_payload(
         dependencies=dependencies.sources,
         token=token,
         id_tokens=await _id_tokens(store, context, now),
+        deploy_token=await _deploy_token(store, context.project, now),
     )
     payload = _with_policy(payload, job, parts.settings)
     return Draft(context=context, payload=payload, gets=dependencies.outside, token_hash=keys.stored_hash(job, token))
+
+
+async def _deploy_token(store: Store, project: Project, now: float) -> tuple[str, str] | None:
+    """Return user name and token of the deploy token for the project's jobs; None if there is no active one."""
+    if not project.ci_deploy_token_id:
+        return None
+    token = await store.hooks.load_deploy_token(project.ci_deploy_token_id)
+    if token is None or not token.is_active(now) or "token" not in token.secrets:
+        return None
+    return token.username, token.secrets["token"]
 
 
 async def store_draft(store: Store, draft: Draft) -> Job:

@@ -16,6 +16,7 @@ from remuda.cell.settings import CellSettings
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.store.sqlite.database import with_question_marks
 from remuda.cell.values import Artifact, Job, Pipeline, ProjectVariable, Schedule
+from remuda.cell.values.hooks import DeployToken, Hook
 from remuda.pipeline import JobSpec
 
 _BATCH = 200
@@ -30,6 +31,8 @@ TABLES: Sequence[tuple[str, tuple[str, ...], str, type[Any] | str]] = (
     ("jobs", ("id",), "body", Job),
     ("specs", ("id",), "body", JobSpec),
     ("artifacts", ("job_id", "type"), "body", Artifact),
+    ("deploy_tokens", ("id",), "body", DeployToken),
+    ("hooks", ("id",), "body", Hook),
 )
 """Table, key columns, secret column, and its content: the type of a value, or the purpose of a text."""
 

@@ -1,8 +1,9 @@
 """A store that encrypts secrets. It wraps another store: it seals (encrypts) secrets in the values that it passes to
 that store, and opens (decrypts) them in the values that come back.
 
-Secrets are the values of variables, the inputs of schedules, the specs of jobs (except what the store itself must
-read), all settings, and the keys that sign tokens. Names, states, times and paths are no secrets: queries need them.
+Secrets are the values of variables, the inputs of schedules, the tokens of webhooks, the deploy token for jobs, the
+specs of jobs (except what the store itself must read), all settings, and the keys that sign tokens. Names, states,
+times and paths are no secrets: queries need them.
 
 What is sealed depends on the type of a value and not on the method, so a new method of the store needs no code here. A
 map of values is sealed as one text, which is stored in the map under the empty name."""
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from remuda.cell.secrets.sealing import Seals
 from remuda.cell.store.ports import (
     DeploymentStore,
+    HookStore,
     JobStore,
     LfsStore,
     PeopleStore,
@@ -28,6 +30,7 @@ from remuda.cell.store.ports import (
 )
 from remuda.cell.values import Artifact, Family, Job, NewJob, Pipeline, ProjectVariable, Schedule
 from remuda.cell.values.changes import Applied, Changes, JobArtifacts, PayloadParts, Retry
+from remuda.cell.values.hooks import DeployToken, Hook
 from remuda.pipeline import Environment, JobSpec, Trigger
 
 _PLAIN = frozenset({int, str, float, bool, type(None)})
@@ -40,6 +43,8 @@ FIELDS: Mapping[type[Any], tuple[str, ...]] = {
     Job: ("play_variables", "inputs"),
     Artifact: ("variables",),
     JobSpec: ("variables",),
+    DeployToken: ("secrets",),
+    Hook: ("secrets",),
 }
 """The secret fields of each type of value. The field `variables` of a sealed spec contains the whole spec."""
 
@@ -91,6 +96,8 @@ class Secrets:
             Pipeline: self._seal_maps if is_sealing else self._open_maps,
             Schedule: self._seal_maps if is_sealing else self._open_maps,
             Artifact: self._seal_maps if is_sealing else self._open_maps,
+            DeployToken: self._seal_maps if is_sealing else self._open_maps,
+            Hook: self._seal_maps if is_sealing else self._open_maps,
             Job: self._seal_job if is_sealing else self._open_job,
             JobSpec: self._seal_spec if is_sealing else self._open_spec,
             NewJob: lambda new: replace(new, spec=convert(new.spec)),
@@ -245,4 +252,5 @@ class SealedStore(Store):
         self.people = cast("PeopleStore", _SealedPort(store.people, secrets))
         self.runners = cast("RunnerStore", _SealedPort(store.runners, secrets))
         self.lfs = cast("LfsStore", _SealedPort(store.lfs, secrets))
+        self.hooks = cast("HookStore", _SealedPort(store.hooks, secrets))
         self.database = store.database

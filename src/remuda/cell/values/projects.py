@@ -68,6 +68,8 @@ class Project(Value, frozen=True, kw_only=True):
     """Groups whose projects' jobs may access it."""
     lfs_enabled: bool = True
     """Serve Git LFS for it."""
+    ci_deploy_token_id: int = 0
+    """The deploy token that its jobs get; 0: none was created."""
     topics: tuple[str, ...] = ()
     archived: bool = False
     """It can be read, but nothing in it changes and no pipeline starts, until it is unarchived."""

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.access.deploy_tokens import PREFIX as DEPLOY_PREFIX
 from remuda.cell.core.payload.job_inputs import fill_inputs
 from remuda.cell.core.payload.predefined_variables import REGISTRY
 from remuda.cell.core.payload.secrets import with_servers
@@ -20,7 +21,7 @@ from remuda.wire import runner_api as api
 from remuda.wire.job_token import PREFIX as JOB_TOKEN_PREFIX
 from remuda.wire.routable_token import REGISTERED_RUNNER_PREFIX, RUNNER_PREFIX
 
-TOKEN_PREFIXES = ("glpat-", RUNNER_PREFIX, REGISTERED_RUNNER_PREFIX, JOB_TOKEN_PREFIX)
+TOKEN_PREFIXES = ("glpat-", DEPLOY_PREFIX, RUNNER_PREFIX, REGISTERED_RUNNER_PREFIX, JOB_TOKEN_PREFIX)
 """Prefixes of tokens that the runner masks in the log, whatever their source."""
 
 _TOKEN_USER = "gitlab-ci-token"
@@ -39,14 +40,20 @@ class Source(NamedTuple):
 
 
 def build_payload(
-    context: JobContext, *, dependencies: Sequence[Source], token: str, id_tokens: Mapping[str, str]
+    context: JobContext,
+    *,
+    dependencies: Sequence[Source],
+    token: str,
+    id_tokens: Mapping[str, str],
+    deploy_token: tuple[str, str] | None = None,
 ) -> api.JobPayload:
+    """Build the payload of a job. `deploy_token`: user name and token of the project's deploy token for jobs."""
     spec, pipeline = fill_inputs(context.spec, context.job.inputs), context.pipeline
     repo_url = _repo_url(context.public_url, context.project, token)
     registry = pipeline.predefined.get(REGISTRY)
     tokens = [api.Variable(key=name, value=value, masked=True, raw=True) for name, value in id_tokens.items()]
     own = user_variables(context)
-    ours = [*cell_variables(context), *_secrets(token, repo_url, registry)]
+    ours = [*cell_variables(context), *_secrets(token, repo_url, registry), *_deploy_variables(deploy_token)]
     settings = {variable.key: variable.value for variable in own}
     return api.JobPayload(
         id=context.job.id,
@@ -175,6 +182,16 @@ def _secrets(token: str, repo_url: str, registry: str | None) -> list[api.Variab
         api.Variable(key="CI_JOB_TOKEN", value=token, masked=True),
         api.Variable(key="CI_REPOSITORY_URL", value=repo_url),
         *(of_registry if registry else ()),
+    ]
+
+
+def _deploy_variables(deploy_token: tuple[str, str] | None) -> list[api.Variable]:
+    if deploy_token is None:
+        return []
+    username, token = deploy_token
+    return [
+        api.Variable(key="CI_DEPLOY_USER", value=username, public=True, raw=True),
+        api.Variable(key="CI_DEPLOY_PASSWORD", value=token, masked=True, raw=True),
     ]
 
 

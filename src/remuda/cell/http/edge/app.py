@@ -66,7 +66,7 @@ from remuda.cell.http.gitlab import (
 from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
 from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies
 from remuda.cell.http.runner import artifacts, job_request, job_state, results, shell, trace
-from remuda.cell.http.tokens import access_tokens, personal_tokens
+from remuda.cell.http.tokens import access_tokens, deploy_tokens, personal_tokens
 from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import JobPayload, RequestJob, UpdateJob
 
@@ -106,6 +106,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         users.routes,
         personal_tokens.routes,
         access_tokens.routes,
+        deploy_tokens.routes,
         repository.routes,
         repository_refs.routes,
         repository_files.routes,

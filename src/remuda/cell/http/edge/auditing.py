@@ -97,6 +97,11 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
             ("DELETE", "/{token_id}", "revoked"),
         )
     },
+    **{
+        (method, f"{root}/deploy_tokens{path}"): (f"deploy_token_{done}", kind)
+        for root, kind in ((_P, "Project"), (_G, "Group"))
+        for method, path, done in (("POST", "", "created"), ("DELETE", "/{token_id}", "revoked"))
+    },
     ("POST", f"{_P}/triggers"): ("trigger_token_created", "Project"),
     ("PUT", f"{_P}/triggers/{{trigger_id}}"): ("trigger_token_changed", "Project"),
     ("DELETE", f"{_P}/triggers/{{trigger_id}}"): ("trigger_token_deleted", "Project"),

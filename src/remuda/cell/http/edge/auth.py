@@ -12,6 +12,7 @@ from starlette.requests import Request
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter, forbidden, unauthorized
 from remuda.cell.values import Job, Runner, UserToken
+from remuda.cell.values.hooks import DeployToken
 from remuda.wire.routable_token import token_hash
 
 MAX_TOKEN = 8192
@@ -51,6 +52,14 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
     ):
         raise unauthorized()
     return user_token
+
+
+async def deploy_token_of(edge: Edge, username: str, token: str) -> DeployToken | None:
+    """The deploy token with this text and user name; None if it is unknown, revoked or expired."""
+    deploy_token = await edge.store.hooks.find_deploy_token(token_hash(token)) if len(token) <= MAX_TOKEN else None
+    if deploy_token is None or deploy_token.username != username or not deploy_token.is_active(edge.clock.wall()):
+        return None
+    return deploy_token
 
 
 async def runner_of(edge: Edge, token: str) -> Runner:

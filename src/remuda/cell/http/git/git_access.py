@@ -2,14 +2,16 @@
 
 A job's token may fetch its own project. So that submodules work, it may also fetch other projects of its organization
 whose job token allow list admits it and whose code the pipeline's user may read. A user's token, with any user name,
-lets reporters fetch and developers push. For a project that the user may not see, the answer is the same 404 as for a
-missing one."""
+lets reporters fetch and developers push. A deploy token, with its user name, may fetch. For a project that the user may
+not see, the answer is the same 404 as for a missing one."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 
+from remuda.cell.core.access.deploy_tokens import PREFIX as DEPLOY_PREFIX
+from remuda.cell.core.access.deploy_tokens import can_fetch
 from remuda.cell.core.access.job_token_scope import admits, explain_refusal
 from remuda.cell.errors import ForbiddenError
 from remuda.cell.http.edge import auth
@@ -40,9 +42,9 @@ class GitAccess:
 
     project: Project
     caller: Caller | None = None
-    """None: a job."""
+    """None: a job or a deploy token."""
     level: int = 0
-    """The caller's access level in the project; 0 for a job."""
+    """The caller's access level in the project; 0 for a job or a deploy token."""
 
 
 CreateProject = Callable[[Caller, str], Awaitable[Project | None]]
@@ -56,6 +58,8 @@ async def authorize(
     basic = auth.basic_in(headers)
     if basic and basic[0] == JOB_USER:
         return await _authorize_job(edge, path, basic[1], is_push=is_push)
+    if basic and basic[1].startswith(DEPLOY_PREFIX):
+        return await _authorize_deploy_token(edge, path, *basic, is_push=is_push)
     try:
         caller = await person(edge, basic[1] if basic else auth.user_token_in(headers))
     except ApiError:
@@ -88,6 +92,18 @@ async def _authorize_job(edge: Edge, path: str, token: str, *, is_push: bool) ->
         raise GitRefusedError(404, "There is no such project, or this job's token may not read it")
     if is_push:
         raise GitRefusedError(403, "A job's token may fetch, not push")
+    return GitAccess(project=project)
+
+
+async def _authorize_deploy_token(edge: Edge, path: str, username: str, token: str, *, is_push: bool) -> GitAccess:
+    deploy_token = await auth.deploy_token_of(edge, username, token)
+    if deploy_token is None:
+        raise _access_denied()
+    project = await edge.store.projects.find_project(path)
+    if project is None or project.removed_at is not None or not can_fetch(deploy_token, project, edge.clock.wall()):
+        raise GitRefusedError(404, "There is no such project, or this deploy token may not read it")
+    if is_push:
+        raise GitRefusedError(403, "A deploy token may fetch, not push")
     return GitAccess(project=project)
 
 

@@ -1,7 +1,8 @@
 """`GET /jwt/auth`: creates tokens for clients of a Docker registry, which sends them here (the URL is its `realm`).
 
-The caller authenticates by HTTP Basic: a job (`gitlab-ci-token` and its token) or a person (any name and a personal
-token). A bad token gets 401. Others get a registry token that lists what they may do, perhaps nothing."""
+The caller authenticates by HTTP Basic: a job (`gitlab-ci-token` and its token), a person (any name and a personal
+token), or a deploy token with its user name. A bad token gets 401. Others get a registry token that lists what they
+may do, perhaps nothing."""
 
 from collections.abc import Collection
 from typing import Any
@@ -10,6 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.core.access import registry_images
+from remuda.cell.core.access.deploy_tokens import PREFIX as DEPLOY_PREFIX
+from remuda.cell.core.access.deploy_tokens import registry_actions
 from remuda.cell.errors import ForbiddenError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import GIT, OPEN
@@ -34,7 +37,10 @@ async def give_token(edge: Edge, request: Request) -> dict[str, Any]:
         raise _unauthorized()
     name, password = basic
     try:
-        allows = await (_by_job(edge, password) if name == JOB_USER else _by_person(edge, password))
+        if password.startswith(DEPLOY_PREFIX):
+            allows = await _by_deploy_token(edge, name, password)
+        else:
+            allows = await (_by_job(edge, password) if name == JOB_USER else _by_person(edge, password))
     except (ApiError, ForbiddenError):
         raise _unauthorized() from None
     registry, query = _registry(edge), request.query_params
@@ -52,6 +58,17 @@ async def _by_job(edge: Edge, token: str) -> Allows:
 
     def allows(project: Project) -> Collection[str]:
         return registry_images.BY_JOB if project.id == job.project_id else ()
+
+    return allows
+
+
+async def _by_deploy_token(edge: Edge, name: str, token: str) -> Allows:
+    deploy_token = await auth.deploy_token_of(edge, name, token)
+    if deploy_token is None:
+        raise _unauthorized()
+
+    def allows(project: Project) -> Collection[str]:
+        return registry_actions(deploy_token, project, edge.clock.wall())
 
     return allows
 
@@ -80,7 +97,10 @@ def _registry(edge: Edge) -> Registry:
 
 
 def _unauthorized() -> ApiError:
-    message = "use gitlab-ci-token and the token of a job that runs, or any name and a personal token"
+    message = (
+        "use gitlab-ci-token and the token of a job that runs, any name and a personal token, or a deploy token and "
+        "its user name"
+    )
     return _registry_error(401, "UNAUTHORIZED", message, WWW_Authenticate='Basic realm="Remuda"')
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from remuda.cell.errors import DataFolderError
 
-NAMES = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
+NAMES = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
 HEAD = NAMES[-1]
 VERSION_TABLE = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
@@ -30,6 +30,9 @@ ID_TABLES = (
     "environments",
     "deployments",
     "resource_groups",
+    "deploy_tokens",
+    "hooks",
+    "hook_deliveries",
 )
 """Tables whose rows get ids from the range of the cell."""
 

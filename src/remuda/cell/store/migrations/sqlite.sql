@@ -2,7 +2,7 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0010');
+INSERT INTO "alembic_version" VALUES('0011');
 CREATE TABLE artifacts (
     job_id INTEGER NOT NULL,
     type TEXT NOT NULL,
@@ -24,6 +24,15 @@ CREATE TABLE audit_events (
 CREATE TABLE cell (
     id INTEGER NOT NULL,
     PRIMARY KEY (id)
+);
+CREATE TABLE deploy_tokens (
+    id INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    owner_id INTEGER NOT NULL,
+    token_hash TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (token_hash)
 );
 CREATE TABLE deployments (
     id INTEGER NOT NULL,
@@ -50,6 +59,21 @@ CREATE TABLE environments (
     UNIQUE (id)
 )
  WITHOUT ROWID;
+CREATE TABLE hook_deliveries (
+    id INTEGER NOT NULL,
+    hook_id INTEGER NOT NULL,
+    due_at REAL,
+    created_at REAL NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE TABLE hooks (
+    id INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    owner_id INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id)
+);
 CREATE TABLE jobs (
     id INTEGER NOT NULL,
     project_id INTEGER NOT NULL,
@@ -290,3 +314,8 @@ CREATE INDEX deployments_of_project ON deployments (project_id, id);
 CREATE INDEX deployments_of_environment ON deployments (environment_id, id);
 CREATE INDEX deployments_of_job ON deployments (job_id);
 CREATE INDEX pipelines_of_commit ON pipelines (project_id, sha, id);
+CREATE INDEX deploy_tokens_of_owner ON deploy_tokens (kind, owner_id, id);
+CREATE INDEX hooks_of_owner ON hooks (kind, owner_id, id);
+CREATE INDEX hook_deliveries_of_hook ON hook_deliveries (hook_id, id);
+CREATE INDEX hook_deliveries_due ON hook_deliveries (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX hook_deliveries_by_time ON hook_deliveries (created_at);

@@ -4,6 +4,7 @@ which gets the stored value and returns the new one. The store may call it more 
 the rows that it changes are still the same. All changes that `decide` returns are stored together or not at all."""
 
 from remuda.cell.store.ports.deployments import DeploymentStore
+from remuda.cell.store.ports.hooks import HookStore
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.lfs import LfsStore
 from remuda.cell.store.ports.people import PeopleStore
@@ -16,6 +17,7 @@ from remuda.cell.store.ports.store import Store
 
 __all__ = [
     "DeploymentStore",
+    "HookStore",
     "JobStore",
     "LfsStore",
     "PeopleStore",

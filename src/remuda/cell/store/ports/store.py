@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Collection
 
 from remuda.cell.store.ports.database import Database
 from remuda.cell.store.ports.deployments import DeploymentStore
+from remuda.cell.store.ports.hooks import HookStore
 from remuda.cell.store.ports.jobs import JobStore
 from remuda.cell.store.ports.lfs import LfsStore
 from remuda.cell.store.ports.people import PeopleStore
@@ -28,6 +29,7 @@ class Store:
         self.deployments = DeploymentStore(database)
         self.settings = SettingStore(database)
         self.lfs = LfsStore(database)
+        self.hooks = HookStore(database)
         self.database = database
 
     async def close(self) -> None:

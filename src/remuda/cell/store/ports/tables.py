@@ -21,6 +21,7 @@ from remuda.cell.values import (
 )
 from remuda.cell.values.audit_events import AuditEvent
 from remuda.cell.values.deployments import Deployment, Environment, ResourceGroup
+from remuda.cell.values.hooks import DeployToken, Hook, HookDelivery
 from remuda.cell.values.lfs import LfsLock, LfsObject
 from remuda.cell.values.people import Member, Namespace, Organization, User
 
@@ -231,4 +232,18 @@ RESOURCE_GROUPS = Table(
     unique="id",
     columns=_columns("id", "project_id", "key", "process_mode"),
     shortened=frozenset({"key"}),
+)
+DEPLOY_TOKENS = Table(
+    name="deploy_tokens",
+    kind=DeployToken,
+    unique="token_hash",
+    columns=_columns("id", "token_hash", kind=lambda row: row.owner[0], owner_id=lambda row: row.owner[1]),
+)
+HOOKS = Table(
+    name="hooks",
+    kind=Hook,
+    columns=_columns("id", kind=lambda row: row.owner[0], owner_id=lambda row: row.owner[1]),
+)
+HOOK_DELIVERIES = Table(
+    name="hook_deliveries", kind=HookDelivery, columns=_columns("id", "hook_id", "due_at", "created_at")
 )
