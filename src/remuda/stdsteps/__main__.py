@@ -25,6 +25,8 @@ STEPS = {
     "service_stop": "service_stop.step",
     "custom_open": "custom.open",
     "custom_close": "custom.close",
+    "oci_build": "function.oci.build.step",
+    "oci_publish": "function.oci.publish.step",
 }
 """The module of each standard step, below `remuda.stdsteps`. It has a function `run`."""
 PROGRAMS = {

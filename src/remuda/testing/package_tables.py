@@ -14,12 +14,13 @@ from remuda.steps.language.values import MISSING, Parameter
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "standard-step-packages.md"
-FOLDERS = sorted(file.parent for file in (ROOT / "src" / "remuda" / "stdsteps").glob("*/func.yml"))
+PACKAGES = ROOT / "src" / "remuda" / "stdsteps"
+FOLDERS = sorted(file.parent for file in PACKAGES.glob("**/func.yml"))
 WIDTH = 116
 _HEAD = """# Packages of the standard steps
 
 Inputs and outputs of every package that comes with the agent, generated from the definitions
-(`src/remuda/stdsteps/*/func.yml`). [Standard steps](standard-steps.md) describes what the steps do.
+(`func.yml` below `src/remuda/stdsteps`). [Standard steps](standard-steps.md) describes what the steps do.
 An input without a default is required. *Sensitive* values are masked in logs and results.
 """
 
@@ -33,7 +34,7 @@ def _section(folder: Path) -> str:
     spec = read_step(text, file=f"{folder.name}/func.yml").spec
     about = text.partition("\n")[0].removeprefix("#").strip()
     lines = [
-        f"## {folder.name} {spec.version}",
+        f"## {folder.relative_to(PACKAGES)} {spec.version}",
         "",
         about,
         "",

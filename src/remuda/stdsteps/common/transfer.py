@@ -94,12 +94,12 @@ def request(
         fields = {"User-Agent": AGENT, "Connection": "close"} | (headers or {})
         if token and same:
             fields["JOB-TOKEN"] = token
-        response = _send(method, url, fields, body() if body else None, answer_seconds)
+        response = send_once(method, url, fields, body() if body else None, answer_seconds)
         if 200 <= response.status < 300:
             return response
         location = response.getheader("Location")
         if response.status not in REDIRECTS or not location:
-            raise _error(response)
+            raise convert_answer(response)
         response.close()
         url = urljoin(url, location)
     raise PlatformError(f"the server at {server} redirects more than {redirects} times")
@@ -137,9 +137,11 @@ def store(response: http.client.HTTPResponse, target: Path) -> int:
     return size
 
 
-def _send(
+def send_once(
     method: str, url: str, headers: dict[str, str], body: Iterable[bytes] | None, answer_seconds: float
 ) -> http.client.HTTPResponse:
+    """Send one request and return the answer, whatever its status, with its body unread. Raises HttpError if there is
+    no answer, PlatformError for an untrusted certificate."""
     connection, target, for_proxy = _connect(url)
     in_chunks = body is not None and "Content-Length" not in headers
     try:
@@ -218,7 +220,8 @@ def _tls() -> ssl.SSLContext:
     return context
 
 
-def _error(response: http.client.HTTPResponse) -> HttpError:
+def convert_answer(response: http.client.HTTPResponse) -> HttpError:
+    """Return the error for an answer with an error status. Reads and closes the answer."""
     with response:
         text = read_some(response, 4096).decode(errors="replace")
     try:

@@ -41,6 +41,7 @@ from remuda.steps.process.environment import PROXIES, SERVER_CA, fit
 from remuda.steps.process.launch import Launch
 from remuda.steps.process.marks import VARIABLE
 from remuda.steps.process.step_files import EXCHANGE, StepFiles, make_empty, make_empty_folder
+from remuda.steps.resolving.retrying import REGISTRY_LOGIN
 
 LONG_GRACE_SECONDS = 15.0
 """Grace period of programs that first end processes in an environment or of another agent, then themselves."""
@@ -178,8 +179,11 @@ def _machine_env(facts: Facts, node: Node, env: Mapping[str, str]) -> dict[str, 
 
 
 def _names_asked_for(node: Node) -> set[str]:
-    """Return the names of variables that the inputs of the built-in step `secrets` refer to; empty for other steps. Its
-    program gets these variables even if the job is confined: it starts no other program, so they do no harm."""
+    """Return the names of variables that the inputs of the built-in step `secrets` refer to, and those with the login
+    for `function/oci/publish`; empty for other steps. The program gets these variables even if the job is confined: it
+    starts no other program, so they do no harm."""
+    if is_own(node, {"function/oci/publish"}):
+        return {"DOCKER_AUTH_CONFIG", "CI_REGISTRY", *REGISTRY_LOGIN}
     secrets = reveal(node.entered.inputs.get("secrets")) if is_own(node, {"secrets"}) else None
     sources = [secret.get("environment") for secret in secrets.values() if isinstance(secret, dict)] if secrets else []
     return {str(source.get("name")) for source in sources if isinstance(source, dict)}

@@ -1,0 +1,1 @@
+"""Steps that build and publish images of functions."""

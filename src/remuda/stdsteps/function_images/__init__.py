@@ -1,0 +1,1 @@
+"""Builds images of functions (steps), and publishes them to a registry."""
