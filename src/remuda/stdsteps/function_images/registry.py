@@ -78,7 +78,7 @@ class Registry:
             return False
 
         def upload(_: int) -> None:
-            _, headers, _ = self._attempt("POST", "blobs/uploads/", {"Content-Length": "0"}, None, ())
+            headers = self._attempt("POST", "blobs/uploads/", {"Content-Length": "0"}, None, ())[1]
             place = urljoin(urljoin(self._root, "blobs/uploads/"), headers.get("Location", ""))
             url = f"{place}{'&' if '?' in place else '?'}{urlencode({'digest': digest})}"
             fields = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
