@@ -39,7 +39,7 @@ class Budget:
             self._stop(draft, f"the pipeline has more than {MAX_JOBS} jobs", "use fewer jobs")
         texts = [*spec.script, *spec.after_script, *spec.tags, *spec.variables, *spec.variables.values()]
         data = (spec.image, spec.services, spec.cache, spec.hooks, spec.run, spec.secrets, spec.id_tokens, spec.pages)
-        more = (spec.release, spec.artifacts, spec.environment, spec.trigger, spec.manual_confirmation)
+        more = (spec.release, spec.artifacts, spec.environment, spec.trigger, spec.manual_confirmation, spec.inputs)
         size = sum(map(len, texts)) + _OVERHEAD * len(texts) + _measure(data) + _measure(more)
         self._spend(draft, size * draft.parts)
 

@@ -20,6 +20,14 @@ LONG = "x" * 100_000
 MANY_ALIASES = f"[&a {LONG}{', *a' * 3000}]"
 LIST = "spec: {inputs: {l: {type: array, default: %s}}}\n---\n"
 TEXT = "spec: {inputs: {l: {default: '%s'}}}\n---\n"
+RULES = """\
+spec:
+  inputs:
+    l: {type: array, default: %s}
+    m: {rules: [{if: "$[[ inputs.l ]] == 'x'", default: y}]}
+---
+"""
+LONG_RULE = "spec: {inputs: {a: {rules: [{if: '%s'}]}}}\n---\nj: {script: x}"
 DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in range(60)) + "  V60: x\n"
 
 
@@ -89,8 +97,19 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
                 "environment: {name: e, url: %s}",
                 "artifacts: {name: %s, paths: [a]}",
                 "when: manual, manual_confirmation: %s",
+                "inputs: {l: {default: x, description: %s}}",
                 "needs: [{project: g/p, job: %s, ref: main, artifacts: true}]",
             )
+        ),
+        (TEXT % "x" + f"j: {{script: '{'$[[' * 300_000} $[[ inputs.none ]]'}}", "cannot read"),
+        (f"j: {{inputs: {{a: {{default: x}}}}, script: '{'${{' * 300_000} ${{{{ job.inputs.b }}}}'}}", "no input"),
+        (
+            RULES % MANY_ALIASES + "j: {script: '$[[ inputs.m ]] $[[ inputs.n ]]'}",
+            'there is no input "n"',
+        ),
+        (
+            LONG_RULE % ("$[[ inputs.a ]] " * 20_000),
+            "at most 10000 characters",
         ),
         *(
             (f"a: {{{keys % MANY_ALIASES}}}", "the jobs have more than 67108864 characters together")
@@ -99,6 +118,7 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
                 "trigger: {include: [{local: x.yml, inputs: {l: %s}}]}",
                 "script: x, artifacts: {reports: {junit: %s}}",
                 "script: x, id_tokens: {T: {aud: %s}}",
+                "script: x, inputs: {l: {type: array, default: %s}}",
             )
         ),
         (

@@ -16,7 +16,7 @@ from remuda.cell.core.payload.payload import build_payload
 from remuda.cell.core.payload.step_policies import for_payload, policy_setting, scopes_of
 from remuda.cell.core.payload.variables import JobContext, applicable, cell_variables, expansion, user_variables
 from remuda.cell.dispatch.artifact_dependencies import find_dependencies
-from remuda.cell.errors import CannotStartError, NotFoundError, ProjectDeletedError
+from remuda.cell.errors import CannotStartError, InvalidError, NotFoundError, ProjectDeletedError
 from remuda.cell.pipelines.cross_project_access import level_of
 from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.store.ports import Store
@@ -100,13 +100,16 @@ async def draft_payload(
     await _check(store, context, features)
     context = replace(context, inherited=dependencies.variables)
     token = await keys.issue(job, timeout_seconds=context.timeout, user_id=context.pipeline.user_id)
-    payload = build_payload(
-        context,
-        dependencies=dependencies.sources,
-        token=token,
-        id_tokens=await _id_tokens(store, context, now),
-        deploy_token=await _deploy_token(store, context.project, now),
-    )
+    try:
+        payload = build_payload(
+            context,
+            dependencies=dependencies.sources,
+            token=token,
+            id_tokens=await _id_tokens(store, context, now),
+            deploy_token=await _deploy_token(store, context.project, now),
+        )
+    except InvalidError as error:
+        raise CannotStartError(str(error), FailureReason.SCRIPT_FAILURE) from None
     payload = _with_policy(payload, job, parts.settings)
     return Draft(context=context, payload=payload, gets=dependencies.outside, token_hash=keys.stored_hash(job, token))
 

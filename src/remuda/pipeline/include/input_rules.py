@@ -11,7 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 import msgspec
 
 from remuda.pipeline.errors import Report, printable, quote
-from remuda.pipeline.rules.expressions import Expression, ExpressionError, holds, parse_expression
+from remuda.pipeline.rules.expressions import MAX_EXPRESSION, Expression, ExpressionError, holds, parse_expression
 from remuda.pipeline.rules.regex import Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import INPUT_RULE
 from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table
@@ -65,6 +65,9 @@ def _condition(report: Report, node: Node, path: str, patterns: Patterns) -> tup
     """Parse a condition, in which inputs become the variables `$input_0`, `$input_1` and so on."""
     text = read_text(report, node, path)
     if text is None:
+        return None, ()
+    if len(text) > MAX_EXPRESSION:
+        report.add(node, path, f"an expression has at most {MAX_EXPRESSION} characters", "use shorter ones")
         return None, ()
     names: dict[str, int] = {}
 

@@ -11,7 +11,6 @@ import msgspec
 from remuda.pipeline.errors import Placed, Report, printable, quote
 from remuda.pipeline.include.component_context import FIELDS
 from remuda.pipeline.include.input_rules import InputRule, is_true, order_inputs, read_options, read_rules
-from remuda.pipeline.include.interpolation import text_of
 from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import HEADER, INPUT, INPUT_TYPES, SPEC, Keys, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, node_of
@@ -178,7 +177,8 @@ def _apply_rules(
     may be left out although it has no default: if it has rules and none applies. `values`: those of other inputs."""
     texts: dict[str, str] = {}
     for rule in declaration.rules:
-        texts |= {name: text_of(values[name]) for name in rule.inputs if name in values and name not in texts}
+        # A list equals no text.
+        texts |= {name: node.text for name in rule.inputs if isinstance(node := values.get(name), Scalar)}
         if is_true(report, rule, texts, patterns):
             return msgspec.structs.replace(declaration, options=rule.options, default=rule.default), False
     return declaration, bool(declaration.rules)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from remuda.pipeline.errors import Report, printable, quote
+from remuda.pipeline.include.blocks import find_blocks
 from remuda.pipeline.include.component_context import ComponentContext
 from remuda.pipeline.syntax.known_keys import nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, plain
@@ -20,7 +21,7 @@ from remuda.pipeline.syntax.variable_expansion import Expansion, ExpansionError
 MAX_ADDED = 1_000_000
 MAX_FUNCTIONS = 3
 
-_BLOCK = re.compile(r"\$\[\[(.*?)\]\]", re.DOTALL)
+_OPENER, _CLOSER = "$[[", "]]"
 _ACCESS = re.compile(r"(inputs|component)\.([\w-]+)", re.ASCII)
 _TRUNCATE = re.compile(r"truncate\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)", re.ASCII)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_\-.,:+/@\n]")
@@ -61,23 +62,23 @@ class Interpolation:
                 return node
 
     def _scalar(self, node: Scalar) -> Node:
-        if "$[[" not in node.text:
+        if _OPENER not in node.text:
             return node
-        blocks = list(_BLOCK.finditer(node.text))
-        if len(blocks) == 1 and blocks[0].span() == (0, len(node.text)):
-            value = self._block(node, blocks[0][1], is_whole=True)
+        blocks = list(find_blocks(node.text, _OPENER, _CLOSER))
+        if len(blocks) == 1 and blocks[0] == (len(_OPENER), len(node.text) - len(_CLOSER)):
+            value = self._block(node, node.text[slice(*blocks[0])], is_whole=True)
             if isinstance(value, Scalar):
                 return msgspec.structs.replace(node, text=value.text, kind=value.kind)
             return value
         parts: list[str] = []
-        end = 0
-        for block in blocks:
-            value = self._block(node, block[1], is_whole=False)
+        done = 0
+        for begin, end in blocks:
+            value = self._block(node, node.text[begin:end], is_whole=False)
             if isinstance(value, Opaque):
                 return value
-            parts += (node.text[end : block.start()], text_of(value))
-            end = block.end()
-        return msgspec.structs.replace(node, text="".join((*parts, node.text[end:])))
+            parts += (node.text[done : begin - len(_OPENER)], text_of(value))
+            done = end + len(_CLOSER)
+        return msgspec.structs.replace(node, text="".join((*parts, node.text[done:])))
 
     def _block(self, node: Scalar, text: str, *, is_whole: bool) -> Node:
         """Return the value of the input that the block `$[[text]]` names, after its functions, such as `truncate`, were

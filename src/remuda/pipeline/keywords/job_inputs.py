@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from remuda.pipeline.errors import Place, Report, quote
+from remuda.pipeline.include.blocks import find_blocks
 from remuda.pipeline.include.inputs import Input, check_value, read_as, read_declaration
 from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.rules.regex import Patterns
@@ -22,7 +23,6 @@ MAX_GIVEN = 100
 REPLACED_IN = ("script", "before_script", "after_script", "artifacts", "cache", "image", "services", "run")
 """Keywords whose texts may use the inputs of the job."""
 
-_EXPRESSION = re.compile(r"\$\{\{(.*?)\}\}", re.DOTALL)
 _USE = re.compile(r"(?<![\w.])job\.inputs\.([\w-]+)", re.ASCII)
 
 
@@ -52,8 +52,8 @@ def check_uses(report: Report, entries: Mapping[str, Entry], name: str, inputs: 
     """Report uses of inputs that the job `name` does not have."""
     for key in REPLACED_IN if inputs else ():
         for scalar in _scalars(entries[key].value) if key in entries else ():
-            for expression in _EXPRESSION.findall(scalar.text) if "${{" in scalar.text else ():
-                for used in _USE.findall(expression):
+            for begin, end in find_blocks(scalar.text, "${{", "}}"):
+                for used in _USE.findall(scalar.text, begin, end):
                     if used not in inputs:
                         suggestion = nearest(used, inputs) or 'declare it under "inputs"'
                         report.add(scalar, inside(name, key), f"there is no input {quote(used)}", suggestion)

@@ -12,6 +12,7 @@ from remuda.cell.secrets.key_ring import KeyRing
 from remuda.cell.values import ProjectVariable
 from remuda.model.job import JobId, JobState
 from remuda.pipeline import Artifacts
+from remuda.pipeline.spec import JobInput
 from remuda.testing.builders import NOW, a_spec, an_artifact
 from remuda.testing.memory_cell import MemoryCell
 
@@ -63,6 +64,15 @@ async def test_a_job_without_a_stored_spec_fails(cell: MemoryCell, monkeypatch: 
     job = await cell.job(family.jobs[0].id)
     assert (job.state, job.failure_reason) == (JobState.FAILED, "data_integrity_failure")
     assert "lacks its spec" in (job.failure_message or "")
+
+
+async def test_a_job_whose_inputs_are_too_long_fails(cell: MemoryCell) -> None:
+    inputs = {"text": JobInput(default="x" * 200_000)}
+    family = await cell.push(a_spec("a", inputs=inputs, script=("${{ job.inputs.text }}",) * 10))
+    assert isinstance(await cell.poll(), NoJob)
+    job = await cell.job(family.jobs[0].id)
+    assert (job.state, job.failure_reason) == (JobState.FAILED, "script_failure")
+    assert "the inputs of the job add more than" in (job.failure_message or "")
 
 
 async def test_the_first_start_creates_a_key_and_later_ones_use_it(cell: MemoryCell) -> None:

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 
 from remuda.cell.core.payload.job_inputs import fill_inputs
+from remuda.cell.errors import InvalidError
 from remuda.pipeline import Artifacts, JobSpec
 from remuda.pipeline.spec import JobInput
 from remuda.testing.builders import a_spec
@@ -54,6 +55,15 @@ def test_other_keywords_use_inputs() -> None:
     assert filled.cache == ({"key": value, "paths": [value]},)
     assert filled.artifacts == Artifacts(paths=(value,), name=value)
     assert filled.run == ({"name": "x", "script": r"a\${{ b ${{ env.A }}"},)
+
+
+def test_the_length_of_what_inputs_add_is_limited() -> None:
+    long = {"env": "x" * 20_000}
+    within = a_job_with_inputs(script=("${{ job.inputs.env }}",) * 50)
+    assert fill_inputs(within, long).script == ("x" * 20_000,) * 50
+    for field in ("script", "after_script"):
+        with pytest.raises(InvalidError, match="the inputs of the job add more than 1048576 characters"):
+            fill_inputs(a_job_with_inputs(**{field: ("${{ job.inputs.env }}",) * 60}), long)
 
 
 def test_a_job_without_inputs_stays_as_it_is() -> None:
