@@ -186,6 +186,43 @@ class TestAccess:
         assert stranger.get(OID).status == 404
         assert stranger.put(CONTENT).status == 404
 
+    def test_access_tokens_of_projects_and_scopes(self, cell: ServedCell, lfs: Lfs) -> None:
+        lfs.put(CONTENT)
+
+        def create(*scopes: str) -> Lfs:
+            body = {"name": "x", "scopes": scopes, "expires_at": "2999-01-31", "access_level": 30}
+            created = cell.api("POST", "/projects/root%2Fapp/access_tokens", body)
+            assert created.status == 201, created
+            return Lfs(cell, "root/app", basic(created.json()["token"]))
+
+        reading, writing, other = create("read_repository"), create("write_repository"), create("read_registry")
+        [item] = reading.batch("download", (OID, len(CONTENT))).json()["objects"]
+        assert item["actions"]["download"]["expires_at"].startswith("2999-01-31")
+        assert reading.get(OID).body == CONTENT
+        assert reading.put(b"new").status == 403
+        assert writing.put(b"new").status == 200
+        assert other.get(OID).status == 403
+        cell.new_project("second")
+        assert Lfs(cell, "root/second", writing.authorization).put(b"new").status == 404
+
+    def test_a_deploy_token_reads(self, cell: ServedCell, lfs: Lfs) -> None:
+        lfs.put(CONTENT)
+        body = {"name": "deploy", "scopes": ["read_repository"]}
+        token = cell.api("POST", "/projects/root%2Fapp/deploy_tokens", body).json()
+        deploy = Lfs(cell, "root/app", basic(token["token"], token["username"]))
+        assert deploy.get(OID).body == CONTENT
+        assert deploy.send("GET", "info/lfs/locks").status == 200
+        assert deploy.put(b"new").status == 403
+        assert deploy.send("POST", "info/lfs/locks", {"path": "a"}).status == 403
+        cell.new_project("second")
+        assert Lfs(cell, "root/second", deploy.authorization).get(OID).status == 404
+
+    def test_an_archived_project_is_only_read(self, cell: ServedCell, lfs: Lfs) -> None:
+        lfs.put(CONTENT)
+        assert cell.api("POST", "/projects/root%2Fapp/archive").status == 201
+        assert lfs.get(OID).status == 200
+        assert lfs.put(b"new").status == 403
+
     def test_a_request_without_a_valid_token_is_asked_for_one(self, cell: ServedCell, lfs: Lfs) -> None:
         for authorization in ("", basic("glpat-nonsense")):
             answer = Lfs(cell, "root/app", authorization).batch("download", (OID, 1))
