@@ -81,6 +81,7 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("DELETE", f"{_P}/members/{{user_id}}"): ("member_removed", "Project"),
     ("POST", "/api/v4/users"): ("user_created", "User"),
     ("PUT", "/api/v4/users/{id}"): ("user_changed", "User"),
+    ("DELETE", "/api/v4/users/{id}"): ("user_deleted", "User"),
     ("POST", "/api/v4/users/{id}/block"): ("user_blocked", "User"),
     ("POST", "/api/v4/users/{id}/unblock"): ("user_unblocked", "User"),
     ("POST", "/api/v4/user/personal_access_tokens"): ("personal_access_token_created", "User"),

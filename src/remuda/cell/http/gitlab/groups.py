@@ -160,6 +160,12 @@ async def update(edge: Edge, group: Namespace, params: GroupChange) -> GroupShap
 @routes.delete(_ONE, in_group(Level.OWNER), status=202)
 async def remove(edge: Edge, group: Namespace) -> MessageShape:
     """Delete a group with its subgroups, projects and runners."""
+    await remove_group(edge, group)
+    return MessageShape(message="202 Accepted")
+
+
+async def remove_group(edge: Edge, group: Namespace) -> None:
+    """Delete a group with its subgroups, projects and runners. May be called again after a death in the middle."""
     for project in await list_all_projects(edge.store, ProjectFilter(group_id=group.id)):
         await remove_project(edge, project)
     for namespace in [*await edge.projects.namespaces.inside(group), group]:
@@ -170,7 +176,6 @@ async def remove(edge: Edge, group: Namespace) -> MessageShape:
                 await edge.store.runners.remove_runner(runner.id)
         await remove_bots(edge.store, ("group", namespace.id))
         await edge.store.people.remove_namespace(namespace.id)
-    return MessageShape(message="202 Accepted")
 
 
 async def _groups(edge: Edge, request: Request, group_filter: NamespaceFilter) -> Paged[GroupShape]:

@@ -1,5 +1,5 @@
-"""Users in GitLab's form, and who the caller is. Only administrators create, change and block users. People see the
-users of their own organization."""
+"""Users in GitLab's form, and who the caller is. Only administrators create, change, block and delete users. People see
+the users of their own organization."""
 
 import re
 from typing import Annotated
@@ -11,17 +11,19 @@ from starlette.responses import Response
 from remuda.cell.errors import ConflictError, InvalidError
 from remuda.cell.http.edge.access import ADMINISTRATOR, USER
 from remuda.cell.http.edge.admission import Caller, caller_of
-from remuda.cell.http.edge.bodies import with_given
+from remuda.cell.http.edge.bodies import flag_in_query, with_given
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, not_found
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, slice_answer
 from remuda.cell.http.edge.routes import Routes
-from remuda.cell.http.gitlab.projects import check_texts
+from remuda.cell.http.gitlab.groups import remove_group
+from remuda.cell.http.gitlab.projects import check_texts, remove_project
 from remuda.cell.http.gitlab.views import UserShape, user_view
+from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.projects.paths import check_path
 from remuda.cell.values import USER_ID
-from remuda.cell.values.people import Namespace, User
+from remuda.cell.values.people import Level, Namespace, ProjectFilter, User
 from remuda.lib.clock import rfc3339
 
 _EMAIL = re.compile(r"[^@\s]{1,200}@[^@\s]{1,200}")
@@ -145,6 +147,39 @@ async def update(edge: Edge, user: Annotated[User, _find], params: UserChange) -
     changed = with_given(user, name=params.name, email=params.email, is_admin=params.admin)
     await edge.store.people.put_user(changed)
     return whole_view(edge, changed)
+
+
+@routes.delete(f"{_ROOT}/{{id}}", ADMINISTRATOR, query={"hard_delete": bool}, also=(409,))
+async def remove(edge: Edge, request: Request, caller: Caller, user: Annotated[User, _find]) -> None:
+    """Delete a user with tokens, memberships and own projects; with `hard_delete` also groups that only they own."""
+    if user.id in (USER_ID, caller.user.id):
+        raise forbidden("you cannot delete the first user or yourself")
+    groups = await _list_solely_owned(edge, user)
+    if groups and not flag_in_query(request, "hard_delete"):
+        paths = ", ".join(group.path for group in groups)
+        raise ApiError(
+            409,
+            {"message": f"User cannot be removed: only owner of {paths}; add an owner there, or give hard_delete=true"},
+        )
+    # First block the user, so that they create nothing meanwhile. After a death in the middle, call again.
+    await edge.store.people.put_user(msgspec.structs.replace(user, state="blocked"))
+    for group in groups:
+        await remove_group(edge, group)
+    for project in await list_all_projects(edge.store, ProjectFilter(namespace_id=user.namespace_id)):
+        await remove_project(edge, project)
+    await edge.store.people.remove_user(user.id)
+
+
+async def _list_solely_owned(edge: Edge, user: User) -> list[Namespace]:
+    """The top-level groups of which the user is the only owner."""
+    groups: list[Namespace] = []
+    for member in await edge.store.people.list_memberships(user.id):
+        if member.owner[0] == "group" and member.level >= Level.OWNER:
+            group = await edge.store.people.load_namespace(member.owner[1])
+            owners = [row for row in await edge.store.people.list_members(member.owner) if row.level >= Level.OWNER]
+            if group is not None and group.parent_id is None and len(owners) == 1:
+                groups.append(group)
+    return groups
 
 
 @routes.post(f"{_ROOT}/{{id}}/block", ADMINISTRATOR)

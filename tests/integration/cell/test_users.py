@@ -1,0 +1,86 @@
+"""Deleting users, and searching for projects and users."""
+
+import gitlab
+import pytest
+from tests.support.cells.people import (
+    add_member,
+    create_group,
+    create_group_project,
+    create_organization,
+    create_person,
+)
+from tests.support.cells.served_cell import ServedCell
+
+PIPELINE = "job: {script: [echo]}\n"
+
+
+def test_a_deleted_user_loses_tokens_memberships_and_own_projects(cell: ServedCell) -> None:
+    ada = create_person(cell, "ada")
+    group = create_group(cell, "acme")
+    shop = create_group_project(cell, group, "shop", PIPELINE)
+    add_member(cell, f"groups/{group}", ada, 30)
+    own = ada.api("POST", "/projects", {"name": "own"}).json()["id"]
+    assert cell.api("DELETE", f"/users/{ada.id}").status == 204
+    assert cell.api("GET", f"/users/{ada.id}").status == 404
+    assert ada.api("GET", "/user").status == 401
+    assert cell.api("GET", f"/projects/{own}").status == 404
+    assert cell.api("GET", f"/projects/{shop}").status == 200
+    assert [row["username"] for row in cell.api("GET", f"/groups/{group}/members").json()] == ["root"]
+    assert create_person(cell, "ada").id != ada.id, "the name is free again"
+    assert cell.api("DELETE", f"/users/{ada.id}").status == 404
+
+
+def test_the_only_owner_of_a_group_is_deleted_with_the_group_or_not_at_all(cell: ServedCell) -> None:
+    ada = create_person(cell, "ada")
+    group = ada.api("POST", "/groups", {"name": "hers", "path": "hers"}).json()["id"]
+    project = ada.api("POST", "/projects", {"name": "app", "namespace_id": group}).json()["id"]
+    refused = cell.api("DELETE", f"/users/{ada.id}")
+    assert (refused.status, b"hers" in refused.body) == (409, True)
+    assert ada.api("GET", f"/projects/{project}").status == 200
+    assert cell.api("DELETE", f"/users/{ada.id}?hard_delete=true").status == 204
+    assert cell.api("GET", f"/groups/{group}").status == 404
+    assert cell.api("GET", f"/projects/{project}").status == 404
+
+
+def test_who_cannot_be_deleted(cell: ServedCell) -> None:
+    ada, boss = create_person(cell, "ada"), create_person(cell, "boss", admin=True)
+    assert ada.api("DELETE", f"/users/{boss.id}").status == 403
+    assert boss.api("DELETE", f"/users/{boss.id}").status == 403
+    assert boss.api("DELETE", "/users/1").status == 403
+
+
+def test_search(cell: ServedCell) -> None:
+    ada = create_person(cell, "ada")
+    group = create_group(cell, "acme")
+    shop = create_group_project(cell, group, "shop", PIPELINE)
+    public = create_group_project(cell, group, "shop-window", PIPELINE, visibility="internal")
+    create_organization(cell, "other")
+    find = "search?scope=projects&search=shop"
+    assert {row["id"] for row in cell.api("GET", f"/{find}").json()} == {shop, public}
+    assert [row["id"] for row in ada.api("GET", f"/{find}").json()] == [public]
+    assert {row["id"] for row in cell.api("GET", f"/groups/{group}/{find}").json()} == {shop, public}
+    assert [row["username"] for row in ada.api("GET", "/search?scope=users&search=ada").json()] == ["ada"]
+    page = cell.api("GET", f"/{find}&per_page=1")
+    assert (len(page.json()), page.headers["X-Total"]) == (1, "2")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/search?search=x",
+        "/search?scope=projects",
+        "/search?scope=issues&search=x",
+        "/groups/acme/search?scope=wiki_blobs&search=x",
+        "/projects/acme%2Fshop/search?scope=blobs&search=x",
+    ],
+)
+def test_a_search_that_is_not_supported_says_so(cell: ServedCell, path: str) -> None:
+    create_group_project(cell, create_group(cell, "acme"), "shop", PIPELINE)
+    answer = cell.api("GET", path)
+    assert (answer.status, b"scope" in answer.body or b"search" in answer.body) == (400, True)
+
+
+def test_python_gitlab(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    ada = create_person(cell, "ada")
+    assert [row["id"] for row in client.search("users", "ada")] == [ada.id]
+    client.users.delete(ada.id)
