@@ -133,6 +133,8 @@ def read_tree(report: Report, judge: Judge, text: str, sources: Sources, inputs:
     root = loader.load(SourceFile(text=text, file="", origin=Origin()), arguments, at=place, path="inputs")
     if root is None:
         raise report.error()
+    if loader.has_failed:
+        report.hide_consequences()
     return dereference(report, extend(report, root, merger))
 
 

@@ -85,6 +85,7 @@ class Report:
         self._mistakes: dict[tuple[str, int, int, str], Mistake] = {}
         self._warnings: dict[tuple[str, int, int, str], Mistake] = {}
         self._more_warnings = 0
+        self._is_incomplete = False
 
     def __bool__(self) -> bool:
         return bool(self._mistakes)
@@ -93,8 +94,22 @@ class Report:
         """Register a file that is being read. In the result, mistakes of files registered earlier come first."""
         self._files.setdefault(file, len(self._files))
 
+    def __len__(self) -> int:
+        return len(self._mistakes)
+
+    def hide_consequences(self) -> None:
+        """From now on, add only mistakes that concern a value alone (`add_of_value`). Called if a part of the file is
+        missing, such as an included file: other mistakes, such as an unknown job, may be caused by that."""
+        self._is_incomplete = True
+
     def add(self, at: Placed, key: str, message: str, suggestion: str = "") -> None:
-        """Add a mistake at the position `at`. `key`: path of the keyword. Raises `PipelineError` at `MAX_MISTAKES`."""
+        """Add a mistake at the position `at`. `key`: path of the keyword. Raises `PipelineError` at `MAX_MISTAKES`.
+        Does nothing after `hide_consequences`."""
+        if not self._is_incomplete:
+            self.add_of_value(at, key, message, suggestion)
+
+    def add_of_value(self, at: Placed, key: str, message: str, suggestion: str = "") -> None:
+        """Add a mistake that does not depend on other parts of the file, such as a value of a wrong type."""
         self._record(at, key, message, suggestion)
         if len(self._mistakes) >= MAX_MISTAKES:
             self.stop(at, "", f"gave up after {MAX_MISTAKES} mistakes", "correct these first")

@@ -224,7 +224,7 @@ loose:
 
 def test_five_different_mistakes_are_five_errors_with_their_lines() -> None:
     text = """\
-include: ci/none.yml
+image: {entrypoint: sh}
 build:
   stage: build
   scripts: [make]
@@ -247,7 +247,7 @@ deploy:
         compile_pipeline(text, file="f")
     suggestions = {(mistake.line, mistake.key): mistake.suggestion for mistake in caught.value.errors}
     assert suggestions.keys() == {
-        (1, "include"),
+        (1, "image"),
         (4, "build:scripts"),
         (10, "around:needs"),
         (13, "test:needs"),

@@ -54,7 +54,7 @@ class CellSources(Sources):
         return self._text(self._repo, self._sha, path)
 
     def local_glob(self, pattern: str) -> Sequence[str]:
-        return match_paths([pattern], sorted(self._reader.files(self._repo, self._sha)))
+        return match_paths(pattern, sorted(self._reader.files(self._repo, self._sha)))
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
         commit = self._commit(project, ref)
@@ -74,7 +74,7 @@ class CellSources(Sources):
         return (
             [pattern]
             if isinstance(commit, SourceProblem)
-            else match_paths([pattern], sorted(self._reader.files(*commit)))
+            else match_paths(pattern, sorted(self._reader.files(*commit)))
         )
 
     def remote(self, url: str, *, cache_seconds: int = 0) -> str | SourceProblem:

@@ -150,7 +150,7 @@ class _Folder:
         return _decode(data, path)
 
     def glob(self, pattern: str, _ref: str | None = None) -> list[str]:
-        return match_paths([pattern], _printable_paths(self._files))
+        return match_paths(pattern, _printable_paths(self._files))
 
     def version(self, _text: str) -> tuple[str, str]:
         return "", ""
@@ -179,7 +179,7 @@ class _Clone:
     def glob(self, pattern: str, ref: str | None) -> list[str] | None:
         """Return the matching paths in the commit of `ref`; None if the ref does not exist."""
         commit = self._commit(ref)
-        return match_paths([pattern], _printable_paths(self._repository.tree(commit))) if commit else None
+        return match_paths(pattern, _printable_paths(self._repository.tree(commit))) if commit else None
 
     def version(self, text: str) -> tuple[str | None, str]:
         """Return the commit of a component's version: a commit id, a tag, a branch, `~latest`, or the first numbers of

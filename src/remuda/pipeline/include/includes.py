@@ -22,7 +22,7 @@ from remuda.pipeline.include.interpolation import Interpolation
 from remuda.pipeline.include.port import Sources, parse_address
 from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.clauses import Judge, read_clauses
-from remuda.pipeline.rules.globs import is_glob, normal_path
+from remuda.pipeline.rules.globs import is_include_glob, normal_path
 from remuda.pipeline.rules.job_rules import flatten_rules
 from remuda.pipeline.syntax.known_keys import INCLUDE, INCLUDE_RULE, INPUT_FILE, SPEC_INCLUDE
 from remuda.pipeline.syntax.tree import Entry, Merger, Node, Opaque, Scalar, Table, items_of
@@ -66,6 +66,8 @@ class Loader:
         self._sources = sources
         self._merger = merger
         self._expansion = judge.expansion(Variables())
+        self.has_failed = False
+        """True if an included file is missing or not as it should be, for example because an input has no value."""
         self._files = 0
         self._nodes = 0
 
@@ -148,6 +150,7 @@ class Loader:
                 self._report.warn(item, _INCLUDE, "includes nothing", "name a file, or remove the entry")
                 continue
             inputs: Mapping[str, Entry] = {}
+            mistakes = len(self._report)
             if isinstance(item, Table):
                 entries = read_table(self._report, item, _INCLUDE, INCLUDE)
                 if "rules" in entries and not self._applies(entries["rules"].value):
@@ -162,6 +165,7 @@ class Loader:
                 tree = self.load(source, inputs, at=item, path=where, chain=chain)
                 if tree is not None:
                     trees.append(tree)
+            self.has_failed = self.has_failed or len(self._report) > mistakes
         return trees
 
     def _check_circle(self, source: SourceFile, at: Node, chain: tuple[str, ...]) -> None:
@@ -235,7 +239,7 @@ class Loader:
             self._report.add(at, path, f"{quote(name)} is not a YAML file", "its name must end with .yml or .yaml")
             return []
         names = [name]
-        if is_glob(name):
+        if is_include_glob(name):
             paths = self._sources.project_glob(origin.project, origin.ref, name) if origin.project else None
             names = list(self._sources.local_glob(name) if paths is None else paths)[: MAX_FILES + 1]
         return [source for each in names for source in self._file(each, at, path, origin)]

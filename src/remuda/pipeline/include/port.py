@@ -95,7 +95,7 @@ class MemorySources(Sources):
         return self._files.get(path)
 
     def local_glob(self, pattern: str) -> Sequence[str]:
-        return match_paths([pattern], sorted(self._files))
+        return match_paths(pattern, sorted(self._files))
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
         # The key is the project's path, or "path@ref" for the files of one ref.
@@ -108,7 +108,7 @@ class MemorySources(Sources):
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
         files = self._projects.get(f"{project}@{ref}", self._projects.get(project))
-        return [pattern] if files is None else match_paths([pattern], sorted(files))
+        return [pattern] if files is None else match_paths(pattern, sorted(files))
 
     def remote(self, url: str, *, cache_seconds: int = 0) -> str | SourceProblem:
         if url in self._remotes:

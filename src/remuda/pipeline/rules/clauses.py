@@ -27,6 +27,8 @@ MAX_EXISTS_CHECKS = 50_000
 """As in GitLab, `exists` is true if it would need more comparisons."""
 MAX_CHECKS = 1_000_000
 MAX_JUDGED = 200_000
+_EVERYTHING = "**"
+"""The pattern of an include that all paths match."""
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +99,7 @@ class Judge:
                 self._expressions[text] = parse_expression(text, self.patterns)
             except ExpressionError as error:
                 message = f"bad condition: {error} (character {error.offset + 1})"
-                self._report.add(node, path, message, 'write it like $CI_COMMIT_BRANCH == "main"')
+                self._report.add_of_value(node, path, message, 'write it like $CI_COMMIT_BRANCH == "main"')
                 return None
             except TooCostlyError:
                 self.too_costly(node, path)
@@ -168,18 +170,15 @@ class Judge:
         project, ref = self._expand((exists.project, exists.ref or ""), own, exists.at)
         key = (project, ref, *paths)
         if key not in self._elsewhere:
-            self._elsewhere[key] = False
-            for path in paths:
-                matches = self._sources.project_glob(project, ref or None, path) if self._sources else ()
-                # A single match can be the pattern itself, if the project is not available.
-                if matches and matches[0] == path and self._sources:
-                    text = self._sources.project(project, ref or None, path)
-                    if isinstance(text, SourceProblem):
-                        self._report.add(exists.at, exists.key, text.reason, text.suggestion)
-                        break
-                if matches:
-                    self._elsewhere[key] = True
-                    break
+            files = list(self._sources.project_glob(project, ref or None, _EVERYTHING)) if self._sources else []
+            # The pattern itself as the only path means that the project is not available.
+            text = None
+            if self._sources and files == [_EVERYTHING]:
+                text = self._sources.project(project, ref or None, _EVERYTHING)
+            if isinstance(text, SourceProblem):
+                self._report.add(exists.at, exists.key, text.reason, text.suggestion)
+                files = []
+            self._elsewhere[key] = self._any_match(paths, files, exists.at)
         return self._elsewhere[key]
 
     def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:

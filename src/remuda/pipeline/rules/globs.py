@@ -1,8 +1,13 @@
-"""Matches the file patterns of `rules:changes`, `rules:exists`, `include:local` and `cache:key:files`.
+"""Matches the file patterns of a pipeline file, of which there are two kinds.
 
-`*` and `?` match within one folder, `**` spans folders, `[abc]` is a set of characters and `{a,b}` are alternatives.
-Names that begin with a dot are not special. Matching does not backtrack, so that a pattern with many stars is not slow.
-"""
+`Glob` is for `rules:changes`, `rules:exists` and `cache:key:files`, with the rules of Ruby's `File.fnmatch` as GitLab
+calls it: `*` and `?` match within one folder, `**/` any folders (so `docs/**` is one level), `[abc]` is a set of
+characters, `{a,b}` are alternatives, and a backslash makes the next character plain. Names that begin with a dot are
+not special.
+
+`match_paths` is for `include:local`, with GitLab's own rule: `**` is any text and `*` any text without a slash.
+
+Matching does not backtrack, so that a pattern with many stars is not slow."""
 
 from __future__ import annotations
 
@@ -12,12 +17,9 @@ from functools import lru_cache
 
 MAX_ALTERNATIVES = 100
 
-_WILD = re.compile(r"[*?\[{]")
-_BRACES = re.compile(r"\{([^{}]*)\}")
-
-
-def is_glob(text: str) -> bool:
-    return _WILD.search(text) is not None
+_WILD = re.compile(r"[*?\[{\\]")
+_SET = re.compile(r"\[(?P<not>[!^]?)(?P<inner>(?:\\.|[^\]\\]|(?<=\[)\]|(?<=\[[!^])\])+)\]")
+_STARS = re.compile(r"\*\*|\*")
 
 
 class Glob:
@@ -25,7 +27,7 @@ class Glob:
 
     def __init__(self, pattern: str) -> None:
         pattern = pattern.removeprefix("./").lstrip("/")
-        self.literal = None if is_glob(pattern) else pattern
+        self.literal = None if _WILD.search(pattern) else pattern
         self._rows = [] if self.literal is not None else [row.split("/") for row in _alternatives(pattern)]
 
     def fits(self, path: str) -> bool:
@@ -35,10 +37,28 @@ class Glob:
         return any(_fits(row, names) for row in self._rows)
 
 
-def match_paths(patterns: Iterable[str], paths: Iterable[str]) -> list[str]:
-    """Return the paths that match any of the patterns, in the order of `paths`."""
-    globs = [Glob(pattern) for pattern in patterns]
-    return [path for path in paths if any(glob.fits(path) for glob in globs)]
+def is_include_glob(path: str) -> bool:
+    """True if the path of an include is a pattern."""
+    return "*" in path
+
+
+def match_paths(pattern: str, paths: Iterable[str]) -> list[str]:
+    """Return the paths that match the pattern of an include, in the order of `paths`."""
+    import re2
+
+    parts: list[str] = []
+    end = 0
+    for stars in _STARS.finditer(pattern):
+        parts += (re2.escape(pattern[end : stars.start()]), ".*" if stars[0] == "**" else "[^/]*")
+        end = stars.end()
+    options = re2.Options()
+    options.dot_nl = True
+    options.log_errors = False
+    try:
+        expression = re2.compile("".join([*parts, re2.escape(pattern[end:])]), options)
+    except re2.error:
+        return []
+    return [path for path in paths if expression.fullmatch(path.encode(errors="replace").decode())]
 
 
 def normal_path(text: str) -> str | None:
@@ -60,24 +80,48 @@ def _alternatives(pattern: str) -> list[str]:
     waiting = [pattern]
     while waiting and len(done) < MAX_ALTERNATIVES:
         text = waiting.pop()
-        braces = _BRACES.search(text)
+        braces = _find_braces(text)
         if braces is None:
             done.append(text)
         elif len(waiting) < MAX_ALTERNATIVES:
-            waiting += [text[: braces.start()] + each + text[braces.end() :] for each in braces[1].split(",")]
+            start, end, choices = braces
+            waiting += [text[:start] + each + text[end:] for each in choices]
     return done
 
 
+def _find_braces(text: str) -> tuple[int, int, list[str]] | None:
+    """Find the first `{...}` with its partner: where it begins and ends, and the alternatives, which may have further
+    braces. None if there is none. A backslash hides the next character."""
+    depth, start, piece = 0, 0, 0
+    choices: list[str] = []
+    index = 0
+    while index < len(text):
+        character = text[index]
+        if character == "\\":
+            index += 1
+        elif character == "{":
+            depth += 1
+            if depth == 1:
+                start, piece, choices = index, index + 1, []
+        elif depth and character in ",}":
+            if depth == 1:
+                choices.append(text[piece:index])
+                piece = index + 1
+            if character == "}":
+                depth -= 1
+                if not depth:
+                    return start, index + 1, choices
+        index += 1
+    return None
+
+
 def _fits(parts: list[str], names: list[str]) -> bool:
-    """True if a path, split into `names`, matches a pattern, split into `parts`. `**` matches any folders; at the end
-    it needs at least one name."""
+    """True if a path, split into `names`, matches a pattern, split into `parts`. `**` matches any folders; as the last
+    part it is like `*`."""
     # reached[i]: the parts so far match the first i names.
     reached = [True] + [False] * len(names)
     for index, part in enumerate(parts):
-        if part == "**":
-            if index == len(parts) - 1:
-                # `a/**` matches what is in the folder, not the folder.
-                return any(reached[:-1])
+        if part == "**" and index < len(parts) - 1:
             for position in range(1, len(names) + 1):
                 reached[position] = reached[position] or reached[position - 1]
             continue
@@ -98,16 +142,18 @@ def _name(part: str) -> re.Pattern[str]:
     index = 0
     while index < len(part):
         character = part[index]
-        end = part.find("]", index + 2) if character == "[" else -1
+        characters = _SET.match(part, index) if character == "[" else None
         if character == "*":
             chunks.append("")
         elif character == "?":
             chunks[-1] += "."
-        elif end > 0:
-            inner = part[index + 1 : end].replace("\\", "\\\\").replace("[", "\\[")
-            negated = inner[:1] in ("!", "^")
-            chunks[-1] += f"[{'^' if negated else ''}{inner[1:] if negated else inner}]"
-            index = end
+        elif characters:
+            inner = characters["inner"].replace("[", "\\[").replace("&&", "&\\&").replace("||", "|\\|")
+            chunks[-1] += f"[{'^' if characters['not'] else ''}{inner}]"
+            index = characters.end() - 1
+        elif character == "\\" and index + 1 < len(part):
+            index += 1
+            chunks[-1] += re.escape(part[index])
         else:
             chunks[-1] += re.escape(character)
         index += 1

@@ -107,20 +107,22 @@ def read_fields(report: Report, node: Node, path: str, keys: Keys) -> Fields:
 def report_name(report: Report, key: Scalar, path: str, what: str) -> None:
     """Report a key that is a number, a boolean or null where a name is expected; `what` says which name."""
     where = inside(path, key.text) if key.text else path
-    report.add(key, where, f"{what} must be a string{_instead(key)}", f'write it in quotes: "{printable(key.text)}"')
+    report.add_of_value(
+        key, where, f"{what} must be a string{_instead(key)}", f'write it in quotes: "{printable(key.text)}"'
+    )
 
 
 def report_key(report: Report, key: Scalar, path: str, keys: Keys) -> None:
     """Report a key that is unknown, or not supported yet, with a suggestion."""
     where = inside(path, key.text)
     if key.text in keys.later:
-        report.add(key, where, f"the key {quote(key.text)} is not supported yet", NOT_YET)
+        report.add_of_value(key, where, f"the key {quote(key.text)} is not supported yet", NOT_YET)
     elif key.text in keys.misplaced:
-        report.add(key, where, f"the key {quote(key.text)} is not allowed here", keys.misplaced[key.text])
+        report.add_of_value(key, where, f"the key {quote(key.text)} is not allowed here", keys.misplaced[key.text])
     else:
         suggestion = nearest(key.text, keys.works + keys.later)
         known = f"known here: {join_names(keys.works)}" if keys.works else "remove it"
-        report.add(key, where, f"unknown key {quote(key.text)}", suggestion or known)
+        report.add_of_value(key, where, f"unknown key {quote(key.text)}", suggestion or known)
 
 
 def read_text(report: Report, node: Node, path: str) -> str | None:
@@ -128,7 +130,7 @@ def read_text(report: Report, node: Node, path: str) -> str | None:
         mistyped(report, node, path, "a string")
         return None
     if not node.text:
-        report.add(node, path, "must not be empty")
+        report.add_of_value(node, path, "must not be empty")
         return None
     return node.text
 
@@ -137,7 +139,7 @@ def read_choice(report: Report, node: Node, path: str, choices: Sequence[str]) -
     text = read_text(report, node, path)
     if text is not None and text not in choices:
         suggestion = nearest(text, choices) or f"use one of: {', '.join(choices)}"
-        report.add(node, path, f"unknown value {quote(text)}", suggestion)
+        report.add_of_value(node, path, f"unknown value {quote(text)}", suggestion)
         return None
     return text
 
@@ -170,7 +172,7 @@ def read_integer(report: Report, node: Node, path: str, low: int, high: int) -> 
         return None
     number = int(node.text)
     if not low <= number <= high:
-        report.add(node, path, f"must be a whole number from {low} to {high}, not {number}")
+        report.add_of_value(node, path, f"must be a whole number from {low} to {high}, not {number}")
         return None
     return number
 
@@ -205,11 +207,11 @@ def read_duration(report: Report, node: Node, path: str, limit: str = "", *, als
         return None
     seconds = parse_duration(node.text)
     if limit and (seconds or 0) > (parse_duration(limit) or 0):
-        report.add(node, path, f"must not be longer than {limit}", "shorten it")
+        report.add_of_value(node, path, f"must not be longer than {limit}", "shorten it")
     elif not seconds and node.text.lower() not in also:
         words = "".join(f', or "{word}"' for word in also)
         suggestion = f'write it like "1h 30m" or "90 minutes"{words}'
-        report.add(node, path, f"{quote(node.text)} is not a duration", suggestion)
+        report.add_of_value(node, path, f"{quote(node.text)} is not a duration", suggestion)
     return seconds or None
 
 
@@ -224,7 +226,7 @@ def read_script(report: Report, node: Node, path: str) -> tuple[str, ...] | None
     if isinstance(node, Scalar) and node.kind == "text" and not node.text:
         return ()
     if isinstance(node, Items) and _depth(node) > MAX_LIST_DEPTH:
-        report.add(node, path, f"lists are nested deeper than {MAX_LIST_DEPTH} levels", "nest less")
+        report.add_of_value(node, path, f"lists are nested deeper than {MAX_LIST_DEPTH} levels", "nest less")
         return None
     return read_one_or_more(report, node, path) if isinstance(node, Scalar) else read_strings(report, node, path)
 
@@ -250,7 +252,7 @@ def mistyped(report: Report, node: Node, path: str, expected: str, suggestion: s
         return
     if not suggestion and isinstance(node, Scalar) and node.kind not in ("text", "null") and "a string" in expected:
         suggestion = f'write it in quotes: "{printable(node.text)}"'
-    report.add(node, path, f"must be {expected}{_instead(node)}", suggestion)
+    report.add_of_value(node, path, f"must be {expected}{_instead(node)}", suggestion)
 
 
 def is_null(node: Node) -> bool:

@@ -14,7 +14,7 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.values import Job, Pipeline, Project, ProjectVariable
 from remuda.cell.values.pipeline_requests import PipelineRequest, Upstream
 from remuda.pipeline import ExpansionError, JobSpec, Trigger
-from remuda.pipeline.rules.globs import is_glob
+from remuda.pipeline.rules.globs import is_include_glob
 from remuda.pipeline.syntax.variable_expansion import Expansion
 
 OTHER_PROJECT = "pipeline"
@@ -85,7 +85,7 @@ def for_child(context: TriggerContext, files: Sequence[dict[str, Any]], texts: M
     }
     first = files[0]
     inputs = {**context.trigger.inputs, **first.get("inputs", {})}
-    if len(files) > 1 or not (first.keys() & {"local", "artifact"}) or is_glob(first.get("local", "")):
+    if len(files) > 1 or not (first.keys() & {"local", "artifact"}) or is_include_glob(first.get("local", "")):
         if texts:
             raise InvalidError(
                 "a file from artifacts must be the only file of a child pipeline; let it include the others"
