@@ -197,6 +197,7 @@ class CellService:
         presence.begin()
         dispatch = Dispatch(store, traces, clock, settings, keys, presence)
         pipelines = Pipelines(store=store, repos=repos, changes=dispatch.changes, clock=clock, settings=settings)
+        environments = Environments(store=store, commands=dispatch.user_commands, clock=clock)
         projects = Projects(
             store=store,
             repos=repos,
@@ -204,6 +205,7 @@ class CellService:
             pipelines=pipelines,
             clock=clock,
             pipelines_per_push=settings.pipelines_per_push,
+            stop_environments=environments.stop_of_branch,
         )
         return Edge(
             settings=settings,
@@ -215,7 +217,7 @@ class CellService:
             pipelines=pipelines,
             releases=Releases(store=store, blobs=blobs, projects=projects, clock=clock, public_url=settings.url),
             schedules=Schedules(store=store, repos=repos, starter=pipelines, clock=clock),
-            environments=Environments(store=store, commands=dispatch.user_commands, clock=clock),
+            environments=environments,
             managers=Managers(store, clock),
             metrics=CellMetrics(),
             events=Events(store, dispatch.memory.changed_jobs, clock),

@@ -9,6 +9,8 @@ from gitlab.v4.objects import Project
 from tests.support.cells.people import add_member, create_person
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 PIPELINE = """
 deploy:
   script: [make]
@@ -164,3 +166,14 @@ def test_who_may_do_what(cell: ServedCell, project: Project) -> None:
     assert reporter.api("GET", root).status == 200
     assert reporter.api("POST", f"{root}/{environment.id}/stop").status == 403
     assert developer.api("POST", f"{root}/{environment.id}/stop").status == 200
+
+
+def test_a_deleted_branch_stops_its_environment(cell: ServedCell, project: Project, runner: ScriptedRunner) -> None:
+    project.branches.create({"branch": "side", "ref": "main"})
+    cell.until_pipelines(2)
+    while (job := runner.take())["git_info"]["ref"] != "side":
+        runner.put(job, "failed")
+    runner.put(job, "success")
+    [environment] = project.environments.list(name="review/side", get_all=True)
+    project.branches.get("side").delete()
+    wait_until(lambda: project.environments.get(environment.id).state == "stopping", "the environment stops")

@@ -17,8 +17,10 @@ from remuda.cell.errors import DataFolderError, InvalidError, StoreError
 from remuda.cell.store import migrations
 from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.values import Family, Job, JobFilter, Page
+from remuda.cell.values.deployments import DeploymentFilter
 from remuda.lib.ids import range_of_cell
 from remuda.model.job import FailureReason, JobId, JobState, PipelineId, RunnerId
+from remuda.pipeline.spec import Environment
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 
 TERMS = leases.Lease(runner_id=RunnerId(1), system_id="s", request_id=None, until=NOW + 60)
@@ -178,6 +180,29 @@ async def test_iids_have_no_gaps_when_several_processes_add(database: str) -> No
     async with asyncio.TaskGroup() as group:
         adding = [group.create_task(add(stores[number % 3])) for number in range(60)]
     assert sorted(task.result().pipeline.iid for task in adding) == list(range(1, 61))
+    for store in stores:
+        await store.close()
+
+
+async def test_numbers_of_deployments_when_several_processes_retry(database: str) -> None:
+    stores = [await PostgresStore.open(database, 1) for _ in range(3)]
+    project = await stores[0].projects.add_project(a_project())
+    deploy = a_spec("deploy", environment=Environment(name="production"), resource_group="production")
+
+    async def add_and_retry(store: PostgresStore) -> None:
+        pipeline = a_pipeline(project_id=project.id)
+        family = await store.pipelines.add_pipeline(pipeline, new_jobs(deploy), now=NOW)
+        number = family.pipeline.id
+        await store.pipelines.change_family(number, lambda stored: lifecycle.cancel_all(stored, NOW))
+        await store.pipelines.change_family(number, lambda stored: lifecycle.retry_all(stored, NOW))
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(30):
+            group.create_task(add_and_retry(stores[number % 3]))
+    page = Page(size=100)
+    deployments, _ = await stores[0].deployments.list_deployments(page, DeploymentFilter(project_id=project.id))
+    assert sorted(row.iid for row in deployments) == list(range(1, 61))
+    assert len(await stores[0].deployments.list_resource_groups(project.id)) == 1
     for store in stores:
         await store.close()
 

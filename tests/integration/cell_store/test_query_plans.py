@@ -14,10 +14,12 @@ from remuda.cell.store.ports import Store
 from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.store.sqlite.store import SqliteStore
 from remuda.cell.values import JobFilter, Page, PipelineFilter
+from remuda.cell.values.deployments import Environment
 from remuda.model.job import JobState, PipelineId, ProjectId, RunnerId
 
 PROJECT = ProjectId(5)
 PAGE = Page(counted=False)
+ENVIRONMENT = Environment(id=7, project_id=PROJECT, name="a", slug="a", created_at=0, updated_at=0)
 
 QUERIES: dict[str, tuple[Callable[[Store], Awaitable[object]], set[str]]] = {
     "newest success of a ref": (
@@ -64,6 +66,20 @@ QUERIES: dict[str, tuple[Callable[[Store], Awaitable[object]], set[str]]] = {
         lambda store: store.jobs.list_coming_jobs([JobState.CREATED, JobState.MANUAL], held_since=9_990),
         {"pipelines_open", "jobs_of_pipeline"},
     ),
+    "pipelines of a commit": (
+        lambda store: store.pipelines.list_pipelines(PROJECT, PAGE, PipelineFilter(sha="sha-7")),
+        {"pipelines_of_commit"},
+    ),
+    "jobs of several pipelines": (
+        lambda store: store.jobs.list_jobs(
+            PAGE, JobFilter(project_id=PROJECT, pipeline_ids=[PipelineId(77), PipelineId(78)])
+        ),
+        {"jobs_of_pipeline"},
+    ),
+    "last deployment": (
+        lambda store: store.deployments.find_last_deployment(ENVIRONMENT),
+        {"deployments_of_environment"},
+    ),
     "how many jobs": (lambda store: store.jobs.count_jobs(), {"jobs_by_state"}),
     "how many pipelines": (lambda store: store.pipelines.count_pipelines(), {"pipelines_open"}),
 }
@@ -88,7 +104,7 @@ async def test_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: st
         monkeypatch.setattr(store.database, "read_in_thread", explain_in_thread)
         await run_query(store)
     await store.close()
-    table_lines = [line for line in plan if re.search(r"(SEARCH|SCAN) (jobs|pipelines)\b", line)]
+    table_lines = [line for line in plan if re.search(r"(SEARCH|SCAN) (jobs|pipelines|deployments)\b", line)]
     used = {match[1] for line in table_lines if (match := re.search(r"INDEX (\w+)", line))}
     assert used == indexes, plan
     # A count may scan an index that contains only the counted rows.
@@ -98,7 +114,7 @@ async def test_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: st
 HISTORY = """
     INSERT INTO projects SELECT n, 'p' || n, 'p' || n, '{}' FROM generate_series(1, 10) AS n;
     INSERT INTO pipelines (id, project_id, iid, ref, sha, status, body, created_at, updated_at)
-        SELECT n, 1 + n % 10, n, 'ref-' || n / 10 % 100, 'sha',
+        SELECT n, 1 + n % 10, n, 'ref-' || n / 10 % 100, 'sha-' || n / 10 % 100,
             CASE WHEN n % 3 = 0 THEN 'failed' WHEN n > 19950 THEN 'running' WHEN n % 7 = 0 THEN 'manual'
             ELSE 'success' END,
             '{}', n, n FROM generate_series(1, 20000) AS n;
@@ -108,6 +124,8 @@ HISTORY = """
             CASE WHEN n > 59900 THEN 'running' WHEN n % 9 = 0 THEN 'failed' WHEN n % 11 = 0 THEN 'manual'
             ELSE 'success' END,
             0, n % 50, '{}', 'main', 'job' FROM generate_series(1, 60000) AS n;
+    INSERT INTO deployments (id, project_id, iid, environment_id, job_id, body)
+        SELECT n, 1 + n % 10, n, 1 + n % 50, n, '{}' FROM generate_series(1, 20000) AS n;
     ANALYZE;
 """
 """Rows for the test: plans of PostgreSQL depend on the amount of data."""

@@ -1,5 +1,6 @@
-"""Stops environments: when a user asks for it, and when their time is over (`auto_stop_in`). Stopping runs the job that
-`on_stop` names; its success makes the environment stopped, in the transaction that ends the job.
+"""Stops environments: when a user asks for it, when their time is over (`auto_stop_in`), and when their branch is
+deleted. Stopping runs the job that `on_stop` names; its success makes the environment stopped, in the transaction that
+ends the job.
 
 The job is started before the environment is marked as stopping. If the process dies in between, the environment is
 still due, and the next round finds the job started."""
@@ -12,8 +13,8 @@ from remuda.cell.core.jobs.environments import find_stop_job
 from remuda.cell.dispatch.user_commands import UserCommands
 from remuda.cell.errors import InvalidError, NotFoundError, StoreError
 from remuda.cell.store.ports import Store
-from remuda.cell.values import Job
-from remuda.cell.values.deployments import AVAILABLE, STOPPED, STOPPING, Environment
+from remuda.cell.values import Job, Page, Project
+from remuda.cell.values.deployments import AVAILABLE, STOPPED, STOPPING, Environment, EnvironmentFilter
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import wait_for_any_event
 from remuda.model.job import OCCUPYING, JobState
@@ -85,6 +86,18 @@ class Environments:
         deployed = await self._store.jobs.load_job(last.job_id) if last and last.job_id is not None else None
         family = await self._store.pipelines.load_family(deployed.pipeline_id) if deployed else None
         return find_stop_job(deployed, family.jobs) if family else None
+
+    async def stop_of_branch(self, project: Project, branch: str) -> None:
+        """Stop the environments that have a stop job and whose last deployment was of a branch, which was deleted."""
+        page = Page(size=_BATCH, ascending=True, counted=False)
+        selection = EnvironmentFilter(project_id=project.id, states=(AVAILABLE,))
+        while rows := (await self._store.deployments.list_environments(page, selection))[0]:
+            for environment in rows:
+                last = await self._store.deployments.find_last_deployment(environment)
+                is_of_branch = last is not None and (last.ref, last.tag) == (branch, False)
+                if is_of_branch and await self.find_stop_job(environment) is not None:
+                    await self.stop(environment)
+            page = replace(page, after=rows[-1].id)
 
     async def stop(self, environment: Environment, *, force: bool = False) -> Environment:
         """Stop an environment and return it: `stopping` while its stop job runs; `stopped` if it has none, or with

@@ -10,7 +10,7 @@ none is lost."""
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -67,6 +67,10 @@ class CommitRequest(msgspec.Struct, frozen=True, kw_only=True):
     author_email: str | None = None
 
 
+StopEnvironments = Callable[[Project, str], Awaitable[None]]
+"""Stops the environments that a branch of a project was deployed to, after the branch was deleted."""
+
+
 class Projects:
     def __init__(
         self,
@@ -77,8 +81,10 @@ class Projects:
         pipelines: Pipelines,
         clock: Clock,
         pipelines_per_push: int,
+        stop_environments: StopEnvironments,
     ) -> None:
         self.repos = repos
+        self._stop_environments = stop_environments
         self.namespaces = Namespaces(store, clock)
         self._store = store
         self._pipelines = pipelines
@@ -289,6 +295,9 @@ class Projects:
             processed = await self._store.projects.load_seen_refs(project.id)
             deleted = dict.fromkeys(ref for ref in processed if ref not in refs)
             if deleted:
+                for ref in deleted:
+                    if ref.startswith(HEADS):
+                        await self._stop_environments(project, ref.removeprefix(HEADS))
                 await self._store.projects.put_seen_refs(project.id, deleted)
             await self._follow_first_branch(project, refs)
             moved = {ref: sha for ref, sha in refs.items() if processed.get(ref) != sha}

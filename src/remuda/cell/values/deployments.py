@@ -127,6 +127,7 @@ class DeploymentFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     project_id: ProjectId
     environment_id: int | None = None
+    """Must be an environment of the project."""
     statuses: Collection[str] | None = None
     updated_after: float | None = None
     updated_before: float | None = None

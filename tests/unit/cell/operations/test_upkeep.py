@@ -17,6 +17,7 @@ from remuda.cell.operations.upkeep import ORPHAN_SECONDS, Upkeep
 from remuda.cell.settings import CellSettings
 from remuda.cell.values import Artifact, Job, Page, Pipeline, Project
 from remuda.cell.values.audit_events import AuditEvent
+from remuda.cell.values.deployments import Environment
 from remuda.cell.values.lfs import LfsLock, LfsObject
 from remuda.lib.clock import settle
 from remuda.model.job import JobId, ProjectId
@@ -260,6 +261,17 @@ async def test_lfs_objects_and_locks_of_a_deleted_project_are_removed(bench: Ben
     assert await store.lfs.count_bytes(project_id) == 0
     assert await store.lfs.list_locks(project_id, limit=9) == []
     assert {await bench.blobs.size(blob) for blob in blobs} == {None}
+
+
+async def test_environments_of_a_deleted_project_are_removed(bench: Bench) -> None:
+    store, project_id = bench.cell.store, (await bench.run()).project_id
+    new = Environment(id=0, project_id=project_id, name="a", slug="a", created_at=0, updated_at=0)
+    environment = await store.deployments.add_environment(new)
+    await bench.upkeep().remove_deleted()
+    assert await store.deployments.load_environment(environment.id) == environment
+    await store.projects.change_project(project_id, lambda row: replace(row, removed_at=1.0))
+    await bench.upkeep().remove_deleted()
+    assert await store.deployments.load_environment(environment.id) is None
 
 
 async def test_finished_pipelines_of_a_deleted_project_are_removed(bench: Bench) -> None:

@@ -121,6 +121,17 @@ async def test_only_with_an_action(cell: MemoryCell, environments: Environments)
     assert (environment.state, environment.auto_stop_at) == ("available", None)
 
 
+async def test_the_branch_of_the_last_deployment_is_deleted(cell: MemoryCell, environments: Environments) -> None:
+    family = await cell.push_file(FILE, ref="refs/heads/side")
+    await cell.run_next()
+    await environments.stop_of_branch(cell.project, "main")
+    assert (await load(cell)).state == "available"
+    for _ in range(2):  # again after a crash
+        await environments.stop_of_branch(cell.project, "side")
+        assert (await load(cell)).state == "stopping"
+    assert (await cell.statuses(family))["end"] == "pending"
+
+
 async def test_a_url_from_a_dotenv_report(cell: MemoryCell) -> None:
     await cell.push_file('deploy: {script: [make], environment: {name: review/a, url: "https://$HOST"}}')
     job, token = await cell.start()

@@ -149,10 +149,17 @@ class DeploymentStore:
 
 
 async def _draw_iid(rows: Transaction, project_id: ProjectId) -> int:
-    """Return the next number of a deployment in a project. If another transaction takes it at the same time, the unique
-    index makes one of them fail, and the database runs it again."""
-    last = await rows.find_all(DEPLOYMENTS, order=("iid DESC",), limit=1, project_id=project_id)
-    return last[0].iid + 1 if last else 1
+    """Return the next number of a deployment in a project. The newest deployment is locked, so that transactions which
+    do this at the same time wait for each other. If there is none, the unique index lets one of them fail, and the
+    database runs it again. The project is not locked: others hold it and wait for resource groups that we may have."""
+    locked: Deployment | None = None
+    while True:
+        newest = await rows.find_all(DEPLOYMENTS, order=("iid DESC",), limit=1, project_id=project_id)
+        if not newest:
+            return 1
+        if locked is not None and newest[0].id == locked.id:
+            return locked.iid + 1
+        locked = await rows.find_locked(DEPLOYMENTS, id=newest[0].id)
 
 
 async def add_rows_of_jobs(rows: Transaction, jobs: Sequence[Job], pipeline: Pipeline | None, *, now: float) -> None:

@@ -227,7 +227,8 @@ def _(selection: EnvironmentFilter, dialect: Dialect) -> Conditions:
 def _(selection: DeploymentFilter, dialect: Dialect) -> Conditions:
     updated, finished = (_time_of_deployment(name, dialect) for name in ("updated_at", "finished_at"))
     compared = {
-        "project_id = ?": selection.project_id,
+        # An environment is of one project; without the condition no other index is used.
+        "project_id = ?": selection.project_id if selection.environment_id is None else None,
         "environment_id = ?": selection.environment_id,
         f"{updated} > ?": selection.updated_after,
         f"{updated} < ?": selection.updated_before,
