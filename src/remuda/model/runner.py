@@ -33,11 +33,17 @@ class CapabilityKey:
     group_ids: tuple[int, ...] = ()
     """Groups of its project, the nearest first."""
     organization_id: int = 1
+    closed_to: tuple[str, ...] = ()
+    """Types of runners that its project does not use: instance runners, group runners."""
 
     def pools(self) -> tuple[Pool, ...]:
         """The pools (sets of jobs that a runner serves) of the job: cell, organization, groups; its project last."""
-        groups = tuple(("group", group_id) for group_id in self.group_ids)
-        return (CELL_POOL, ("organization", self.organization_id), *groups, ("project", self.project_id))
+        pools: tuple[Pool, ...] = (("project", self.project_id),)
+        if RunnerType.GROUP not in self.closed_to:
+            pools = (*(("group", group_id) for group_id in self.group_ids), *pools)
+        if RunnerType.INSTANCE not in self.closed_to:
+            pools = (CELL_POOL, ("organization", self.organization_id), *pools)
+        return pools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -136,6 +136,39 @@ class TestWhichJobsTheyGet:
         assert run_all_jobs(a_runner(cell, "project_type", project_id=places["own"])) == ["own"]
 
 
+class TestRunnersThatAProjectDoesNotUse:
+    def disable(self, cell: ServedCell, project: int, *names: str) -> None:
+        changed = cell.api("PUT", f"/projects/{project}", dict.fromkeys(names, False))
+        assert changed.status == 200, changed
+        assert [changed.json()[name] for name in names] == [False] * len(names)
+        assert cell.api("POST", f"/projects/{project}/pipeline", {"ref": "main"}).status == 201
+
+    def test_instance_runners(self, cell: ServedCell, places: dict[str, int]) -> None:
+        instance = a_runner(cell, "instance_type")
+        restricted = a_runner(cell, "instance_type", organization_ids=[1])
+        run_all_jobs(instance)
+        self.disable(cell, places["shop"], "shared_runners_enabled")
+        assert (run_all_jobs(instance), run_all_jobs(restricted)) == ([], [])
+        [job] = cell.api("GET", f"/projects/{places['shop']}/jobs?scope=pending").json()
+        why = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/why", PRIVATE_TOKEN=cell.token).json()
+        assert "shared_runners_enabled" in str(why)
+        assert run_all_jobs(a_runner(cell, "group_type", group_id=places["acme"])) == ["shop"]
+
+    def test_group_runners(self, cell: ServedCell, places: dict[str, int]) -> None:
+        group = a_runner(cell, "group_type", group_id=places["acme"])
+        run_all_jobs(group)
+        self.disable(cell, places["shop"], "group_runners_enabled")
+        assert run_all_jobs(group) == []
+        assert run_all_jobs(a_runner(cell, "project_type", project_id=places["shop"])) == ["shop"]
+
+    def test_a_new_project_without_them(self, cell: ServedCell) -> None:
+        created = cell.api("POST", "/projects", {"name": "alone", "shared_runners_enabled": False})
+        assert (created.status, created.json()["shared_runners_enabled"]) == (201, False)
+        commit_file(cell, created.json()["id"], PIPELINE)
+        assert run_all_jobs(a_runner(cell, "instance_type")) == []
+        assert run_all_jobs(a_runner(cell, "project_type", project_id=created.json()["id"])) == ["alone"]
+
+
 class TestWhoCreatesThem:
     def test_levels(self, cell: ServedCell, places: dict[str, int]) -> None:
         people = {level: create_person(cell, f"p{level}") for level in (30, 40, 50)}

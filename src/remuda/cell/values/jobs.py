@@ -88,6 +88,8 @@ class Pipeline(Value, frozen=True, kw_only=True):
     schedule_id: int | None = None
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
+    closed_to: tuple[str, ...] = ()
+    """Types of runners that its project did not use when the pipeline was created."""
     """Groups of its project at its creation."""
     external: tuple[ExternalStatus, ...] = ()
     """Statuses that other systems have reported for its commit, oldest first."""
@@ -201,6 +203,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """Its archive or dotenv report has expired or was deleted."""
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
+    closed_to: tuple[str, ...] = ()
+    """Types of runners that its project did not use when the pipeline was created."""
     ends_alone: bool = False
     """Its success can only end its pipeline: no job waits for it or its resource group, and it has no release,
     coverage or environment. Computed at its creation."""
@@ -214,6 +218,7 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
             protected=self.protected,
             project_id=self.project_id,
             group_ids=self.group_ids,
+            closed_to=self.closed_to,
             organization_id=self.organization_id,
         )
 

@@ -89,6 +89,10 @@ class Project(Value, frozen=True, kw_only=True):
     """Who may set variables of the pipelines that they start: no_one_allowed, developer, maintainer or owner."""
     restrict_user_defined_variables: bool = False
     """Only maintainers may, if the role above is developer."""
+    shared_runners_enabled: bool = True
+    """Its jobs may run on instance runners."""
+    group_runners_enabled: bool = True
+    """Its jobs may run on runners of its groups."""
     removed_at: float | None = None
     """Set when it was deleted: it is invisible, its path is free, and its repository will be removed."""
 

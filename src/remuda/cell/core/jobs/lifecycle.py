@@ -67,6 +67,7 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
         environment_plan=new.environment_plan,
         organization_id=pipeline.organization_id,
         group_ids=pipeline.group_ids,
+        closed_to=pipeline.closed_to,
         ends_alone=new.ends_alone,
     )
 

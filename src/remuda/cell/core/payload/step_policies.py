@@ -47,8 +47,8 @@ def change_policy(stored: str | None, document: dict[str, Any], seen: int | None
 
 def scopes_of(key: CapabilityKey) -> tuple[Pool, ...]:
     """Return the organization, groups (outer first) and project of a job, in this order, as pairs of kind and id."""
-    _cell, organization, *groups, project = key.pools()
-    return (organization, *reversed(groups), project)
+    groups = [("group", number) for number in reversed(key.group_ids)]
+    return (("organization", key.organization_id), *groups, ("project", key.project_id))
 
 
 def for_payload(scopes: tuple[Pool, ...], settings: Mapping[str, str]) -> dict[str, Any] | None:

@@ -15,6 +15,7 @@ from remuda.cell.values.jobs import EnvironmentPlan
 from remuda.cell.values.pipeline_requests import PipelineRequest
 from remuda.model.job import PipelineId
 from remuda.model.progress import waits_for_names
+from remuda.model.runner import RunnerType
 from remuda.pipeline import ExpansionError, JobSpec, Mistake, artifact_sources, expand, prerequisites
 from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline.errors import quote
@@ -102,7 +103,17 @@ def new_pipeline(
         user_id=request.user_id,
         organization_id=request.project.organization_id,
         group_ids=request.project.group_ids,
+        closed_to=_unused_runners(request.project),
     )
+
+
+def _unused_runners(project: Project) -> tuple[str, ...]:
+    """Return the types of runners that may not run jobs of the project."""
+    enabled = {
+        RunnerType.INSTANCE: project.shared_runners_enabled,
+        RunnerType.GROUP: project.group_runners_enabled,
+    }
+    return tuple(kind.value for kind, is_enabled in enabled.items() if not is_enabled)
 
 
 def variables_for_expansion(

@@ -16,7 +16,7 @@ from remuda.cell.core.waiting.blocking_jobs import is_blocking
 from remuda.cell.values import LEGACY, Job, Runner, RunnerManager
 from remuda.cell.values.people import PRESENT_SECONDS
 from remuda.model.job import JobState
-from remuda.model.runner import CapabilityKey, Fingerprint, Pool, lacks
+from remuda.model.runner import CELL_POOL, CapabilityKey, Fingerprint, Pool, lacks
 from remuda.wire.demand import Ahead, KeyDemand, Share
 
 NEXT, LATER, HELD = "next", "later", "held"
@@ -48,7 +48,7 @@ class Need(NamedTuple):
     tags: tuple[str, ...]
     protected: bool
     pools: tuple[Pool, ...]
-    """The organization, and those groups and projects of the job that some runner serves."""
+    """The cell, and those organizations, groups and projects of the job that some runner serves."""
 
 
 def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]:
@@ -63,7 +63,7 @@ def count_coming_jobs(jobs: Iterable[Job]) -> Counter[tuple[CapabilityKey, str]]
     keys: dict[Hashable, tuple[CapabilityKey, str]] = {}
     for family in pipelines.values():
         for job, kind in _wait_kinds(family):
-            needs = (job.tags, job.protected, job.project_id, job.group_ids, job.organization_id, kind)
+            needs = (job.tags, job.protected, job.project_id, job.group_ids, job.organization_id, job.closed_to, kind)
             alike[needs] += 1
             if needs not in keys:
                 keys[needs] = job.key(), kind
@@ -134,8 +134,7 @@ def by_runner(keys: Iterable[KeyDemand]) -> dict[int, tuple[KeyDemand, ...]]:
 
 
 def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
-    cell, *others = key.pools()
-    pools = (cell, *(pool for pool in others if pool in served))
+    pools = tuple(pool for pool in key.pools() if pool == CELL_POOL or pool in served)
     return Need(tuple(sorted(key.tags)), key.protected, pools)
 
 

@@ -8,13 +8,17 @@ import msgspec
 from remuda.cell.values import Job, Runner
 from remuda.cell.values.people import ONLINE_SECONDS, PRESENT_SECONDS
 from remuda.lib.clock import rfc3339
-from remuda.model.runner import lacks, misfit
+from remuda.model.runner import RunnerType, lacks, misfit
 from remuda.queue import Place
 from remuda.queue.pickups import Estimate
 from remuda.wire.explanations import EstimateInfo, QueueInfo, ReasonCount, RunnerCounts
 
 REASONS = 20
 """Number of misfit reasons that are listed, the most frequent first."""
+_PROJECT_SETTINGS = {
+    RunnerType.INSTANCE.value: "shared_runners_enabled",
+    RunnerType.GROUP.value: "group_runners_enabled",
+}
 PROMPT_SECONDS = 60
 """A free runner takes a job within this time: it polls at least once a minute."""
 
@@ -175,7 +179,9 @@ def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
     key = job.key()
     serving = [runner for runner in runners if not runner.fingerprint().pools.isdisjoint(key.pools())]
     if not serving:
-        return "no runner serves this project: assign one to it, or create one"
+        unused = " and ".join(_PROJECT_SETTINGS[kind] for kind in key.closed_to)
+        cure = f", or set {unused} of the project to true" if unused else ""
+        return f"no runner serves this project: assign one to it, or create one{cure}"
     missing = sorted(key.tags.difference(*(runner.tags for runner in serving)))
     if missing:
         tags = f"the tag {missing[0]}" if len(missing) == 1 else f"the tags {', '.join(missing)}"

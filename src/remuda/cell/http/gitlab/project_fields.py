@@ -28,6 +28,8 @@ class ProjectFields(msgspec.Struct, kw_only=True):
     ci_separated_caches: bool | None = None
     keep_latest_artifact: bool | None = None
     lfs_enabled: bool | None = None
+    shared_runners_enabled: bool | None = None
+    group_runners_enabled: bool | None = None
     ci_pipeline_variables_minimum_override_role: str | None = None
     restrict_user_defined_variables: bool | None = None
     topics: list[str] | str | None = None
@@ -46,6 +48,8 @@ _COPIED = (
     "ci_separated_caches",
     "keep_latest_artifact",
     "lfs_enabled",
+    "shared_runners_enabled",
+    "group_runners_enabled",
     "restrict_user_defined_variables",
     *_CHOICES,
 )
@@ -107,7 +111,6 @@ UNSUPPORTED_OF_PROJECT = Unsupported(
         "ci_push_repository_for_job_token_allowed": _OFF,
         "emails_disabled": (True, False),
         "emails_enabled": (True, False),
-        "group_runners_enabled": _ON,
         "jobs_enabled": _ON,
         "merge_method": ("merge",),
         "merge_pipelines_enabled": _OFF,
@@ -125,7 +128,6 @@ UNSUPPORTED_OF_PROJECT = Unsupported(
         "repository_storage": ("default",),
         "request_access_enabled": (True, False),
         "resolve_outdated_diff_discussions": _OFF,
-        "shared_runners_enabled": _ON,
         "show_default_award_emojis": (True, False),
         "squash_option": ("default_off",),
         "warn_about_potentially_unwanted_characters": (True, False),

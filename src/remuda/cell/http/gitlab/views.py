@@ -95,8 +95,8 @@ class ProjectShape(Shape, kw_only=True):
     jobs_enabled: bool = True
     builds_access_level: str = "enabled"
     repository_access_level: str = "enabled"
-    shared_runners_enabled: bool = True
-    group_runners_enabled: bool = True
+    shared_runners_enabled: bool
+    group_runners_enabled: bool
     public_jobs: bool = True
     issues_enabled: bool = False
     merge_requests_enabled: bool = False

@@ -107,6 +107,7 @@ def test_a_retry_copies_the_job_without_its_runtime_fields() -> None:
         "name",
         "organization_id",
         "group_ids",
+        "closed_to",
         "stage",
         "stage_index",
         "ref",
