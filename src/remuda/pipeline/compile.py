@@ -17,6 +17,7 @@ from remuda.pipeline.job_checks import Budget, check_jobs
 from remuda.pipeline.job_list import Part, connect_jobs, select_jobs
 from remuda.pipeline.keywords.default import Shared, read_shared
 from remuda.pipeline.keywords.job import Draft, JobContext, read_job
+from remuda.pipeline.keywords.needs import is_status_mirror
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.keywords.workflow import Workflow, judge_workflow, read_workflow
 from remuda.pipeline.rules.clauses import Judge
@@ -93,6 +94,10 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
     drafts: list[Draft] = []
     budget = Budget(report)
     for entry in jobs:
+        if is_status_mirror(entry.value):
+            message = "the job is left out: the status of another project's pipeline is not mirrored"
+            report.warn(entry.key, entry.key.text, message)
+            continue
         drafts.append(read_job(report, judge, entry, context))
         budget.take(drafts[-1])
     _check_any(report, drafts)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell, commit_file
@@ -19,6 +19,7 @@ from remuda.cell.pipelines.remote_files import RemoteFiles
 from remuda.cell.values import Project
 from remuda.pipeline import Component, ComponentAddress, SourceProblem
 from remuda.testing.builders import a_project
+from remuda.testing.waiting import wait_until
 
 HOST = "ci.example:8443"
 
@@ -387,3 +388,37 @@ def test_refused_includes(cell: ServedCell, include: str, expected: str) -> None
     assert details["status"] == "failed"
     assert expected in details["yaml_errors"]
     assert details["yaml_errors"].startswith(".gitlab-ci.yml:1:")
+
+
+def test_a_child_pipeline_from_a_template_a_component_and_an_address(tmp_path: Path, remote: str) -> None:
+    with ServedCell(tmp_path / "cell", remote_includes=(f"{remote}/ci/",)) as cell:
+        component = (
+            "spec: {component: [name, version, reference], inputs: {word: {}}}\n---\n"
+            "lint: {script: ['$[[ inputs.word ]] $[[ component.name ]] [$[[ component.version ]]] "
+            "$[[ component.reference ]]']}\n"
+        )
+        cell.new_project("lib", **{"templates/lint.yml": component})
+        file = f"""
+go:
+  trigger:
+    include:
+      - {{component: $CI_SERVER_FQDN/root/lib/lint@main, inputs: {{word: hello}}}}
+      - {{template: Rust.gitlab-ci.yml}}
+    strategy: depend
+far:
+  trigger:
+    include: [{{remote: "{remote}/ci/a.yml", integrity: sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=}}]
+"""
+        project_id = cell.new_project("app", file)
+
+        def list_bridges() -> dict[str, Any]:
+            rows = cell.api("GET", f"/projects/{project_id}/pipelines/1/bridges").json()
+            return {row["name"]: row for row in rows}
+
+        wait_until(lambda: list_bridges()["go"]["downstream_pipeline"] and list_bridges()["far"]["status"] == "failed")
+        runner: ScriptedRunner = cell.new_runner()
+        scripts = {job["job_info"]["name"]: job["steps"][0]["script"] for job in (runner.take(), runner.take())}
+        assert scripts["lint"] == ["hello lint [] main"]
+        assert "test:cargo" in scripts
+        assert list_bridges()["go"]["downstream_pipeline"]["source"] == "parent_pipeline"
+        assert _Remote.requested == ["/ci/a.yml"]

@@ -27,6 +27,15 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     outside: tuple[OutsideNeed, ...] = ()
 
 
+def is_status_mirror(job: Node) -> bool:
+    """True for a job that in GitLab only shows the status of another project's pipeline: without anything to run, and
+    with `needs:pipeline` without `job`."""
+    if not isinstance(job, Table) or not {"script", "run", "trigger"}.isdisjoint(job.entries):
+        return False
+    needs = flatten(job.entries["needs"].value) if "needs" in job.entries else ()
+    return any(isinstance(each, Table) and "pipeline" in each.entries and "job" not in each.entries for each in needs)
+
+
 def read_needs(report: Report, node: Node, path: str) -> Needs:
     if isinstance(node, Scalar):
         mistyped(report, node, path, "a list of jobs", "put it in a list" if is_text(node) else "")
