@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from tests.support.servers.http_server import PlainHandler, run_http_server
 
 from remuda.lib.clock import VirtualClock
+from remuda.localrun.sources.included_files import WorkTreeSources
 from remuda.localrun.sources.remote_files import LIMIT_BYTES, Remote, read_allowed
-from remuda.pipeline import SourceProblem
+from remuda.pipeline import Facts, SourceProblem
 
 
 class Server(ThreadingHTTPServer):
@@ -34,6 +36,8 @@ class Pages(PlainHandler):
             "/ci/large": b"#" * (LIMIT_BYTES + 1),
             "/ci/full": b"#" * LIMIT_BYTES,
             "/ci/latin": b"\xe9",
+            "/ci/api/v4/templates/gitlab_ci_ymls/Mine": b'{"name": "Mine", "content": "mine: {script: [x]}"}',
+            "/ci/Jobs/Other.gitlab-ci.yml": b"other: {script: [x]}",
         }
         if self.path == "/ci/slow":
             self.server.clock.jump(3600)
@@ -62,6 +66,20 @@ def fetch(server: Server, path: str) -> str:
     text = remote.text(site + path)
     assert remote.text(site + path) is text
     return text.reason if isinstance(text, SourceProblem) else text
+
+
+def test_templates_come_from_a_server(server: Server, tmp_path: Path) -> None:
+    source = f"http://127.0.0.1:{server.server_port}/ci"
+    sources = WorkTreeSources(tmp_path, Facts(), templates=source)
+    assert sources.template("Mine.gitlab-ci.yml") == "mine: {script: [x]}"
+    assert sources.template("Jobs/Other.gitlab-ci.yml") == "other: {script: [x]}"
+    assert "rust:latest" in str(sources.template("Rust.gitlab-ci.yml"))
+    missing = sources.template("Pyton.gitlab-ci.yml")
+    assert isinstance(missing, SourceProblem)
+    assert "Python.gitlab-ci.yml; or pass --templates" in missing.suggestion
+    down = WorkTreeSources(tmp_path, Facts(), templates="http://127.0.0.1:1").template("Rust.gitlab-ci.yml")
+    assert isinstance(down, SourceProblem)
+    assert "cannot be fetched" in down.reason
 
 
 def test_files_and_redirects_are_fetched(server: Server) -> None:

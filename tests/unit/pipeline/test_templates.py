@@ -90,6 +90,7 @@ def test_templates_of_a_server() -> None:
         f"{api}Down": SourceProblem(reason="git.example did not answer"),
         f"{api}Page": "<html>",
         "https://git.example/gitlab/Page.gitlab-ci.yml": "behind a page",
+        "https://git.example/gitlab/Login.gitlab-ci.yml": "\n<!DOCTYPE html><html>",
     }
     asked: list[str] = []
 
@@ -107,3 +108,4 @@ def test_templates_of_a_server() -> None:
     assert "did not answer" in reason(find("Down"))
     assert "image: golang" in str(find("Go")), "Remuda's own if the server has none"
     assert "there is no template" in reason(find("None-such"))
+    assert "there is no template" in reason(find("Login")), "a page is no template"

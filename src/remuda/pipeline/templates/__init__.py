@@ -89,7 +89,10 @@ def _fetch(key: str, address: str, fetch: Fetch) -> str | SourceProblem | None:
     elif not answer.is_missing:
         return answer
     text = fetch(f"{address}/{quote_path(key)}{SUFFIX}")
-    return None if isinstance(text, SourceProblem) and text.is_missing else text
+    if isinstance(text, SourceProblem):
+        return None if text.is_missing else text
+    # A server may answer an unknown address with a page, for example to log in.
+    return None if text.lstrip().startswith("<") else text
 
 
 def _read(folder: Path, key: str) -> str | SourceProblem | None:
