@@ -27,7 +27,7 @@ def test_changed_files_may_be_a_function() -> None:
     facts = Facts(changed_files=find_changes, variables={"REF": "main"})
     assert [job.name for job in compile_pipeline(TEXT, facts=facts).jobs] == ["a", "b"]
     assert [job.name for job in compile_pipeline(TEXT, facts=Facts(changed_files=find_changes)).jobs] == ["b"]
-    assert compared_refs == ["main", ""]
+    assert compared_refs == ["main", "$REF"]
 
 
 def test_a_ref_that_cannot_be_compared_with_is_a_mistake() -> None:

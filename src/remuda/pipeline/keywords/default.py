@@ -28,6 +28,8 @@ from remuda.pipeline.syntax.typed_values import (
 )
 
 MAX_RETRIES = 2
+TAGS_LIMIT = 50
+"""As in GitLab, a job must have fewer tags than this."""
 MAX_TIMEOUT = "1 month"
 
 
@@ -69,7 +71,7 @@ def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: 
         before_script=fields.read("before_script", read_script),
         after_script=fields.read("after_script", read_script),
         artifacts=fields.read("artifacts", read_artifacts),
-        tags=fields.strings("tags"),
+        tags=_tags(fields),
         timeout_seconds=fields.read("timeout", read_duration, MAX_TIMEOUT),
         retry=fields.read("retry", _retry),
         image=fields.read("image", read_image),
@@ -79,6 +81,13 @@ def read_shared(report: Report, entries: Mapping[str, Entry], path: str, judge: 
         interruptible=fields.flag("interruptible"),
         id_tokens=fields.read("id_tokens", read_id_tokens),
     )
+
+
+def _tags(fields: Fields) -> tuple[str, ...] | None:
+    tags = fields.strings("tags")
+    if len(tags or ()) >= TAGS_LIMIT:
+        fields.refuse_value("tags", f"a job has fewer than {TAGS_LIMIT} tags", "use fewer")
+    return tags
 
 
 def _retry(report: Report, node: Node, path: str) -> Retry:

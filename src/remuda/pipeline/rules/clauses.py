@@ -215,7 +215,8 @@ class Judge:
     def _expand(self, texts: tuple[str, ...], own: Variables, at: Node) -> tuple[str, ...]:
         if not any("$" in text for text in texts):
             return texts
-        expansion = self.expansion(own)
+        # As in GitLab, an unset variable stays as written: without it, the pattern could match every file.
+        expansion = self.expansion(own, keep_unknown=True)
         try:
             return tuple(expansion.expand(text) for text in texts)
         except ExpansionError as error:
