@@ -1,4 +1,4 @@
-"""A cell keeps its blobs (artifacts and archived traces) in a bucket of a real S3 server."""
+"""A cell keeps its blobs (artifacts, archived traces and LFS objects) in a bucket of a real S3 server."""
 
 import hashlib
 import io
@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.built_programs import require_built
+from tests.support.cells.lfs_client import Lfs, basic
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.servers.s3_server import PROGRAM, S3Server
 
@@ -70,6 +71,21 @@ def finished(cell: ServedCell) -> tuple[ScriptedRunner, dict[str, Any], bytes]:
     assert runner.upload(job, content).status == 201
     assert runner.put(job, "success").status == 200
     return runner, job, content
+
+
+def test_lfs_objects_go_through_the_bucket(cell: ServedCell, server: S3Server) -> None:
+    cell.new_project("app")
+    lfs, content = Lfs(cell, "root/app", basic(cell.token)), os.urandom(20 * MEBIBYTE)
+    oid = hashlib.sha256(content).hexdigest()
+    assert lfs.put(content[:-1] + b"x", oid).status == 422
+    assert lfs.put(content + b"x", oid, len(content)).status == 422
+    assert object_names(server) == []
+    assert lfs.put(content).status == 200
+    [name] = object_names(server)
+    assert name.startswith(f"lfs/1/{oid[:2]}/{oid}-")
+    assert lfs.get(oid).body == content
+    part = lfs.get(oid, Range="bytes=10000000-")
+    assert (part.status, part.body) == (206, content[10_000_000:])
 
 
 def test_artifacts_go_through_the_bucket(
