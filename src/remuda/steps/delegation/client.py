@@ -66,7 +66,11 @@ class CommandChannel(LiveChannel):
         ours, theirs = sockets.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                *self._order.command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=self._stderr
+                *self._order.command,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=self._stderr,
+                env=None if self._order.connection_env is None else dict(self._order.connection_env),
             )
         _, protocol = await asyncio.get_running_loop().create_connection(self._protocol_factory, sock=ours)
         return protocol
@@ -184,7 +188,10 @@ class Delegate:
                             confirm = pb.Confirm(id=self._order.id, log_offset=offset, result_seq=returns.next_seq)
                             await stream.send_message(pb.WatchRequest(confirm=confirm))
                     case "result" if event.result.seq == returns.next_seq:
-                        returns.add(event.result.json)
+                        try:
+                            returns.add(event.result.json)
+                        except ValueError as error:
+                            raise _FinalError(f"the agent of the environment sent an invalid result: {error}") from None
                     case "end":
                         self._end_line()
                         end = event.end

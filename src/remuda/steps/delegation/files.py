@@ -14,10 +14,17 @@ from typing import Any, Self
 
 from remuda.lib.dataclass import dataclass
 from remuda.lib.files import read_whole_lines
-from remuda.steps.errors import BadRequestError
+from remuda.steps.errors import BadRequestError, DefinitionError
+from remuda.steps.language.operations import check_bounds
+from remuda.steps.language.values import NAME
 from remuda.wire.proto import agent_pb2 as pb
 
+LARGEST_RESULT_BYTES = 4 * 1024**2
+MOST_RESULTS, LARGEST_RESULTS_BYTES = 50_000, 256 * 1024**2
+"""Limits for all results of a delegated job."""
+LONGEST_MESSAGE = 10_000
 HEADER_BYTES = 32
+_LONGEST_TEXT = 10_000
 _CONTINUES = b"+"
 _AGENT = b"00O"
 _LAST_WORDS = (b"Job succeeded", b"ERROR: Job failed")
@@ -49,6 +56,8 @@ class Order:
     """How long the other agent may be out of reach."""
     hold_failed_seconds: int = 0
     """How long the other agent keeps a failed job for debugging."""
+    connection_env: Mapping[str, str] | None = None
+    """The environment of `command`; None: that of the program that starts it."""
 
     @classmethod
     def read(cls, file: Path) -> Self:
@@ -87,6 +96,40 @@ class Order:
         )
 
 
+def read_result(data: bytes, seq: int) -> dict[str, Any]:
+    """Parse a step result from the other agent. Raises ValueError if its form is not the one on which this agent relies
+    when it adds the result to the job, or if it is not the result number `seq`. That agent may be a program of the job,
+    which sends anything."""
+    if len(data) > LARGEST_RESULT_BYTES:
+        raise ValueError(f"it has {len(data)} bytes, more than {LARGEST_RESULT_BYTES}")
+    try:
+        event = check_bounds(json.loads(data))
+    except (ValueError, RecursionError, DefinitionError):
+        raise ValueError("it is not JSON, or nested too deeply") from None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or event.get("seq") != seq:
+        raise ValueError(f"it is not an event with the number {seq}")
+    if event["event"] in ("started", "finished") and not isinstance(event.get("path"), str):
+        raise ValueError("a step has no path")
+    if "path" in event and not (_is_text(event["path"]) and event["path"].startswith("/")):
+        raise ValueError("its path does not begin with /")
+    if event["event"] == "finished" and not _is_text(event.get("name")):
+        raise ValueError("a finished step has no name")
+    if not _is_text(event.get("environment", "")):
+        raise ValueError("its environment is not a text")
+    if not isinstance(event.get("outputs", {}), dict):
+        raise ValueError("its outputs are not an object")
+    exports = event.get("exports", {})
+    if not isinstance(exports, dict) or not all(NAME.fullmatch(name) for name in exports):
+        raise ValueError("its exports are not an object with names of variables")
+    if not all(isinstance(value, str) and "\0" not in value for value in exports.values()):
+        raise ValueError("an export is not a text without NUL")
+    return event
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+
+
 class Returns:
     """The progress of a delegated job, stored on disk: the results received so far, and how far the log was printed."""
 
@@ -122,7 +165,11 @@ class Returns:
         self.log_offset, self.holds_line_end = offset, holds_line_end
 
     def add(self, result: bytes) -> None:
-        event = json.loads(result)
+        """Store the next result. Raises ValueError if it is invalid, or if there are too many."""
+        event = read_result(result, self.next_seq)
+        size = self._results.stat().st_size if self._results.exists() else 0
+        if self.next_seq > MOST_RESULTS or size + len(result) > LARGEST_RESULTS_BYTES:
+            raise ValueError(f"{self.next_seq} results with {size} bytes are too many")
         for name in _NOT_OURS:
             event.pop(name, None)
         self._append(event)
@@ -130,7 +177,8 @@ class Returns:
 
     def finish(self, *, status: str, reason: str, exit_code: int, message: str, is_held: bool = False) -> None:
         """Store how the job ended. `is_held`: it failed, and the other agent keeps it for debugging."""
-        event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code, "message": message}
+        event = {"event": "end", "status": status, "reason": reason, "exit_code": exit_code}
+        event |= {"message": message[:LONGEST_MESSAGE]}
         event |= {"held": True} if is_held else {}
         self._append(event)
         self.end = event

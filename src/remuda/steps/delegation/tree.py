@@ -7,7 +7,7 @@ expressions of these steps may use."""
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,31 @@ from remuda.steps.errors import DefinitionError
 from remuda.steps.job_files.journal import read_request
 from remuda.steps.job_tree.evaluation import Facts, environment_above
 from remuda.steps.job_tree.outcome import Cause, Fault, Finished, Kind, Status, cancel_result, failure
-from remuda.steps.job_tree.rights import has_agents_rights
 from remuda.steps.job_tree.sequence import deadlines
 from remuda.steps.job_tree.tree import Inherited, Node, Tree
 from remuda.steps.language.evaluate import is_sensitive, reveal, sensitive
 from remuda.steps.language.references import parse_reference
 from remuda.steps.language.values import Call, Reference, ReferenceKind
 from remuda.steps.pack.program import own_command
+from remuda.steps.process.marks import VARIABLE
 from remuda.steps.process.step_files import StepFiles
 
 _CONTEXT = "context"
 _SYSTEM = "runner_system_failure"
 
+WrapCommand = Callable[[Sequence[str], Mapping[str, str], Path], tuple[Sequence[str], Mapping[str, str]]]
+"""Takes a command, its environment and the path of a file that may be written. Returns command line and environment
+that run the command as the job's user and in its sandbox, any number of times."""
+ShowValues = Callable[[Mapping[str, Any]], dict[str, Any]]
 
-def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
+
+def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles, wrap: WrapCommand) -> Path:
     """Write the order for the other agent (`files.Order`) to a file that the job cannot read; return its path. `node`:
-    the delegating step. `files`: its paths. Raises DefinitionError if steps cannot be delegated to that agent."""
+    the delegating step. `files`: its paths. Raises DefinitionError if steps cannot be delegated to that agent.
+
+    The program that delegates has the agent's rights, and so have those that end the delegated job or pass on a shell.
+    If the job has fewer rights, all of them start the command that connects with `wrap`, as the job's user and in its
+    sandbox. Then the other agent is the job's choice: it gets only what the job itself knows."""
     host = node.parent
     assert host is not None
     command = (host.environment or {}).get("agent")
@@ -43,16 +52,21 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
         raise DefinitionError(
             f"the environment of {host.path} has its own agent and cannot be opened inside of another"
         )
-    if facts.is_apart and not has_agents_rights(node):
-        # The agent starts that command also after the step: to end the job there, or for a shell in it.
-        raise DefinitionError(
-            f"the environment of {host.path} has its own agent, and a step of the job cannot open such an environment, "
-            "because the job runs as another user or in a sandbox. Give the job to a runner of that machine"
-        )
     request = read_request(facts.folder)
+    if facts.is_apart and request.policy and json.loads(request.policy).get("layers"):
+        raise DefinitionError(
+            f"the environment of {host.path} has its own agent; it cannot be opened in a job with a policy that runs "
+            "as another user or in a sandbox, because nothing would make that agent apply the policy. Give the job to "
+            "a runner of that machine"
+        )
+    connection: dict[str, Any] = {}
+    if facts.is_apart:
+        env = dict(facts.base_env) | {VARIABLE: facts.key}
+        command, connection_env = wrap(command, env, Path(files.own_path(".connection")))
+        connection = {"connection_env": dict(connection_env)}
     policy = json.dumps(json.loads(request.policy) | {"delegated": True}) if request.policy else ""
     order = {
-        "command": command,
+        "command": list(command),
         "key": f"{facts.key}{host.path}/{host.attempt}",
         "results": str(files.results),
         "work_dir": facts.work_dir,
@@ -62,13 +76,14 @@ def write_order(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Path:
             for variable in request.variables
         ],
         "steps": request_text(host.call.inner, _context_of(tree, host)),
-        "masks": [*request.masks, *tree.masks],
+        # The log is masked here anyway, and results of an agent of the job's choice are, too.
+        "masks": [] if facts.is_apart else [*request.masks, *tree.masks],
         "mask_prefixes": list(request.mask_prefixes),
         "log_limit_bytes": request.log_limit_bytes,
         "timeout_seconds": _seconds_left(node, facts),
         "hold_failed_seconds": request.hold_failed_seconds,
         "policy": policy,
-    }
+    } | connection
     write_whole(files.order, json.dumps(order).encode())
     return files.order
 
@@ -182,23 +197,30 @@ def read_returned(
     return events[count - before :], None, (offset + len(whole), before + len(events))
 
 
-def translate_result(node: Node, event: Mapping[str, Any]) -> dict[str, Any]:
+def translate_result(node: Node, event: Mapping[str, Any], *, show: ShowValues | None = None) -> dict[str, Any]:
     """Convert a step result from the agent to which `node` delegates into one of this job: put the path of the parent
-    of `node`, which opened the environment, before its `path` and `environment`; leave out `version` and `seq`."""
+    of `node`, which opened the environment, before its `path` and `environment`; leave out `version` and `seq`.
+    `show`: only if the job has chosen the agent, so that its result proves nothing: masks and truncates texts. Then
+    what the result says about a policy is left out, and it is marked as `unverified`."""
     assert node.parent is not None
     path = node.parent.path
     result = {name: value for name, value in event.items() if name not in ("version", "seq")}
+    if show is not None:
+        result.pop("policy", None)
+        result = show(result) | {"unverified": True}
     return result | {"path": path + event["path"], "environment": path + event.get("environment", "")}
 
 
-def outcome_of(end: Mapping[str, Any]) -> Finished:
+def outcome_of(end: Mapping[str, Any], *, is_trusted: bool = True) -> Finished:
+    """Return the result of the step that delegates. `is_trusted`: False if the job has chosen the other agent; then
+    every failure counts as the job's."""
     code = end["exit_code"] if end["exit_code"] >= 0 else None
     match end["status"]:
         case "success":
             return Finished(status=Status.SUCCESS, exit_code=0)
         case "cancelled":
             return cancel_result()
-    fault = Fault.RUNNER if end["reason"] == _SYSTEM else Fault.USER
+    fault = Fault.RUNNER if is_trusted and end["reason"] == _SYSTEM else Fault.USER
     return failure(end["message"], Kind.STEP, fault=fault, exit_code=code)
 
 

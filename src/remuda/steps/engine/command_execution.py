@@ -46,6 +46,10 @@ class _Run:
     usage: dict[str, Any] = field(default_factory=dict)
 
 
+LARGEST_UNTRUSTED = 256 * 1024
+"""Limit for the texts of a result from an agent that the job has chosen."""
+
+
 class CommandExecution:
     def __init__(
         self,
@@ -194,7 +198,8 @@ class CommandExecution:
 
     async def _prepare(self, node: Node, enclosure: Enclosure, files: StepFiles) -> Launch:
         state = self._state
-        prepared = await state.write(partial(launch, state.tree, state.facts, node, files))
+        wrap = state.enforcement.wrap_job_command
+        prepared = await state.write(partial(launch, state.tree, state.facts, node, files, wrap))
         if prepared.only_for_shells:
             names = ", ".join(prepared.only_for_shells)
             text = "variables too large for the environment of programs, known to the script's shell only"
@@ -245,14 +250,16 @@ class CommandExecution:
         """Store new results of the inner steps that another agent runs for the step `node` (delegation). Returns their
         overall result; None until the other agent has reported it."""
         events, end, place = read_returned(files.results, node.folded, self._returned.get(node.serial, (0, 0)))
+        is_trusted = not self._state.facts.is_apart
+        shown = step_results.Shown(self._state.log.secrets)
+        show = None if is_trusted else partial(shown.values, limit=LARGEST_UNTRUSTED)
         for event in events:
-            self._state.record(
-                replay.delegated_result_event(node, event), translate_result(node, event) if "path" in event else None
-            )
+            result = translate_result(node, event, show=show) if "path" in event else None
+            self._state.record(replay.delegated_result_event(node, event), result)
         self._returned[node.serial] = place
         if end and end.get("held"):
             hold.put_off_end(self._state.journal.folder, own_command("delegate", "--end"), files.order)
-        return outcome_of(end) if end else None
+        return outcome_of(end, is_trusted=is_trusted) if end else None
 
     def _callbacks_for(self, node: Node, files: StepFiles) -> JobCallbacks:
         state = self._state

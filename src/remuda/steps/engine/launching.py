@@ -18,7 +18,7 @@ from typing import Any
 
 from remuda.lib.files import write_all, write_whole
 from remuda.lib.safe_paths import close_after, remove_tree
-from remuda.steps.delegation.tree import write_order
+from remuda.steps.delegation.tree import WrapCommand, write_order
 from remuda.steps.engine.script import script_command
 from remuda.steps.errors import DefinitionError
 from remuda.steps.job_files.job_packages import make_packages_folder, packages_folder
@@ -52,13 +52,14 @@ _LONGEST_FIRST_LINE = 256
 """The kernel reads no more of a program's first line."""
 
 
-def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles) -> Launch:
-    """Write the files that a step's program reads; return how to start it. Raises DefinitionError if it cannot run."""
+def launch(tree: Tree, facts: Facts, node: Node, files: StepFiles, wrap: WrapCommand) -> Launch:
+    """Write the files that a step's program reads; return how to start it. Raises DefinitionError if it cannot run.
+    `wrap`: how to run a command of the job from a program with the agent's rights."""
     loaded, entered = node.loaded, node.entered
     assert loaded is not None
     os.makedirs(facts.work_dir, mode=0o700, exist_ok=True)
     if node.phase == DELEGATE:
-        argv = own_command("delegate", str(write_order(tree, facts, node, files)))
+        argv = own_command("delegate", str(write_order(tree, facts, node, files, wrap)))
         return Launch(argv=tuple(argv), env=dict(facts.base_env) | {VARIABLE: facts.key}, work_dir=facts.work_dir)
     env = step_environment(tree, facts, node)
     if node.insertion is not None:

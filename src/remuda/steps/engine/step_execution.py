@@ -73,7 +73,7 @@ class StepExecutor:
         enclosure.remove()
         try:
             env_file = state.journal.folder / f"held-{node.serial}.sandbox"
-            prepared = launch(state.tree, state.facts, node, files)
+            prepared = launch(state.tree, state.facts, node, files, state.enforcement.wrap_job_command)
             prepared = state.enforcement.wrap_in_sandbox(prepared, node, env_file)
             if is_jobs:
                 state.enforcement.give(files, node, has_raw=False)

@@ -7,7 +7,7 @@ opened, whatever the opening step has written as outputs. So no file that a job 
 from collections.abc import Collection
 from pathlib import Path
 
-from remuda.steps.job_tree.tree import Loaded, Node
+from remuda.steps.job_tree.tree import DELEGATE, Loaded, Node
 from remuda.steps.language.values import ReferenceKind
 from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE, StepFiles
 
@@ -20,7 +20,10 @@ TRUSTED = ENGINE_CLIENTS | {"sign"}
 
 
 def has_agents_rights(node: Node) -> bool:
-    """True if the step's program runs as the agent's user and outside of the job's sandbox."""
+    """True if the step's program runs as the agent's user and outside of the job's sandbox. The program that delegates
+    steps to another agent does; it starts the command that connects with the rights of the job."""
+    if node.phase == DELEGATE:
+        return True
     if node.host is None or _runs_outside(node):
         return _is_trusted(node)
     opener = opener_of(node)

@@ -5,6 +5,7 @@ engine are exempt: the limits apply to their containers. All decisions depend on
 same after a restart of the agent."""
 
 import asyncio
+import json
 import os
 import stat
 import time
@@ -31,6 +32,7 @@ from remuda.steps.job_tree.rights import (
 from remuda.steps.job_tree.tree import INSERTED, NOTHING_INSERTED, Entered, Inserted, Loaded, Node
 from remuda.steps.language.evaluate import reveal
 from remuda.steps.language.values import Call, ReferenceKind
+from remuda.steps.pack.program import own_command
 from remuda.steps.policy import hidden_folders, ipc_cleanup, user_cleanup
 from remuda.steps.policy.host_abilities import Host, host_of
 from remuda.steps.policy.job_user import JobUser, hand_over
@@ -232,6 +234,20 @@ class PolicyEnforcement:
             os.chown(env_file, self.person.uid, self.person.gid, follow_symlinks=False)
         outer = {"PATH": DEFAULT_PATH} | ({VARIABLE: env[VARIABLE]} if VARIABLE in env else {})
         return self.sandbox.wrap(command, env_file=str(env_file), is_own=is_own, is_inserted=is_inserted), outer
+
+    def wrap_job_command(
+        self, command: Sequence[str], env: Mapping[str, str], env_file: Path
+    ) -> tuple[tuple[str, ...], dict[str, str]]:
+        """Return command line and environment with which a program of the agent runs a command as the job's user and in
+        its sandbox, any number of times. `env`: variables that the job cannot set, because a program with the agent's
+        rights starts with them. Raises like `wrap_command`."""
+        argv, outer = tuple(command), dict(env)
+        if self.sandbox is not None:
+            argv, outer = self.wrap_command(command, env, env_file, is_own=False)
+        if self.person is not None:
+            spec = {"uid": self.person.uid, "gid": self.person.gid}
+            argv = (*own_command("enclose"), json.dumps(spec), *argv)
+        return argv, outer
 
     def refusal(self, enclosure: Enclosure) -> str | None:
         """Return why an allowed step must not start (the policy refuses limits that a step could evade), or None."""

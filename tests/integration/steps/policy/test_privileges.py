@@ -270,16 +270,19 @@ async def test_the_job_cannot_change_files_of_a_privileged_step(agent: AgentProc
 
 
 @pytest.mark.parametrize("is_sandboxed", ISOLATION)
-async def test_step_of_the_job_cannot_name_another_agent(agent: AgentProcess, place: Path, is_sandboxed: bool) -> None:
-    """The agent itself would run the command when the step is over, and for a shell."""
+async def test_command_of_another_agent_has_the_jobs_rights(
+    agent: AgentProcess, place: Path, is_sandboxed: bool
+) -> None:
+    """The agent runs the command during the step, and again to end the steps there. This one never connects."""
     entry = write_environment_of_the_job(place, "", {"name": "in", "script": "true"})
     definition = place / "work/mine/func.yml"
     definition.write_text(definition.read_text().replace('\\"exec\\"', '\\"agent\\"'))
     (place / "work/mine/enter").write_text(f"id -u >>{place}/work/who\n")
-    seen = await run_job(agent, a_job(place, entry, sandbox=is_sandboxed))
-    assert seen.check().status == "failure"
-    assert "has its own agent, and a step of the job cannot open" in seen.result_of("/mine")["error"]
-    assert not (place / "work/who").exists()
+    async with agent.client() as client:
+        await client.start(a_job(place, entry, sandbox=is_sandboxed))
+        await until(lambda: (place / "work/who").exists() and len((place / "work/who").read_text().split()) > 1)
+        await client.close_job("1")
+    assert set((place / "work/who").read_text().split()) == {str(UID)}
 
 
 JOB_OUTPUT = "printed by a program of the job"

@@ -1,11 +1,12 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.delegation.files import Order, PlainLog, Returns
+from remuda.steps.delegation.files import LARGEST_RESULT_BYTES, Order, PlainLog, Returns, read_result
 
 STAMP = b"2026-11-15T09:40:00.123456Z "
 
@@ -93,3 +94,40 @@ def join_output(lines: list[tuple[str, bytes]]) -> bytes:
 def test_messages_of_the_other_agent_about_its_job_are_left_out(tmp_path: Path) -> None:
     log = format_log(("01O ", b"Job succeeded"), ("00O ", b"WARNING: x"), ("00O ", b"Job succeeded"))
     assert PlainLog(Returns(tmp_path / "r")).feed(log)[0] == b"Job succeeded\nWARNING: x"
+
+
+def a_result(**values: Any) -> bytes:
+    event = {"event": "finished", "path": "/there", "name": "there", "seq": 3}
+    return json.dumps(event | values).encode()
+
+
+def test_a_valid_result_is_read() -> None:
+    event = {"outputs": {"a": [1, {"b": None}]}, "exports": {"A_1": "x"}, "environment": "/box"}
+    assert read_result(a_result(**event), 3)["outputs"] == event["outputs"]
+    assert read_result(b'{"event": "used", "seq": 4, "used": {}}', 4)["event"] == "used"
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        (b"no json", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[]", "not an event"),
+        (a_result(seq=7), "number 3"),
+        (a_result(event=1), "not an event"),
+        (a_result(path="there"), "begin with /"),
+        (a_result(path=5), "no path"),
+        (a_result(name=None), "no name"),
+        (a_result(environment=3), "environment"),
+        (a_result(outputs=[1]), "outputs"),
+        (a_result(exports={"A": 1}), "export"),
+        (a_result(exports={"A=B": "x"}), "exports"),
+        (a_result(exports={"A": "x\0y"}), "NUL"),
+        (a_result(outputs={"a": "x" * LARGEST_RESULT_BYTES}), "bytes"),
+    ],
+    ids=range(15),
+)
+def test_an_invalid_result_of_another_agent_is_refused(result: bytes, error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        read_result(result, 3)
