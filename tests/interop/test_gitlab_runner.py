@@ -1,8 +1,11 @@
 """The unmodified gitlab-runner 12.7 with its shell executor runs jobs of a cell."""
 
 import io
+import os
+import subprocess
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gitlab
@@ -10,7 +13,9 @@ import pytest
 from gitlab.v4.objects import Project
 from tests.support.cells.served_cell import ServedCell
 from tests.support.runners.gitlab_runner import RealRunner
+from tests.support.user_terminal import REMUDA, UserTerminal
 
+from remuda.testing.lab import free_port
 from remuda.testing.waiting import wait_until
 
 WAIT_SECONDS = 90
@@ -259,3 +264,33 @@ def test_a_job_of_three_minutes(client: gitlab.Gitlab, cell: ServedCell, new_run
     assert jobs["long"].status == "success"
     assert jobs["long"].duration >= 180
     assert "finally" in trace_of(jobs["long"])
+
+
+def test_a_shell_in_a_job_through_the_session_server(
+    client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner, tmp_path: Path
+) -> None:
+    runner = new_runner()
+    address = f"127.0.0.1:{free_port()}"
+    server = f'[session_server]\n  listen_address = "{address}"\n  advertise_address = "{address}"\n'
+    runner.config.write_text(runner.config.read_text() + server)
+    runner.register("sessions")
+    runner.start()
+    waits = "touch begun; while [ ! -e go ]; do sleep 0.1; done"
+    project = new_project(client, cell, "sessions", f"look:\n  script:\n    - {waits}\n")
+    wait_until(lambda: bool(list(runner.folder.glob("work/**/begun"))), "the script runs", WAIT_SECONDS)
+    [begun] = runner.folder.glob("work/**/begun")
+    job = job_named(project, "look")
+    env = dict(os.environ) | {"REMUDA_URL": cell.url, "REMUDA_TOKEN": cell.token, "HOME": str(tmp_path)}
+    terminal = UserTerminal("job", "shell", str(job.id), env=env)
+    try:
+        terminal.type("echo seen $((40 + 2)) in $PWD\n")
+        assert "seen 42 in " in terminal.read_until("seen 42 in ")
+        terminal.type(f"touch {begun.parent}/go; exit\n")
+        assert terminal.wait_for_exit() == 0
+    finally:
+        terminal.close()
+    assert wait_for_jobs(project)["look"].status == "success"
+    refused = subprocess.run(
+        [*REMUDA, "job", "shell", str(job.id)], env=env, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "is over (success)" in refused.stderr

@@ -42,6 +42,7 @@ from remuda.cell.secrets.sealing import Seals
 from remuda.cell.server import CellServer, bind
 from remuda.cell.settings import OPAQUE, CellSettings
 from remuda.cell.shells.files import ShellFiles
+from remuda.cell.shells.runner_sessions import RunnerSessions
 from remuda.cell.shells.shells import Shells
 from remuda.cell.store.open import open_store
 from remuda.cell.store.ports import Store
@@ -154,6 +155,7 @@ class CellService:
             "encryption keys": self._reread_keys(stop),
             "events": edge.events.watch(stop),
             "shells": edge.shells.watch(stop),
+            "runner sessions": RunnerSessions(edge.shells).watch(stop),
             "presence": edge.dispatch.timeouts.presence.watch(stop),
         }
 

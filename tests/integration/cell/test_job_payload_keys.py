@@ -172,11 +172,15 @@ def test_every_required_variable_is_sent(cell: ServedCell) -> None:
     assert variables["CI_RUNNER_DESCRIPTION"]["value"] == "big"
 
 
-def test_a_session_server_is_ignored(cell: ServedCell) -> None:
-    """There is no web terminal yet, so the session server of a runner is not used."""
+def test_a_session_server_is_for_shells_only(cell: ServedCell) -> None:
+    """`remuda job shell` uses it; there is no web terminal, so the payload names no address of one."""
     cell.new_project("hello", "a: {script: [x]}\n")
     runner = new_runner(cell)
     session = {"url": "https://192.0.2.1:8093/session/ab", "certificate": "-----BEGIN", "authorization": "secret"}
     body = {"token": runner.token, "system_id": runner.system_id, "info": runner.info, "session": session}
     answer = cell.send("POST", "/api/v4/jobs/request", body, RUNNER_TOKEN=runner.token)
     assert (answer.status, answer.json()["runner_info"]["runner_session_url"]) == (201, None)
+    job = answer.json()
+    cell.send("PUT", f"/api/v4/jobs/{job['id']}", {"token": job["token"], "state": "running"})
+    shell = cell.send("POST", f"/api/remuda/v1/jobs/{job['id']}/shells", {}, PRIVATE_TOKEN=cell.token)
+    assert (shell.status, shell.json()["connected"]) == (201, True)

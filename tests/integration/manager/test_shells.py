@@ -1,23 +1,17 @@
 """Shells in jobs, from a user's terminal to the job's environment, with a real cell, manager, agent and pty."""
 
-import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
-import struct
 import subprocess
-import sys
-import termios
-import time
 import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.user_terminal import REMUDA, UserTerminal
 
 from remuda.testing.lab import ADMIN_TOKEN, Lab
 
@@ -39,60 +33,13 @@ next:
   when: on_failure
   script: echo next
 """
-REMUDA = [sys.executable, "-m", "remuda"]
 
 
-class Terminal:
-    """Runs a remuda command in a pseudo-terminal."""
+class Terminal(UserTerminal):
+    """Runs a remuda command in a pseudo-terminal, as a user of the lab's cell."""
 
     def __init__(self, lab: Lab, *words: str, size: tuple[int, int] = (90, 33)) -> None:
-        self._master, slave = pty.openpty()
-        self.resize(*size)
-        self.output = b""
-        self.process = subprocess.Popen(
-            [*REMUDA, *words],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env=environment(lab) | {"TERM": "vt220"},
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - the test has only one thread
-        )
-        os.close(slave)
-
-    def resize(self, columns: int, rows: int) -> None:
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def type(self, text: str) -> None:
-        os.write(self._master, text.encode())
-
-    def read_until(self, text: str, seconds: float = 30) -> str:
-        """Read output until it contains the text. Returns the output up to there and removes it from `output`."""
-        deadline = time.monotonic() + seconds
-        while (position := self.output.find(text.encode())) < 0:
-            ready, _, _ = select.select([self._master], [], [], max(deadline - time.monotonic(), 0))
-            assert ready, f"{text!r} was not shown: {self.output.decode(errors='replace')}"
-            try:
-                self.output += os.read(self._master, 65536)
-            except OSError:
-                raise AssertionError(f"{text!r} was not shown at the end: {self.output.decode()}") from None
-        result, self.output = self.output[: position + len(text)], self.output[position + len(text) :]
-        return result.decode(errors="replace")
-
-    def wait_for_exit(self) -> int:
-        while True:
-            try:
-                if not os.read(self._master, 65536):
-                    break
-            except OSError:
-                break
-        return self.process.wait(20)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        os.close(self._master)
+        super().__init__(*words, env=environment(lab), size=size)
 
 
 def environment(lab: Lab) -> dict[str, str]:

@@ -8,6 +8,7 @@ implements `remuda.cell.shells.port.ShellStore`.
     shells/ID/begun      exists once the runner manager has picked up the shell
     shells/ID/over       why the shell has ended; written once
     held/JOB             a failed job whose environment is kept for debugging, as its runner manager reported it
+    sessions/JOB         the session server of the gitlab-runner that has the job, with its secret
     watching/MANAGER     empty; its mtime is when the runner manager last polled for requests
 
 The mtimes are set from the cell's clock. The folder of a shell appears and disappears as a whole."""
@@ -22,7 +23,7 @@ from uuid import uuid4
 import msgspec
 
 from remuda.cell.errors import StoreError
-from remuda.cell.shells.port import INPUT, OUTPUT, About, JobHold
+from remuda.cell.shells.port import INPUT, OUTPUT, About, JobHold, RunnerSession
 from remuda.lib.append_only import Appended, append
 from remuda.lib.files import write_whole
 from remuda.lib.safe_paths import remove_tree
@@ -32,8 +33,9 @@ class ShellFiles:
     def __init__(self, folder: Path) -> None:
         self._shells = folder / "shells"
         self._held = folder / "held"
+        self._sessions = folder / "sessions"
         self._watching = folder / "watching"
-        for part in (self._shells, self._held, self._watching):
+        for part in (self._shells, self._held, self._sessions, self._watching):
             part.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def add(self, about: About, now: float) -> None:
@@ -160,6 +162,19 @@ class ShellFiles:
     def remove_hold(self, job_id: int) -> None:
         (self._held / str(job_id)).unlink(missing_ok=True)
 
+    def put_session(self, session: RunnerSession, now: float) -> None:
+        path = self._sessions / str(session.job_id)
+        write_whole(path, msgspec.json.encode(session))
+        os.utime(path, (now, now))
+
+    def session_of(self, job_id: int) -> RunnerSession | None:
+        with suppress(FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode((self._sessions / str(job_id)).read_bytes(), type=RunnerSession)
+        return None
+
+    def forget_sessions(self, before: float) -> None:
+        _remove_older(self._sessions, before)
+
     def note_manager(self, runner_id: int, system_id: str, now: float) -> None:
         path = self._watching / _manager(runner_id, system_id)
         path.touch(mode=0o600)
@@ -172,10 +187,14 @@ class ShellFiles:
             return 0.0
 
     def forget_managers(self, before: float) -> None:
-        for path in self._watching.iterdir():
-            with suppress(FileNotFoundError):
-                if path.stat().st_mtime < before:
-                    path.unlink()
+        _remove_older(self._watching, before)
+
+
+def _remove_older(folder: Path, before: float) -> None:
+    for path in folder.iterdir():
+        with suppress(FileNotFoundError):
+            if path.stat().st_mtime < before:
+                path.unlink()
 
 
 def _manager(runner_id: int, system_id: str) -> str:

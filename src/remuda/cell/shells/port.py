@@ -39,6 +39,16 @@ class JobHold(msgspec.Struct, frozen=True, kw_only=True):
     """A user has released the job; its manager must remove the environment."""
 
 
+class RunnerSession(msgspec.Struct, frozen=True, kw_only=True):
+    """The session server of the gitlab-runner that has a job. A terminal in the job is opened there."""
+
+    job_id: int
+    url: str
+    certificate: str = ""
+    """PEM text of the certificate to trust; empty: the machine's authorities."""
+    authorization: str = ""
+
+
 class ShellStore(Protocol):
     """Stores shells, jobs on hold, and when each manager last polled. No method waits. `stream`: INPUT or OUTPUT."""
 
@@ -95,6 +105,14 @@ class ShellStore(Protocol):
     def holds(self) -> Iterator[JobHold]: ...
 
     def remove_hold(self, job_id: int) -> None: ...
+
+    def put_session(self, session: RunnerSession, now: float) -> None: ...
+
+    def session_of(self, job_id: int) -> RunnerSession | None: ...
+
+    def forget_sessions(self, before: float) -> None:
+        """Remove the sessions that were stored before this time."""
+        ...
 
     def note_manager(self, runner_id: int, system_id: str, now: float) -> None:
         """Record that a runner manager polled for requests at `now`."""

@@ -8,16 +8,17 @@ sender gave; a shell that is over stays so."""
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from remuda.cell.dispatch.stop_requests import StopRequests
 from remuda.cell.errors import CellError, ConflictError, NotFoundError, StoreError
 from remuda.cell.settings import CellSettings
-from remuda.cell.shells.port import INPUT, OUTPUT, About, JobHold, ShellStore
+from remuda.cell.shells.port import INPUT, OUTPUT, About, JobHold, RunnerSession, ShellStore
 from remuda.cell.values import LEGACY, Job
 from remuda.lib.append_only import Appended
 from remuda.lib.clock import Clock
@@ -43,6 +44,7 @@ MOST_OF_A_JOB = 10
 MOST_WAITING = 8
 """Calls that may wait for one stream; another one is answered at once."""
 MOST_HELD = 10_000
+LONGEST_SESSION = 16 * 1024
 LONGEST_HOLD_SECONDS = 7 * 24 * 3600.0
 _SOON_SECONDS, _LATER_SECONDS, _LIVELY_SECONDS = 0.01, 0.25, 5.0
 """How often changes by other processes are looked for: while bytes move, while none do, and for how long bytes count as
@@ -69,6 +71,8 @@ class Shells:
         self._settings = settings
         self._waiting: dict[Hashable, set[asyncio.Event]] = {}
         self._stopping = False
+        self.in_sessions: asyncio.Queue[tuple[About, RunnerSession]] = asyncio.Queue()
+        """Shells to open at the session server of a gitlab-runner (`RunnerSessions`)."""
         self._stops = stops or StopRequests(clock)
         self._stops.wake = lambda runner_id, system_id: self._wake(_manager(runner_id, system_id))
 
@@ -98,6 +102,8 @@ class Shells:
             term=wish.term,
         )
         self._store.add(about, about.created_at)
+        if (session := self._store.session_of(job.id)) is not None:
+            self.in_sessions.put_nowait((about, session))
         self._wake(_manager(about.runner_id, about.system_id))
         return about
 
@@ -109,7 +115,10 @@ class Shells:
         return about
 
     def is_connected(self, job: Job) -> bool:
-        """True if the runner manager of the job has polled for requests within the last CONNECTED_SECONDS."""
+        """True if the runner manager of the job has polled for requests within the last CONNECTED_SECONDS, or it is a
+        gitlab-runner with a session server."""
+        if self._store.session_of(job.id) is not None:
+            return True
         seen_at = self._store.manager_seen_at(job.runner_id or 0, job.system_id or LEGACY)
         return self._clock.now() - seen_at < CONNECTED_SECONDS
 
@@ -195,6 +204,17 @@ class Shells:
                 self._store.put_hold(msgspec.structs.replace(hold, until=until))
         for job_id, until in ends.items():
             self._store.put_hold(JobHold(job_id=job_id, runner_id=runner_id, system_id=system_id, until=until))
+
+    def store_session(self, job_id: int, session: Mapping[str, Any]) -> None:
+        """Store the session server that a gitlab-runner offered when it requested the job. An invalid one is ignored,
+        as GitLab does: the job runs without a terminal."""
+        texts = [session.get(name) or "" for name in ("url", "certificate", "authorization")]
+        if not all(isinstance(text, str) and len(text) <= LONGEST_SESSION for text in texts):
+            return
+        url, certificate, authorization = texts
+        if is_session_url(url):
+            stored = RunnerSession(job_id=job_id, url=url, certificate=certificate, authorization=authorization)
+            self._store.put_session(stored, self._clock.now())
 
     # jobs on hold
 
@@ -296,6 +316,7 @@ class Shells:
             if hold.until + KEPT_SECONDS < now:
                 self._store.remove_hold(hold.job_id)
         self._store.forget_managers(now - 24 * 3600)
+        self._store.forget_sessions(now - LONGEST_HOLD_SECONDS)
 
     def _timeout_reason(self, about: About, now: float) -> str:
         """Return why a shell must end: user or manager polls no more, or no bytes came for long; else empty."""
@@ -360,6 +381,15 @@ class Shells:
 
 def _manager(runner_id: int, system_id: str) -> tuple[str, int, str]:
     return "manager", runner_id, system_id
+
+
+def is_session_url(url: str) -> bool:
+    """True for an https address with a host and without user name, as GitLab accepts it."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "https" and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _is_id(text: str) -> bool:

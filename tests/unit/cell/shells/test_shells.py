@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from remuda.cell.errors import ConflictError, NotFoundError, StoreError
 from remuda.cell.settings import CellSettings
 from remuda.cell.shells import shells as module
 from remuda.cell.shells.files import ShellFiles
-from remuda.cell.shells.port import INPUT, OUTPUT, About
+from remuda.cell.shells.port import INPUT, OUTPUT, About, RunnerSession
 from remuda.cell.shells.shells import Shells
 from remuda.cell.values import Job
 from remuda.lib.clock import VirtualClock, settle
@@ -271,3 +272,45 @@ async def test_manager_gets_stop_requests_at_once(tmp_path: Path, clock: Virtual
         assert not older.done()
         shells.stop()
         assert (await older).stops == ()
+
+
+def test_a_shell_in_a_job_of_a_runner_with_a_session_server_is_for_that_server(shells: Shells) -> None:
+    job = a_running_job()
+    assert not shells.is_connected(job)
+    session = {"url": "https://10.0.0.1:8093/session/abc", "certificate": "PEM", "authorization": "secret"}
+    shells.store_session(7, session)
+    shells.store_session(7, session | {"authorization": "of a repeated request"})
+    assert shells.is_connected(job)
+    about = open_shell(shells, job)
+    stored = RunnerSession(job_id=7, url=session["url"], certificate="PEM", authorization="of a repeated request")
+    assert shells.in_sessions.get_nowait() == (about, stored)
+    assert shells.in_sessions.empty()
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        {},
+        {"url": "http://10.0.0.1/session/abc"},
+        {"url": "https://"},
+        {"url": "https://user@host/session"},
+        {"url": "https://[/"},
+        {"url": 5},
+        {"url": "https://host/session", "certificate": "x" * 20_000},
+    ],
+)
+def test_an_invalid_session_is_ignored(shells: Shells, session: dict[str, Any]) -> None:
+    shells.store_session(7, session)
+    assert not shells.is_connected(a_running_job())
+    open_shell(shells)
+    assert shells.in_sessions.empty()
+
+
+async def test_sessions_are_removed_after_a_while(shells: Shells, clock: VirtualClock) -> None:
+    shells.store_session(7, {"url": "https://host/session"})
+    await clock.advance(module.LONGEST_HOLD_SECONDS - 10)
+    shells.sweep()
+    assert shells.is_connected(a_running_job())
+    await clock.advance(20)
+    shells.sweep()
+    assert not shells.is_connected(a_running_job())
