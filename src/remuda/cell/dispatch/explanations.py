@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
+from remuda.cell.core.jobs.resource_groups import order_upcoming
 from remuda.cell.core.waiting import demand
 from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, RunnerView
 from remuda.cell.core.waiting.why import Situation, explain
@@ -16,6 +17,7 @@ from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.ports import Store
 from remuda.cell.values import LEGACY, Job, Page, Project
+from remuda.cell.values.deployments import UNORDERED, UPCOMING
 from remuda.lib.clock import Clock
 from remuda.model.job import OCCUPYING, JobState, RunnerId
 from remuda.model.runner import fits
@@ -97,9 +99,13 @@ class Explanations:
         upstream_id = family.pipeline.upstream_job_id
         upstream = await self._store.jobs.load_job(upstream_id) if upstream_id is not None else None
         source = await self._store.projects.load_project(upstream.project_id) if upstream else None
-        holder = None
+        holder, first, mode = None, None, ""
         if job.state is JobState.WAITING_FOR_RESOURCE:
             holder = await self._store.jobs.find_first_of_group(job.project_id, job.resource_group, OCCUPYING)
+            group = await self._store.deployments.find_resource_group(job.project_id, job.resource_group)
+            mode = group.process_mode if group else UNORDERED
+            upcoming = await self._store.jobs.list_jobs_of_group(job.project_id, job.resource_group, UPCOMING)
+            first = next(iter(order_upcoming(upcoming, mode)), None)
         return explain(
             Situation(
                 job=job,
@@ -108,6 +114,8 @@ class Explanations:
                 now=self._clock.now(),
                 runner=await self._store.runners.load_runner(job.runner_id) if job.runner_id is not None else None,
                 holder=holder,
+                first_of_group=first,
+                process_mode=mode,
                 downstream=downstream,
                 downstream_project=target.path if target and sees(target) else "",
                 upstream=upstream if source and sees(source) else None,

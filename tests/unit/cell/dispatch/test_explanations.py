@@ -52,6 +52,20 @@ async def test_a_job_that_waits_for_a_resource_group(cell: MemoryCell) -> None:
     assert explanation.waits_for[0].job.id == (await cell.newest(first, "deploy")).id
 
 
+async def test_a_job_that_waits_for_its_turn(cell: MemoryCell) -> None:
+    first = await cell.push(a_spec("build"), a_spec("deploy", stage_index=2, resource_group="prod"))
+    group = await cell.store.deployments.find_resource_group(cell.project.id, "prod")
+    assert group is not None
+    await cell.store.deployments.put_resource_group(replace(group, process_mode="oldest_first"))
+    second = await cell.push(a_spec("deploy", resource_group="prod"))
+    earlier = await cell.newest(first, "deploy")
+    explanation = await cell.dispatch.explanations.explain_job((await cell.newest(second, "deploy")).id)
+    assert explanation.summary == (
+        f'waits for the resource group "prod", whose process mode oldest_first lets job {earlier.id} "deploy" of '
+        f"pipeline {first.pipeline.id} go first (created)"
+    )
+
+
 async def test_trigger_jobs_and_the_jobs_of_their_child(cell: MemoryCell) -> None:
     cell.files["acme/shop"] = {"child.yml": "inner:\n  script: x\n"}
     family = await cell.push_file("go:\n  trigger:\n    include: child.yml\n    strategy: depend\n")

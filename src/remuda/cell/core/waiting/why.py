@@ -53,6 +53,9 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The runner that has or had the job."""
     holder: Job | None = None
     """The job that occupies its resource group."""
+    first_of_group: Job | None = None
+    """The job that gets its resource group next, by the process mode of the group."""
+    process_mode: str = ""
     downstream: Pipeline | None = None
     downstream_project: str = ""
     upstream: Job | None = None
@@ -173,8 +176,16 @@ def _explain_created(situation: Situation) -> _Answer:
 
 def _explain_resource(situation: Situation) -> _Answer:
     job, holder = situation.job, situation.holder
+    first = situation.first_of_group
+    if holder is None and first is not None and first.id != job.id:
+        text = (
+            f'the resource group "{job.resource_group}", whose process mode {situation.process_mode} lets job '
+            f'{first.id} "{first.name}" of pipeline {first.pipeline_id} go first ({first.status()})'
+        )
+        wait = WaitInfo(kind="resource_group", text=text, resource_group=job.resource_group, job=ref(first))
+        return _Answer(summary=f"waits for {text}", since=job.updated_at, waits_for=(wait,))
     if holder is None:
-        text = f'the resource group "{job.resource_group}" is free; its process mode decides which job gets it next'
+        text = f'the resource group "{job.resource_group}" is free and goes to this job next'
         wait = WaitInfo(kind="resource_group", text=text, resource_group=job.resource_group)
         return _Answer(summary=text, since=job.updated_at, waits_for=(wait,))
     text = (
