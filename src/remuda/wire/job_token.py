@@ -26,7 +26,7 @@ LEEWAY_SECONDS = 300
 """How long a token is valid after the job's timeout, so that the final state can still be sent."""
 
 OPAQUE_RANDOM_BYTES = 15
-SCOPES = frozenset({"job", "artifacts", "repository", "registry", "releases", "pipelines"})
+SCOPES = frozenset({"job", "artifacts", "repository", "registry", "releases", "pipelines", "deployments"})
 """Scopes of a token: its own job, artifacts of other jobs, git, registry images, releases, starting pipelines."""
 
 _ALGORITHM = "EdDSA"

@@ -177,3 +177,26 @@ def test_a_deleted_branch_stops_its_environment(cell: ServedCell, project: Proje
     [environment] = project.environments.list(name="review/side", get_all=True)
     project.branches.get("side").delete()
     wait_until(lambda: project.environments.get(environment.id).state == "stopping", "the environment stops")
+
+
+def test_a_job_calls_with_its_token(cell: ServedCell, client: gitlab.Gitlab, runner: ScriptedRunner) -> None:
+    project = client.projects.get(cell.new_project("app", "job: {script: [make], environment: staging}"))
+    other = cell.new_project("other")
+    job = runner.take()
+    of_job = gitlab.Gitlab(cell.url, job_token=job["token"]).projects.get(project.id, lazy=True)
+    [environment] = of_job.environments.list(get_all=True)
+    assert of_job.environments.get(environment.id).name == "staging"
+    given = {"environment": "canary", "sha": job["git_info"]["sha"], "ref": "main", "tag": False, "status": "running"}
+    recorded = of_job.deployments.create(given)
+    assert recorded.user["username"] == "root"
+    recorded.status = "success"
+    recorded.save()
+    assert [row.status for row in of_job.deployments.list(get_all=True)] == ["running", "success"]
+    [canary] = of_job.environments.list(name="canary", get_all=True)
+    canary.stop()
+    assert project.environments.get(canary.id).state == "stopped"
+    answer = cell.send("GET", f"/api/v4/projects/{other}/environments", JOB_TOKEN=job["token"])
+    assert answer.status == 404
+    events = cell.api("GET", f"/projects/{project.id}/audit_events").json()
+    [stopped] = [event for event in events if "environment_stopped" in str(event)]
+    assert stopped["details"]["author_name"] == f"job {job['id']}"

@@ -65,6 +65,12 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+def optional_caller(request: Request) -> Caller | None:
+    """The person who calls; None if a job calls with its token."""
+    caller: Caller | None = getattr(request.state, "caller", None)
+    return caller
+
+
 async def user_of_call(edge: Edge, request: Request) -> int:
     """Id of the user for whom a call acts: the person who calls, or who started the pipeline of the job that calls."""
     job: Job | None = getattr(request.state, "job", None)

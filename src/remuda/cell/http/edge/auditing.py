@@ -31,6 +31,7 @@ from remuda.cell.http.edge.lookup import (
     text_in_path,
 )
 from remuda.cell.http.edge.rate_limits import Buckets
+from remuda.cell.values import Job
 from remuda.cell.values.audit_events import AuditEvent, Detail
 from remuda.telemetry.logs import logger
 
@@ -219,11 +220,13 @@ class Auditor:
     def _event(self, request: Request, action: str) -> AuditEvent:
         caller: Caller | None = getattr(request.state, "caller", None)
         runner_id: int | None = getattr(request.state, "runner_id", None)
+        job: Job | None = getattr(request.state, "job", None)
+        other = f"runner {runner_id}" if runner_id else f"job {job.id}" if job else ""
         return AuditEvent(
             created_at=self._edge.clock.now(),
             action=action,
             author_id=caller.user.id if caller else 0,
-            author_name=caller.user.username if caller else f"runner {runner_id}" if runner_id else "",
+            author_name=caller.user.username if caller else other,
             token_id=caller.token.id if caller else None,
             ip_address=request.client.host if request.client else "",
             request_id=request.scope.get("request_id", ""),

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from remuda.cell.core.payload.predefined_variables import environment_slug, tier
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import Caller
+from remuda.cell.http.edge.admission import optional_caller, user_of_call
 from remuda.cell.http.edge.bodies import choice_in_query, time_in_query
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, forbidden, not_found
@@ -34,6 +34,8 @@ _ROOT = "/api/v4/projects/{id}/deployments"
 _ORDERS = ("id", "iid", "created_at", "updated_at", "finished_at", "ref")
 _GIVEN = ("running", "success", "failed", "canceled")
 _TIMES = ("updated_after", "updated_before", "finished_after", "finished_before")
+_READ = in_project(Level.REPORTER, or_job="deployments")
+_WRITE = in_project(Level.DEVELOPER, or_job="deployments")
 routes = Routes()
 
 
@@ -60,13 +62,13 @@ async def _find(edge: Edge, request: Request) -> Deployment:
 Found = Annotated[Deployment, _find]
 
 
-async def _describe(edge: Edge, deployment: Deployment, caller: Caller) -> DeploymentShape:
-    return (await describe_deployments(edge, [deployment], caller))[0]
+async def _describe(edge: Edge, deployment: Deployment, request: Request) -> DeploymentShape:
+    return (await describe_deployments(edge, [deployment], optional_caller(request)))[0]
 
 
 @routes.get(
     _ROOT,
-    in_project(Level.REPORTER),
+    _READ,
     query={
         "environment": str,
         "status": Literal[tuple(STATES_BY_STATUS)],
@@ -75,9 +77,7 @@ async def _describe(edge: Edge, deployment: Deployment, caller: Caller) -> Deplo
         **dict.fromkeys(_TIMES, str),
     },
 )
-async def list_all(
-    edge: Edge, request: Request, caller: Caller, project: Project, page: Page
-) -> Paged[DeploymentShape]:
+async def list_all(edge: Edge, request: Request, project: Project, page: Page) -> Paged[DeploymentShape]:
     """List the deployments of a project."""
     status = choice_in_query(request, "status", STATES_BY_STATUS)
     selection = DeploymentFilter(
@@ -94,17 +94,17 @@ async def list_all(
         environment = await edge.store.deployments.find_environment(project.id, name)
         selection = replace(selection, environment_id=environment.id if environment else 0)
     deployments, total = await edge.store.deployments.list_deployments(page, selection)
-    return Paged(await describe_deployments(edge, deployments, caller), total, page)
+    return Paged(await describe_deployments(edge, deployments, optional_caller(request)), total, page)
 
 
-@routes.get(f"{_ROOT}/{{deployment_id}}", in_project(Level.REPORTER))
-async def show(edge: Edge, caller: Caller, deployment: Found) -> DeploymentShape:
+@routes.get(f"{_ROOT}/{{deployment_id}}", _READ)
+async def show(edge: Edge, request: Request, deployment: Found) -> DeploymentShape:
     """Show a deployment."""
-    return await _describe(edge, deployment, caller)
+    return await _describe(edge, deployment, request)
 
 
-@routes.post(_ROOT, in_project(Level.DEVELOPER))
-async def create(edge: Edge, caller: Caller, project: Project, params: NewDeployment) -> DeploymentShape:
+@routes.post(_ROOT, _WRITE)
+async def create(edge: Edge, request: Request, project: Project, params: NewDeployment) -> DeploymentShape:
     """Record a deployment that no job made. Creates the environment if there is none of this name."""
     if params.status not in _GIVEN:
         raise bad_parameter("status does not have a valid value")
@@ -127,13 +127,13 @@ async def create(edge: Edge, caller: Caller, project: Project, params: NewDeploy
         tag=params.tag,
         sha=sha,
         created_at=now,
-        user_id=caller.user.id,
+        user_id=await user_of_call(edge, request),
         status=params.status,
         updated_at=now,
         finished_at=None if params.status == "running" else now,
     )
     added = await edge.store.deployments.add_deployment(deployment, after=lambda row: _after(row, params.status, now))
-    return await _describe(edge, added, caller)
+    return await _describe(edge, added, request)
 
 
 async def _ensure_environment(edge: Edge, project: Project, name: str, now: float) -> Environment:
@@ -158,8 +158,8 @@ def _after(environment: Environment, status: str, now: float) -> Environment:
     return replace(environment, state=AVAILABLE, updated_at=now) if status == "success" else environment
 
 
-@routes.put(f"{_ROOT}/{{deployment_id}}", in_project(Level.DEVELOPER))
-async def change(edge: Edge, caller: Caller, deployment: Found, params: ChangedDeployment) -> DeploymentShape:
+@routes.put(f"{_ROOT}/{{deployment_id}}", _WRITE)
+async def change(edge: Edge, request: Request, deployment: Found, params: ChangedDeployment) -> DeploymentShape:
     """Change the status of a deployment that no job made."""
     if deployment.job_id is not None:
         raise forbidden("Deployments created using GitLab CI can not be updated using the API")
@@ -178,7 +178,7 @@ async def change(edge: Edge, caller: Caller, deployment: Found, params: ChangedD
     )
     if changed is None:
         raise bad_field("status", "cannot become running again; record a new deployment")
-    return await _describe(edge, changed, caller)
+    return await _describe(edge, changed, request)
 
 
 @routes.delete(f"{_ROOT}/{{deployment_id}}", in_project(Level.MAINTAINER))

@@ -11,7 +11,7 @@ from remuda.cell.core.jobs.environments import is_valid_url
 from remuda.cell.core.payload.predefined_variables import environment_slug, tier
 from remuda.cell.errors import ConflictError
 from remuda.cell.http.edge.access import in_project
-from remuda.cell.http.edge.admission import Caller, check_acts_on
+from remuda.cell.http.edge.admission import check_acts_on, optional_caller
 from remuda.cell.http.edge.bodies import choice_in_query, number_in_query, read_time, time_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, bad_request, forbidden, not_found
@@ -45,6 +45,8 @@ _MIN_SEARCH = 3
 _MAX_REMOVED = 1000
 _AUTO_STOP = ("always", "with_action")
 _MAX_DESCRIPTION = 10_000
+_READ = in_project(Level.REPORTER, or_job="deployments")
+_WRITE = in_project(Level.DEVELOPER, or_job="deployments")
 routes = Routes()
 
 
@@ -101,7 +103,7 @@ def _check(params: NewEnvironment | ChangedEnvironment) -> None:
 
 @routes.get(
     _ROOT,
-    in_project(Level.REPORTER),
+    _READ,
     query={"name": str, "search": str, "states": Literal["available", "stopping", "stopped"]},
 )
 async def list_all(edge: Edge, request: Request, project: Project, page: Page) -> Paged[EnvironmentShape]:
@@ -191,9 +193,10 @@ async def stop_stale(edge: Edge, project: Project, params: StaleRequest) -> Mess
     return MessageShape(message="Successfully scheduled stale environments to stop")
 
 
-@routes.get(f"{_ROOT}/{{environment_id}}", in_project(Level.REPORTER))
-async def show(edge: Edge, caller: Caller, environment: Found) -> EnvironmentShape:
+@routes.get(f"{_ROOT}/{{environment_id}}", _READ)
+async def show(edge: Edge, request: Request, environment: Found) -> EnvironmentShape:
     """Show an environment, with its last successful deployment."""
+    caller = optional_caller(request)
     last = await edge.store.deployments.find_last_deployment(environment)
     view = environment_view(environment)
     rows = [last] if last else []
@@ -227,12 +230,15 @@ async def remove(edge: Edge, environment: Found) -> None:
     await edge.store.deployments.remove_environment(environment.id)
 
 
-@routes.post(f"{_ROOT}/{{environment_id}}/stop", in_project(Level.DEVELOPER), status=200)
+@routes.post(f"{_ROOT}/{{environment_id}}/stop", _WRITE, status=200)
 async def stop(
-    edge: Edge, caller: Caller, project: Project, environment: Found, params: StopRequest
+    edge: Edge, request: Request, project: Project, environment: Found, params: StopRequest
 ) -> EnvironmentShape:
     """Stop an environment by running its stop job, with `force` without."""
     job = None if params.force else await edge.environments.find_stop_job(environment)
-    if job is not None:
+    caller = optional_caller(request)
+    if job is not None and caller is not None:
         check_acts_on(caller, project, job)
+    elif job is not None and job.protected and not request.state.job.protected:
+        raise forbidden(f"{job.ref} is protected; only jobs of protected refs may do this")
     return environment_in_list(await edge.environments.stop(environment, force=bool(params.force)), project)
