@@ -18,6 +18,7 @@ from remuda.manager.compile.containers import (
     wrap_in_container,
 )
 from remuda.manager.compile.custom import custom_remarks, custom_steps, driver_order, is_custom, with_placeholders
+from remuda.manager.compile.debug_trace import trace_remarks, trace_scripts
 from remuda.manager.compile.secrets import resolve_secrets
 from remuda.manager.compile.sources import get_sources, source_remarks
 from remuda.manager.compile.step_entries import Entry, Setting
@@ -80,6 +81,7 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
     runner = setting.runner
     job = _containers(payload, setting, variables, timeout) if runner.has_containers else None
     sources = get_sources(payload, runner, variables, cache_dir=setting.cache_dir)
+    sources = trace_scripts(sources, runner, variables)
     if job is not None:
         sources = hooks_in_container(sources, job)
     before = [
@@ -93,7 +95,7 @@ def _entries(payload: JobPayload, setting: Setting, variables: Variables, timeou
         *upload_artifacts(payload, setting, variables),
     ]
     names = {step["name"] for step in (*before, *after)}
-    work = user_steps(payload, runner, variables, names)
+    work = trace_scripts(user_steps(payload, runner, variables, names), runner, variables)
     work, last = wrap_in_container(work, job) if job is not None else (work, [])
     return [*before, *work, *after, *last]
 
@@ -187,5 +189,6 @@ def _remarks(payload: JobPayload, setting: Setting, variables: Variables, droppe
         yield from container_remarks(payload, setting.runner)
     yield from cache_remarks(payload, setting.runner, variables)
     yield from source_remarks(variables)
+    yield from trace_remarks(setting.runner, variables)
     if dropped:
         yield f"{dropped} variable(s) left out: names may have only letters, digits and _, values no NUL byte"

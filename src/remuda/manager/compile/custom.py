@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from remuda.manager.compile import custom_scripts
+from remuda.manager.compile.debug_trace import trace_scripts
 from remuda.manager.compile.secrets import resolve_secrets
 from remuda.manager.compile.sources import get_sources, read_attempts
 from remuda.manager.compile.step_entries import CompileError, Entry, Setting, entry, project_path
@@ -58,7 +59,7 @@ def custom_steps(payload: JobPayload, setting: Setting, variables: Variables) ->
         raise CompileError("run: a driver of the custom executor is given scripts, and cannot run steps; use script")
     runner = setting.runner
     stages = _before(payload, setting, variables) | _after(payload, setting, variables)
-    work = user_steps(payload, runner, variables, stages)
+    work = trace_scripts(user_steps(payload, runner, variables, stages), runner, variables)
     inner = [
         *(_stage(name, variables) for name in stages if not _comes_after(name)),
         *work,

@@ -200,6 +200,8 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     post_get_sources_script: str = ""
     pre_build_script: str = ""
     post_build_script: str = ""
+    debug_trace_disabled: bool = False
+    """CI_DEBUG_TRACE of a job has no effect."""
     labels: dict[str, str] = {}
     feature_flags: dict[str, bool] = {}
     prepare_timeout: Span = ""

@@ -29,11 +29,18 @@ def powershell_command(shell: str, file: Path) -> list[str]:
 
 
 def powershell_text(
-    commands: str | Sequence[str], *, echo: Callable[[str], str], variables: Mapping[str, str] | None = None
+    commands: str | Sequence[str],
+    *,
+    echo: Callable[[str], str],
+    variables: Mapping[str, str] | None = None,
+    is_traced: bool = False,
 ) -> str:
     """Return the content of the script file for `powershell_command`. If `commands` is a list, `echo` returns the line
-    that is printed before each command. `variables` are set in this shell but not exported."""
+    that is printed before each command. `variables` are set in this shell but not exported. `is_traced`: print every
+    command with its values before it runs."""
     lines = [*_HEAD, *(f"${{{name}}} = {quote(value)}" for name, value in (variables or {}).items())]
+    if is_traced:
+        lines.append("Set-PSDebug -Trace 2")
     if isinstance(commands, str):
         lines += [commands, _CHECK]
     else:

@@ -11,6 +11,7 @@ from typing import Any
 from remuda.steps.engine import powershell
 from remuda.steps.errors import DefinitionError
 
+INPUTS = ("script", "shell", "debug_trace")
 SHELLS = ("auto", "bash", "sh", *powershell.SHELLS)
 
 # Shells write the path of a script file before their errors, which means nothing to a reader. Text that is evaluated
@@ -37,7 +38,7 @@ _GREEN, _PLAIN = "\033[32;1m", "\033[0;m"
 def check_script(inputs: Mapping[str, Any]) -> None:
     """Raise DefinitionError if the inputs are not valid for a script step."""
     for name in inputs:
-        if name not in ("script", "shell"):
+        if name not in INPUTS:
             raise DefinitionError(f'step does not accept input with name "{name}"; a script has "script" and "shell"')
     text = inputs.get("script")
     is_list = isinstance(text, list) and all(isinstance(line, str) for line in text)
@@ -45,6 +46,8 @@ def check_script(inputs: Mapping[str, Any]) -> None:
         raise DefinitionError('input "script": a text or a list of texts is needed, and not an empty one')
     if inputs.get("shell", "auto") not in SHELLS:
         raise DefinitionError(f'input "shell": one of {", ".join(SHELLS)} is needed')
+    if not isinstance(inputs.get("debug_trace", False), bool):
+        raise DefinitionError('input "debug_trace": true or false is needed')
 
 
 def script_command(
@@ -52,11 +55,11 @@ def script_command(
 ) -> tuple[list[str], str]:
     """Return the shell's command line and the content of the script `file`. `path`: PATH to search for the shell; None
     for a script inside an environment, where it is found at run time. `variables` are set but not exported."""
-    commands, shell_name = inputs["script"], inputs.get("shell", "auto")
+    commands, shell_name, is_traced = inputs["script"], inputs.get("shell", "auto"), inputs.get("debug_trace", False)
     if shell_name in powershell.SHELLS:
-        text = powershell.powershell_text(commands, echo=echo_of, variables=variables)
+        text = powershell.powershell_text(commands, echo=echo_of, variables=variables, is_traced=is_traced)
         return powershell.powershell_command(shell_name, file), text
-    text = script_text(commands, variables=variables)
+    text = script_text(commands, variables=variables, is_traced=is_traced)
     if path is None:
         return ["sh", "-c", _CHOOSE[shell_name], "script", str(file), _NAMED_BASH, _NAMED_SH], text
     shell = "/bin/sh" if shell_name == "sh" else _find_bash(path) or "/bin/sh"
@@ -72,17 +75,20 @@ def _find_bash(path: str) -> str | None:
     return shutil.which("bash", path=path) or shutil.which("bash", path=_USUAL)
 
 
-def script_text(commands: str | Sequence[str], *, variables: Mapping[str, str]) -> str:
+def script_text(commands: str | Sequence[str], *, variables: Mapping[str, str], is_traced: bool = False) -> str:
     """Return the script's content. `variables` are set but not exported. Each command of a list is printed before it
     runs; that does not change line numbers, unless a command needs a line of its own: it ends a here-document or a
-    branch of `case`."""
+    branch of `case`. `is_traced`: the shell prints every command with its values, except the assignments of
+    `variables`."""
+    trace = "set -x; " if is_traced else ""
     lines = [f"{key}={shlex.quote(value)}" for key, value in variables.items()]
     if isinstance(commands, str):
-        lines.append(commands)
+        lines.append(trace + commands)
     else:
         needs_line = any("<<" in command or command.lstrip().startswith(";") for command in commands)
         between = "\n" if needs_line else "; "
-        lines += [f"printf '%s\\n' {shlex.quote(echo_of(command))}{between}{command}" for command in commands]
+        echoed = [f"printf '%s\\n' {shlex.quote(echo_of(command))}{between}{command}" for command in commands]
+        lines += [trace + echoed[0], *echoed[1:]]
     return "\n".join(lines) + "\n"
 
 

@@ -57,6 +57,41 @@ def test_the_checkout_is_the_first_step() -> None:
     }
 
 
+def traced_steps(job: JobStart) -> dict[str, bool]:
+    return {step["name"]: step["inputs"].get("debug_trace", False) for step in steps_of(job)}
+
+
+SCRIPTS = [*STEPS, {"name": "after_script", "script": ["tidy"]}]
+HOOKS = [{"name": "pre_get_sources_script", "script": ["prepare"]}]
+
+
+@pytest.mark.parametrize("value", ["true", "True", "1", "t"])
+def test_debug_trace_of_scripts_with_a_warning(value: str) -> None:
+    variables = [{"key": "CI_DEBUG_TRACE", "value": value}]
+    job = compile_payload(steps=SCRIPTS, hooks=HOOKS, variables=variables)
+    assert traced_steps(job) == {
+        "pre_get_sources_script": True,
+        "get_sources": False,
+        "step_script": True,
+        "after_script": True,
+    }
+    assert any("CI_DEBUG_TRACE is enabled: the log may show secrets" in line for line in job.banner)
+
+
+@pytest.mark.parametrize("value", ["", "false", "yes", "0"])
+def test_no_debug_trace(value: str) -> None:
+    job = compile_payload(steps=SCRIPTS, variables=[{"key": "CI_DEBUG_TRACE", "value": value}])
+    assert not any(traced_steps(job).values())
+    assert not any("CI_DEBUG_TRACE" in line for line in job.banner)
+
+
+def test_a_runner_can_disable_the_debug_trace() -> None:
+    setting = a_setting(runner=a_runner_config(debug_trace_disabled=True))
+    job = compile_payload(setting, steps=SCRIPTS, variables=[{"key": "CI_DEBUG_TRACE", "value": "true"}])
+    assert not any(traced_steps(job).values())
+    assert any("CI_DEBUG_TRACE has no effect: this runner has disabled it" in line for line in job.banner)
+
+
 def test_all_steps_of_a_job_in_order() -> None:
     job = compile_payload(
         steps=[

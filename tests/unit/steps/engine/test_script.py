@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.engine.script import echo_of, script_command, script_text
+from remuda.steps.engine.script import check_script, echo_of, script_command, script_text
+from remuda.steps.errors import DefinitionError
 
 GREEN, PLAIN = "\033[32;1m", "\033[0;m"
 
@@ -83,6 +84,44 @@ def _run(
     command, text = script_command(inputs, file, path=None if inside else path, variables={})
     file.write_text(text)
     return subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": path})
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["on the machine", "in an environment"])
+@pytest.mark.parametrize("shell", ["auto", "bash", "sh"])
+@pytest.mark.parametrize("script", ["X=1\necho $X\nfalse", ["X=1", "echo $X", "false"]], ids=["text", "commands"])
+def test_trace_shows_each_command_with_its_values(
+    script: str | list[str], shell: str, inside: bool, tmp_path: Path
+) -> None:
+    inputs = {"script": script, "shell": shell, "debug_trace": True}
+    completed = _run(inputs, tmp_path / "file", inside=inside)
+    assert completed.returncode == 1
+    # Bash writes two + before commands of evaluated text.
+    traced = [re.sub(r"^\++ ", "+ ", line) for line in completed.stderr.splitlines()]
+    assert [line for line in traced if not line.startswith("+ printf")] == ["+ X=1", "+ echo 1", "+ false"]
+    assert "1" in completed.stdout.splitlines()
+
+
+def test_trace_keeps_line_numbers_and_hides_variables_that_are_set_before(tmp_path: Path) -> None:
+    command, text = script_command(
+        {"script": BLOCK, "debug_trace": True}, tmp_path / "file", path=os.environ["PATH"], variables={"LARGE": "value"}
+    )
+    (tmp_path / "file").write_text(text)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "line 7: no_such_command_6" in completed.stderr or "7: no_such_command_6" in completed.stderr
+    assert "value" not in completed.stderr
+
+
+@pytest.mark.parametrize("value", ["yes", 1, None])
+def test_debug_trace_is_a_boolean(value: object) -> None:
+    with pytest.raises(DefinitionError, match='input "debug_trace": true or false is needed'):
+        check_script({"script": "x", "debug_trace": value})
+
+
+def test_trace_in_powershell(tmp_path: Path) -> None:
+    _, text = script_command(
+        {"script": ["a"], "shell": "pwsh", "debug_trace": True}, tmp_path, path="", variables={"LARGE": "value"}
+    )
+    assert text.index("LARGE") < text.index("Set-PSDebug -Trace 2") < text.index("\na\n")
 
 
 def test_a_trailing_newline_is_not_a_second_line() -> None:
