@@ -155,6 +155,8 @@ def read_allow_failure(report: Report, node: Node, path: str) -> AllowFailure:
 def _policy(report: Report, node: Node, path: str, judge: Judge) -> RefPolicy:
     if not isinstance(node, Table):
         return RefPolicy(refs=_refs(report, node, path, judge), at=node)
+    if not node.entries:
+        report.add(node, path, "must not be empty", "name refs, variables or changes, or remove the key")
     fields = read_fields(report, node, path, ONLY)
     return RefPolicy(
         refs=fields.read("refs", _refs, judge),
