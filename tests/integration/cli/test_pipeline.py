@@ -29,8 +29,8 @@ include: missing.yml
 one:
   scirpt: [x]
   stage: build
-two: {stage: biuld, script: [x]}
-three: {stage: build, script: [x], needs: [nobody]}
+two: {stage: build, script: [x], when: sometimes}
+three: {stage: build, script: [x], timeout: soon}
 four: {stage: build, script: [x], rules: [{if: $A = 1}]}
 """
 
@@ -52,7 +52,7 @@ def test_five_mistakes_at_once(world: Any, pipeline: MakePipeline) -> None:
     assert result.code == 2
     assert result.err == ""
     lines = [line.split(": ")[0] for line in result.out.splitlines() if line.startswith(".gitlab-ci.yml:")]
-    assert lines == [f".gitlab-ci.yml:{place}" for place in ("2:10", "4:3", "6:14", "7:44", "8:48")]
+    assert lines == [f".gitlab-ci.yml:{place}" for place in ("2:10", "4:3", "6:40", "7:45", "8:48")]
     assert "     4 |   scirpt: [x]\n       |   ^\n" in result.out
     assert result.out.endswith("\n5 mistakes\n")
     verdict = json.loads(world.remuda("pipeline", "lint", folder, "--output", "json").out)
