@@ -28,6 +28,7 @@ spec:
 ---
 """
 LONG_RULE = "spec: {inputs: {a: {rules: [{if: '%s'}]}}}\n---\nj: {script: x}"
+MANY_INPUTS = ", ".join(f"longname{i}: {{default: x}}" for i in range(1000))
 DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in range(60)) + "  V60: x\n"
 
 
@@ -102,6 +103,12 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
             )
         ),
         (TEXT % "x" + f"j: {{script: '{'$[[' * 300_000} $[[ inputs.none ]]'}}", "cannot read"),
+        (
+            f"j: {{inputs: {{{MANY_INPUTS}}}, script: ['${{{{ job.inputs.longnames }}}}'"
+            + ", '${{ job.inputs.longnames }}'" * 30_000
+            + "]}",
+            'no input "longnames"',
+        ),
         (f"j: {{inputs: {{a: {{default: x}}}}, script: '{'${{' * 300_000} ${{{{ job.inputs.b }}}}'}}", "no input"),
         (
             RULES % MANY_ALIASES + "j: {script: '$[[ inputs.m ]] $[[ inputs.n ]]'}",

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from remuda.pipeline.errors import Place, Report, quote
+from remuda.pipeline.errors import Place, Report, printable, quote
 from remuda.pipeline.include.blocks import find_blocks
 from remuda.pipeline.include.inputs import Input, check_value, read_as, read_declaration
 from remuda.pipeline.rules.clauses import Judge
@@ -18,6 +18,7 @@ from remuda.pipeline.spec import JobInput
 from remuda.pipeline.syntax.known_keys import JOB_INPUT, nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, node_of, plain
 from remuda.pipeline.syntax.typed_values import inside, mistyped
+from remuda.steps.language.escaping import CLOSER, OPENER
 
 MAX_GIVEN = 100
 REPLACED_IN = ("script", "before_script", "after_script", "artifacts", "cache", "image", "services", "run")
@@ -49,14 +50,31 @@ def read_job_inputs(report: Report, node: Node, path: str, judge: Judge) -> dict
 
 
 def check_uses(report: Report, entries: Mapping[str, Entry], name: str, inputs: Mapping[str, JobInput]) -> None:
-    """Report uses of inputs that the job `name` does not have."""
+    """Report uses of inputs that the job `name` does not have, each input once. Warns of texts with invalid
+    expressions, in which nothing is replaced."""
+    known = set(inputs)
     for key in REPLACED_IN if inputs else ():
         for scalar in _scalars(entries[key].value) if key in entries else ():
-            for begin, end in find_blocks(scalar.text, "${{", "}}"):
-                for used in _USE.findall(scalar.text, begin, end):
-                    if used not in inputs:
-                        suggestion = nearest(used, inputs) or 'declare it under "inputs"'
-                        report.add(scalar, inside(name, key), f"there is no input {quote(used)}", suggestion)
+            blocks = find_blocks(scalar.text, OPENER, CLOSER)
+            used = dict.fromkeys(use for block in blocks for use in _USE.findall(scalar.text, *block))
+            for each in used.keys() - known:
+                known.add(each)
+                suggestion = nearest(each, inputs) or 'declare it under "inputs"'
+                report.add(scalar, inside(name, key), f"there is no input {quote(each)}", suggestion)
+            if used and (problem := _find_problem(scalar.text)):
+                message = f"an expression is invalid, so no input is replaced: {problem}"
+                report.warn(scalar, inside(name, key), message)
+
+
+def _find_problem(text: str) -> str:
+    from remuda.steps.language.errors import ExpressionError  # imported only for a file with inputs of jobs
+    from remuda.steps.language.template import parse_template
+
+    try:
+        parse_template(text)
+    except ExpressionError as error:
+        return printable(str(error).partition("\n")[0], 300)
+    return ""
 
 
 def _scalars(node: Node) -> Iterator[Scalar]:
