@@ -91,9 +91,11 @@ async def test_a_container_sees_no_other_files_of_the_agent(
 
 
 @pytest.mark.skipif(sandbox.problem() is not None, reason=f"no sandbox here: {sandbox.problem()}")
+@pytest.mark.parametrize("is_hidden", [False, True], ids=["sandbox", "hidden"])
 async def test_a_sandbox_sees_no_other_files_of_the_agent(
-    agent: AgentProcess, project: Project, tmp_path: Path
+    agent: AgentProcess, project: Project, tmp_path: Path, is_hidden: bool
 ) -> None:
+    """With `hidden` folders, as for jobs of `remuda up`, everything else on the machine is visible."""
     (tmp_path / "work").mkdir()
     tool = {"name": "tool", "step": f"{project.address}/-/tool@main"}
     look = {"name": "look", "script": f"find {agent.data} -name '[a-z]*' | sed 's/^/found /'"}
@@ -101,7 +103,12 @@ async def test_a_sandbox_sees_no_other_files_of_the_agent(
     policy = {"version": 1, "layers": [{"author": "runner r", "document": {"insert": [audit]}}]}
     project.commit("refs/heads/inserted", files={"steps/tool/note": "note of the policy\n", "steps/tool/policy": "x"})
     job = JobStart(
-        id="1", work_dir=str(tmp_path / "work"), steps=steps_text(tool, look), sandbox=True, policy=json.dumps(policy)
+        id="1",
+        work_dir=str(tmp_path / "work"),
+        steps=steps_text(tool, look),
+        sandbox=True,
+        hidden=(str(agent.data),) if is_hidden else (),
+        policy=json.dumps(policy),
     )
     seen = await run_job(agent, job)
     assert seen.check().status == "success", seen.log.decode()

@@ -10,6 +10,7 @@ from remuda.lib.clock import Clock
 from remuda.steps.engine.job_request import read_enforcement
 from remuda.steps.engine.process_execution import AgentContext, kill_unattended
 from remuda.steps.job_files.disk_usage import DiskSearch
+from remuda.steps.job_files.job_packages import list_without_packages
 from remuda.steps.job_files.journal import Journal
 from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.policy.job_user import JobUser, parse_run_as
@@ -98,7 +99,11 @@ class JobFootprint:
         work_dir = self._request().work_dir
         ended = self._journal.account.total().get("disk_written_bytes", 0)
         return DiskSearch(
-            paths=chain((work_dir, f"{work_dir}.tmp", self._journal.folder), enforcement.files_in_shared_places()),
+            paths=chain(
+                (work_dir, f"{work_dir}.tmp"),
+                list_without_packages(self._journal.folder),
+                enforcement.files_in_shared_places(),
+            ),
             since=self._find_beginning(),
             processes=processes,
             written=int(max(ended, enforcement.usage().get("io_write_bytes", 0))),

@@ -25,6 +25,15 @@ def packages_folder(job: Path, exchange: str = EXCHANGE) -> Path:
     return job / _FOLDERS[exchange]
 
 
+def list_without_packages(job: Path) -> list[Path]:
+    """Return the paths in a job's folder that do not contain packages, which are files of the agent's cache. Empty if
+    the folder does not exist any more."""
+    try:
+        return [path for path in job.iterdir() if path.name not in _FOLDERS.values()]
+    except FileNotFoundError:
+        return []
+
+
 def make_packages_folder(folder: Path) -> None:
     """Create a folder for packages, unless it exists. Other users may open packages by path, but may not list them."""
     with suppress(FileExistsError):

@@ -6,8 +6,9 @@
     new/                      temporary folders; abandoned ones are removed after a day
 
 A key identifies one content forever (a commit, a digest): an entry appears whole, by a rename, and never changes.
-Before each use it is checked against its digest, in full once per process and later only if a file seems changed. That
-does not protect from a job that runs as the agent's own user, which can write here. Above the size limit the least
+Before each use it is checked against its digest, in full once per process and later only if a file seems changed; links
+to its files in the folder of a job (`job_packages`) look like a change when they are made or removed. The check does
+not protect from a job that runs as the agent's own user, which can write here. Above the size limit the least
 recently used packages are removed, unless used within the last day: a job may still run them. All functions block."""
 
 import hashlib

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.safe_paths import remove_tree
-from remuda.steps.job_files.job_packages import packages_folder, share_package
+from remuda.steps.job_files.job_packages import list_without_packages, packages_folder, share_package
 from remuda.steps.process.step_files import INSERTED_EXCHANGE
 
 
@@ -74,3 +74,10 @@ def test_the_job_can_be_removed_and_the_cache_stays(root: Path, folder: Path) ->
 
 def test_inserted_steps_have_another_folder(tmp_path: Path) -> None:
     assert packages_folder(tmp_path, INSERTED_EXCHANGE) != packages_folder(tmp_path)
+
+
+def test_packages_do_not_count_as_files_of_the_job(root: Path, folder: Path) -> None:
+    share_package(root, folder)
+    (folder.parent / "exchange").mkdir()
+    (folder.parent / "log").touch()
+    assert {path.name for path in list_without_packages(folder.parent)} == {"exchange", "log"}
