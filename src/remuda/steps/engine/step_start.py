@@ -48,7 +48,7 @@ def describe_fetch(reference: Reference, begun: float, deadline: float | None) -
     until = min(begun + seconds, deadline if deadline is not None else inf)
     return (
         f"Waiting for {host}, which has not sent the step {without_credentials(reference.text)} since "
-        f"{_time(begun)}; if it does not answer, the step fails at {_time(until)}"
+        f"{_time(begun)}; if it does not answer, the step fails by {_time(until)}"
     )
 
 

@@ -13,19 +13,19 @@ BEGUN = 1_800_000_000.0  # 08:00:00 UTC
             "user:secret@git.example.com/group/steps/-/echo@main",
             None,
             "Waiting for git.example.com, which has not sent the step git.example.com/group/steps/-/echo@main since "
-            "08:00:00 UTC; if it does not answer, the step fails at 08:01:00 UTC",
+            "08:00:00 UTC; if it does not answer, the step fails by 08:01:00 UTC",
         ),
         (
             "registry.example.com:5000/steps/echo:1",
             BEGUN + 20,
             "Waiting for registry.example.com:5000, which has not sent the step registry.example.com:5000/steps/echo:1 "
-            "since 08:00:00 UTC; if it does not answer, the step fails at 08:00:20 UTC",
+            "since 08:00:00 UTC; if it does not answer, the step fails by 08:00:20 UTC",
         ),
         (
             f"git.example.com/x@{'a' * 40}",
             None,
             f"Waiting for git.example.com, which has not sent the step git.example.com/x@{'a' * 40} since "
-            "08:00:00 UTC; if it does not answer, the step fails at 08:10:00 UTC",
+            "08:00:00 UTC; if it does not answer, the step fails by 08:10:00 UTC",
         ),
     ],
 )
