@@ -151,7 +151,10 @@ def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
         if not is_text(entry.key):
             report_name(report, entry.key, "", "the name of a job")
         elif name in TOP.works:
-            if not is_null(entry.value):
+            if _is_job_named_like_keyword(entry):
+                message = f'"{name}" is a keyword, so it cannot be the name of a job'
+                report.add(entry.key, name, message, "rename the job")
+            elif not is_null(entry.value):
                 keywords[name] = entry
         elif name == "spec":
             report.add(entry.key, name, '"spec" must be in a header of its own', 'put a line "---" after it')
@@ -166,6 +169,13 @@ def _sort(report: Report, root: Table) -> tuple[dict[str, Entry], list[Entry]]:
             suggestion = 'give it a "script"' if is_null(entry.value) else ""
             mistyped(report, entry.value, name, "a map, as every job is", suggestion)
     return keywords, jobs
+
+
+def _is_job_named_like_keyword(entry: Entry) -> bool:
+    """True if a keyword of the top level has the keys of a job. `variables` may have any keys."""
+    value = entry.value
+    is_job = isinstance(value, Table) and any(key in value.entries for key in ("script", "run", "trigger"))
+    return is_job and entry.key.text not in ("default", "variables")
 
 
 def _is_misspelt(entry: Entry) -> bool:

@@ -277,6 +277,13 @@ def test_a_mistake_stays_on_one_line(text: str, mistakes: Mistakes) -> None:
     assert len(mistakes(text)) == 1
 
 
+def test_a_job_with_the_name_of_a_keyword_is_one_mistake(mistakes: Mistakes) -> None:
+    assert mistakes("image: {stage: build, script: make}\njob: {script: x}") == [
+        '1:1: image: "image" is a keyword, so it cannot be the name of a job; rename the job'
+    ]
+    assert compile_pipeline("variables: {script: a}\njob: {script: x}").variables == {"script": "a"}
+
+
 def test_compilation_stops_after_a_thousand_mistakes(mistakes: Mistakes) -> None:
     messages = mistakes("a:\n  script: x\n" + "".join(f"  scirpt{i}: x\n" for i in range(5000)))
     assert len(messages) == 1001
