@@ -57,9 +57,13 @@ class ChangedJobs:
         self.news = asyncio.Event()
         self._jobs: dict[JobId, None] = {}
         self._missed = False
+        self.others: list[ChangedJobs] = []
+        """Further collections that get the same ids."""
 
     def note(self, *jobs: JobId) -> None:
         """Add the ids of changed jobs. Without ids, or with too many, record that any job may have changed."""
+        for other in self.others:
+            other.note(*jobs)
         if not self.enabled:
             return
         if jobs and len(self._jobs) + len(jobs) <= MOST_CHANGED:

@@ -16,7 +16,7 @@ from remuda.cell.blobs.port import Blobs
 from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.dispatch.dispatcher import Dispatch
 from remuda.cell.errors import CellError
-from remuda.cell.events import Events
+from remuda.cell.events import ChangedJobs, Events
 from remuda.cell.git.push_files import PushFiles
 from remuda.cell.git.repositories import GitRepos
 from remuda.cell.http.edge.app import CellApp
@@ -34,6 +34,7 @@ from remuda.cell.pipelines.environments import Environments
 from remuda.cell.pipelines.releases import Releases
 from remuda.cell.pipelines.schedules import Schedules
 from remuda.cell.pipelines.trigger_jobs import TriggerJobs
+from remuda.cell.pipelines.webhooks import Webhooks
 from remuda.cell.projects.projects import Projects
 from remuda.cell.projects.refs import find_ref, find_ref_or_default
 from remuda.cell.projects.registry import Registry
@@ -154,6 +155,8 @@ class CellService:
             "upkeep": upkeep.watch(stop),
             "encryption keys": self._reread_keys(stop),
             "events": edge.events.watch(stop),
+            "webhook events": edge.webhooks.watch_events(stop),
+            "webhook deliveries": edge.webhooks.watch_deliveries(stop),
             "shells": edge.shells.watch(stop),
             "runner sessions": RunnerSessions(edge.shells).watch(stop),
             "presence": edge.dispatch.timeouts.presence.watch(stop),
@@ -200,8 +203,12 @@ class CellService:
         dispatch = Dispatch(store, traces, clock, settings, keys, presence)
         pipelines = Pipelines(store=store, repos=repos, changes=dispatch.changes, clock=clock, settings=settings)
         environments = Environments(store=store, commands=dispatch.user_commands, clock=clock)
+        hooked_jobs = ChangedJobs()
+        dispatch.memory.changed_jobs.others.append(hooked_jobs)
+        webhooks = Webhooks(store=store, repos=repos, changed=hooked_jobs, clock=clock, settings=settings)
         projects = Projects(
             store=store,
+            webhooks=webhooks,
             repos=repos,
             pushes=pushes,
             pipelines=pipelines,
@@ -217,6 +224,7 @@ class CellService:
             dispatch=dispatch,
             projects=projects,
             pipelines=pipelines,
+            webhooks=webhooks,
             releases=Releases(store=store, blobs=blobs, projects=projects, clock=clock, public_url=settings.url),
             schedules=Schedules(store=store, repos=repos, starter=pipelines, clock=clock),
             environments=environments,

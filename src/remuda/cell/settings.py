@@ -98,6 +98,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How long artifacts are kept if their job does not set it; `never` keeps them for ever."""
     keep_latest_artifacts: bool = True
     """Keep expired artifacts of the newest successful pipeline of each ref."""
+    hook_local_addresses: bool = False
+    """Let webhooks send requests to loopback, private and link-local addresses. Everybody who may create a webhook can
+    then reach servers in the cell's own network."""
     upkeep_seconds: float = 60
     """How often the cell archives traces of finished jobs and removes expired artifacts."""
     test_report_limit_bytes: int = 64 * MEBIBYTE

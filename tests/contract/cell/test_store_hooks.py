@@ -32,9 +32,12 @@ async def test_hooks(store: Store) -> None:
     added = await store.hooks.add_hook(HOOK)
     await store.hooks.add_hook(replace(HOOK, owner=("group", 7)))
     assert await store.hooks.list_hooks(("project", 7)) == [added]
+    assert len(await store.hooks.list_all_hooks()) == 2
     changed = await store.hooks.change_hook(added.id, lambda row: replace(row, failures=1))
     assert await store.hooks.load_hook(added.id) == changed
     delivery = await store.hooks.add_delivery(replace(DELIVERY, hook_id=added.id))
+    assert delivery is not None
+    assert await store.hooks.add_delivery(replace(DELIVERY, hook_id=added.id)) is None, "the same event"
     assert await store.hooks.remove_hook(added.id)
     assert not await store.hooks.remove_hook(added.id)
     assert await store.hooks.load_delivery(delivery.id) is None
@@ -42,8 +45,11 @@ async def test_hooks(store: Store) -> None:
 
 async def test_deliveries(store: Store) -> None:
     first = await store.hooks.add_delivery(DELIVERY)
-    second = await store.hooks.add_delivery(replace(DELIVERY, due_at=3, created_at=9))
-    done = await store.hooks.add_delivery(replace(DELIVERY, due_at=None))
+    second = await store.hooks.add_delivery(replace(DELIVERY, uuid="v", due_at=3, created_at=9))
+    done = await store.hooks.add_delivery(replace(DELIVERY, uuid="w", due_at=None))
+    assert first is not None
+    assert second is not None
+    assert done is not None
     assert await store.hooks.list_due_deliveries(5, limit=10) == [second, first]
     assert await store.hooks.list_due_deliveries(4, limit=10) == [second]
     assert await store.hooks.list_due_deliveries(9, limit=1) == [second]
@@ -53,3 +59,13 @@ async def test_deliveries(store: Store) -> None:
     assert await store.hooks.list_due_deliveries(9, limit=10) == [first]
     assert await store.hooks.remove_old_deliveries(9, limit=10) == 2
     assert await store.hooks.list_deliveries(1, limit=10) == [sent]
+
+
+async def test_a_deleted_owner_leaves_nothing(store: Store) -> None:
+    hook = await store.hooks.add_hook(HOOK)
+    token = await store.hooks.add_deploy_token(TOKEN)
+    kept = await store.hooks.add_hook(replace(HOOK, owner=("group", 7)))
+    await store.hooks.remove_hooks(("project", 7))
+    assert await store.hooks.load_hook(hook.id) is None
+    assert await store.hooks.load_deploy_token(token.id) is None
+    assert await store.hooks.list_all_hooks() == [kept]

@@ -23,6 +23,7 @@ from remuda.cell.errors import CellError, ConflictError, ForbiddenError, Invalid
 from remuda.cell.git.commits import FileAction, NewCommit, apply_actions, is_branch_name, is_done
 from remuda.cell.git.port import FORCE_REFUSED, LOCKED, NAMESAKE_REFUSED, Pushes, PushNote, Repositories, find_note
 from remuda.cell.pipelines.creation import Pipelines
+from remuda.cell.pipelines.webhooks import Webhooks
 from remuda.cell.projects.file_locks import find_locked, list_locked_paths
 from remuda.cell.projects.namespaces import Namespaces, list_all_projects
 from remuda.cell.projects.paths import check_path
@@ -82,6 +83,7 @@ class Projects:
         clock: Clock,
         pipelines_per_push: int,
         stop_environments: StopEnvironments,
+        webhooks: Webhooks | None = None,
     ) -> None:
         self.repos = repos
         self._stop_environments = stop_environments
@@ -90,6 +92,7 @@ class Projects:
         self._pipelines = pipelines
         self._clock = clock
         self._pipelines_per_push = pipelines_per_push
+        self._webhooks = webhooks
         self._locks: dict[ProjectId, asyncio.Lock] = {}
         self._unsynced: set[ProjectId] = set()
         self._pushes = pushes
@@ -294,6 +297,8 @@ class Projects:
             notes = self._pushes.notes(project.repo_path)
             processed = await self._store.projects.load_seen_refs(project.id)
             deleted = dict.fromkeys(ref for ref in processed if ref not in refs)
+            if deleted and self._webhooks is not None:
+                await self._webhooks.note_refs(project, dict.fromkeys(deleted, NO_COMMIT), processed, {})
             if deleted:
                 for ref in deleted:
                     if ref.startswith(HEADS):
@@ -303,6 +308,9 @@ class Projects:
             moved = {ref: sha for ref, sha in refs.items() if processed.get(ref) != sha}
             pushed = await self._find_objects(project, refs, notes)
             notes_of = {ref: note for ref in moved if (note := find_note(notes, ref, pushed.get(ref, ""))) is not None}
+            if moved and self._webhooks is not None:
+                users = {ref: note.user_id for ref, note in notes_of.items() if note.user_id is not None}
+                await self._webhooks.note_refs(project, moved, processed, users)
             await self._start_pipelines(project, moved, processed, notes_of)
             if notes:
                 self._pushes.remove_notes(project.repo_path, notes, pushed, self._clock.now())

@@ -44,8 +44,9 @@ class Hook(Value, frozen=True, kw_only=True):
     events: frozenset[str] = frozenset()
     """Kinds of events that are on, such as `push_events`."""
     branch_filter: str = ""
-    """Wildcards or a regular expression for the branch of a push; empty: all branches."""
+    """A name with wildcards (`*`) for the branch of a push; empty: all branches."""
     branch_filter_strategy: str = "wildcard"
+    """wildcard or all_branches."""
     is_verifying: bool = True
     """Check the server's certificate."""
     template: str = ""

@@ -65,6 +65,7 @@ from remuda.cell.http.gitlab import (
     variables,
 )
 from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
+from remuda.cell.http.hooks import hooks
 from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies
 from remuda.cell.http.runner import artifacts, job_request, job_state, results, shell, trace
 from remuda.cell.http.tokens import access_tokens, deploy_tokens, personal_tokens
@@ -106,6 +107,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         members.routes,
         users.routes,
         search.routes,
+        hooks.routes,
         personal_tokens.routes,
         access_tokens.routes,
         deploy_tokens.routes,

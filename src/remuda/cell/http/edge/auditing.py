@@ -100,6 +100,21 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
         )
     },
     **{
+        (method, f"{root}/hooks{path}"): (f"webhook_{done}", kind)
+        for root, kind in ((_P, "Project"), (_G, "Group"))
+        for method, path, done in (
+            ("POST", "", "created"),
+            ("PUT", "/{hook_id}", "changed"),
+            ("DELETE", "/{hook_id}", "deleted"),
+            ("PUT", "/{hook_id}/custom_headers/{key}", "changed"),
+            ("DELETE", "/{hook_id}/custom_headers/{key}", "changed"),
+            ("PUT", "/{hook_id}/url_variables/{key}", "changed"),
+            ("DELETE", "/{hook_id}/url_variables/{key}", "changed"),
+            ("POST", "/{hook_id}/events/{event_id}/resend", "resent"),
+            ("POST", "/{hook_id}/test/{trigger}", "tested"),
+        )
+    },
+    **{
         (method, f"{root}/deploy_tokens{path}"): (f"deploy_token_{done}", kind)
         for root, kind in ((_P, "Project"), (_G, "Group"))
         for method, path, done in (("POST", "", "created"), ("DELETE", "/{token_id}", "revoked"))

@@ -20,6 +20,7 @@ from remuda.cell.pipelines.creation import Pipelines
 from remuda.cell.pipelines.environments import Environments
 from remuda.cell.pipelines.releases import Releases
 from remuda.cell.pipelines.schedules import Schedules
+from remuda.cell.pipelines.webhooks import Webhooks
 from remuda.cell.projects.projects import Projects
 from remuda.cell.projects.registry import Registry
 from remuda.cell.settings import CellSettings
@@ -47,6 +48,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     metrics: CellMetrics
     events: Events
     shells: Shells
+    webhooks: Webhooks
     parsers: Parsers
     clock: Clock
     registry: Registry | None = None

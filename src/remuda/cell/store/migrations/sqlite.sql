@@ -62,10 +62,12 @@ CREATE TABLE environments (
 CREATE TABLE hook_deliveries (
     id INTEGER NOT NULL,
     hook_id INTEGER NOT NULL,
+    uuid TEXT NOT NULL,
     due_at REAL,
     created_at REAL NOT NULL,
     body BLOB NOT NULL,
-    PRIMARY KEY (id)
+    PRIMARY KEY (id),
+    UNIQUE (uuid)
 );
 CREATE TABLE hooks (
     id INTEGER NOT NULL,

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from msgspec.structs import replace
+
 from remuda.cell.store.ports.database import Database, Transaction, add_row, change_row
 from remuda.cell.store.ports.tables import DEPLOY_TOKENS, HOOK_DELIVERIES, HOOKS
 from remuda.cell.values.hooks import DeployToken, Hook, HookDelivery
@@ -40,6 +42,10 @@ class HookStore:
     async def load_hook(self, hook_id: int) -> Hook | None:
         return await self._database.find(HOOKS, id=hook_id)
 
+    async def list_all_hooks(self) -> Sequence[Hook]:
+        """Return the webhooks of all projects and groups, ordered by id."""
+        return await self._database.find_all(HOOKS, order=("id",))
+
     async def list_hooks(self, owner: Pool) -> Sequence[Hook]:
         """Return the webhooks of a project or group, ordered by id."""
         return await self._database.find_all(HOOKS, order=("id",), kind=owner[0], owner_id=owner[1])
@@ -57,8 +63,20 @@ class HookStore:
 
         return await self._database.change(remove)
 
-    async def add_delivery(self, delivery: HookDelivery) -> HookDelivery:
-        return await add_row(self._database, HOOK_DELIVERIES, delivery)
+    async def remove_hooks(self, owner: Pool) -> None:
+        """Remove the webhooks of a deleted project or group with their deliveries, and its deploy tokens."""
+        for hook in await self.list_hooks(owner):
+            await self.remove_hook(hook.id)
+        await self._database.remove(DEPLOY_TOKENS, kind=owner[0], owner_id=owner[1])
+
+    async def add_delivery(self, delivery: HookDelivery) -> HookDelivery | None:
+        """Store a delivery with a new id. Returns None if one with its `uuid` exists: the event was noticed before."""
+
+        async def add(rows: Transaction) -> HookDelivery | None:
+            added = replace(delivery, id=await rows.draw_id(HOOK_DELIVERIES))
+            return added if await rows.add_if_absent(HOOK_DELIVERIES, added) else None
+
+        return await self._database.change(add)
 
     async def load_delivery(self, delivery_id: int) -> HookDelivery | None:
         return await self._database.find(HOOK_DELIVERIES, id=delivery_id)

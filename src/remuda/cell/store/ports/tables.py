@@ -245,5 +245,8 @@ HOOKS = Table(
     columns=_columns("id", kind=lambda row: row.owner[0], owner_id=lambda row: row.owner[1]),
 )
 HOOK_DELIVERIES = Table(
-    name="hook_deliveries", kind=HookDelivery, columns=_columns("id", "hook_id", "due_at", "created_at")
+    name="hook_deliveries",
+    kind=HookDelivery,
+    unique="uuid",
+    columns=_columns("id", "hook_id", "uuid", "due_at", "created_at"),
 )

@@ -372,7 +372,7 @@ def test_the_payload_as_json() -> None:
     assert "run" not in document
     assert document["features"]["trace_sections"] is True
     assert document["features"]["failure_reasons"] == [reason.value for reason in FailureReason]
-    assert document["features"]["token_mask_prefixes"] == ["glpat-", "glrt-", "glrtr-", "glcbt-"]
+    assert document["features"]["token_mask_prefixes"] == ["glpat-", "gldt-", "glrt-", "glrtr-", "glcbt-"]
     # Some clients refuse an object without these fields, even if they have their default values.
     assert {"name", "script", "timeout", "when", "allow_failure"} <= document["steps"][0].keys()
     assert {"repo_url", "ref", "sha", "before_sha", "ref_type", "refspecs", "depth"} <= document["git_info"].keys()

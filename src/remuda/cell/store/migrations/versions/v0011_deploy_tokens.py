@@ -27,10 +27,12 @@ def upgrade() -> None:
         "hook_deliveries",
         key(),
         sa.Column("hook_id", ID, nullable=False),
+        text("uuid"),
         # NULL: delivered, or given up.
         sa.Column("due_at", TIME),
         sa.Column("created_at", TIME, nullable=False),
         body(),
+        sa.UniqueConstraint("uuid"),
     )
     op.create_index("hook_deliveries_of_hook", "hook_deliveries", ["hook_id", "id"])
     condition = sa.text("due_at IS NOT NULL")

@@ -1,0 +1,1 @@
+"""Endpoints of webhooks in GitLab's form."""
