@@ -95,6 +95,37 @@ def test_a_commit_without_pipeline(cell: ServedCell, client: gitlab.Gitlab) -> N
     assert (commit.status, commit.last_pipeline) == (None, None)
 
 
+def test_what_commits_change(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(cell.new_project("app", **{"a.txt": "one\n", "b.txt": "x\n"}))
+    first = project.commits.get("main")
+    [added, _] = first.diff()
+    assert (added["new_path"], added["new_file"], added["diff"]) == ("a.txt", True, "@@ -0,0 +1 @@\n+one\n")
+    project.files.update("a.txt", {"branch": "main", "content": "two\n", "commit_message": "Change"})
+    project.branches.create({"branch": "side", "ref": first.id})
+    project.files.create({"file_path": "c", "branch": "side", "content": "c\n", "commit_message": "Side"})
+    project.tags.create({"tag_name": "v1", "ref": first.id})
+    [changed] = project.commits.get("main").diff()
+    assert (changed["diff"], changed["a_mode"]) == ("@@ -1 +1 @@\n-one\n+two\n", "100644")
+    assert first.refs() == [
+        {"type": "branch", "name": "main"},
+        {"type": "branch", "name": "side"},
+        {"type": "tag", "name": "v1"},
+    ]
+    assert project.commits.get("side").refs("branch") == [{"type": "branch", "name": "side"}]
+    assert project.commits.get("main").sequence() == {"count": 2}
+    compared = project.repository_compare("main", "side")
+    assert isinstance(compared, dict)
+    assert [commit["title"] for commit in compared["commits"]] == ["Side"]
+    assert compared["commit"]["title"] == "Side"
+    assert [file["new_path"] for file in compared["diffs"]] == ["c"]
+    straight = cell.api("GET", f"/projects/{project.id}/repository/compare?from=main&to=side&straight=true").json()
+    assert [file["new_path"] for file in straight["diffs"]] == ["a.txt", "c"]
+    same = cell.api("GET", f"/projects/{project.id}/repository/compare?from=main&to=main").json()
+    assert (same["compare_same_ref"], same["commits"], same["diffs"], same["commit"]) == (True, [], [], None)
+    for query in ("compare?from=main", "compare?from=main&to=nowhere", "commits/nowhere/diff", "commits/-p/refs"):
+        assert cell.api("GET", f"/projects/{project.id}/repository/{query}").status in (400, 404), query
+
+
 def test_a_large_file(cell: ServedCell, client: gitlab.Gitlab) -> None:
     content = "0123456789abcdef" * 80_000
     project = client.projects.get(cell.new_project("large", **{"dir/large": content}))

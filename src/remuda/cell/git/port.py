@@ -11,11 +11,15 @@ import msgspec
 
 from remuda.cell.errors import CellError
 from remuda.cell.git.commits import Entry, NewCommit
+from remuda.cell.git.diffs import FileDiff
 from remuda.model.job import ProjectId
 
 LIST_LIMIT_BYTES = 64 * 1024 * 1024
 """The longest list that is read from git: half a million file names or more. A few objects can stand for a tree of
 billions of files."""
+
+DIFF_LIMIT_BYTES = 4 * 1024 * 1024
+"""The largest difference of two commits that is read from git: the list of files, and their patches."""
 
 FORCE_REFUSED = (
     "is protected, and this is a force push: it would take commits away from it. Push to another branch, or let a "
@@ -208,6 +212,10 @@ class Refs(Protocol):
         fails; then no ref is changed."""
         ...
 
+    async def refs_with(self, repo: str, sha: str) -> list[str]:
+        """Return the full names of the branches and tags whose history contains the commit `sha`, ordered by name."""
+        ...
+
     async def is_ancestor(self, repo: str, sha: str, of: str) -> bool:
         """True if the commit `sha` is an ancestor of the commit `of`, or the same commit."""
         ...
@@ -238,6 +246,15 @@ class Contents(Protocol):
     async def log(self, repo: str, sha: str, *, skip: int, count: int, path: str = "") -> Sequence[Commit]:
         """Return up to `count` commits of the history of the commit `sha`, newest first, without the first `skip` ones.
         With `path`, only commits that changed that path are returned."""
+        ...
+
+    async def log_between(self, repo: str, before: str, sha: str, *, count: int) -> Sequence[Commit]:
+        """Return up to `count` commits that are in the history of `sha` but not of `before`, newest first."""
+        ...
+
+    async def diff(self, repo: str, before: str | None, sha: str, *, since_fork: bool = False) -> list[FileDiff]:
+        """Return how the files of the commit `sha` differ from those of `before` (None: from no files). `since_fork`:
+        from those of the commit at which the two histories fork. Raises TooLargeError if there are too many files."""
         ...
 
     async def count(self, repo: str, sha: str, path: str = "") -> int:

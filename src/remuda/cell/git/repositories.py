@@ -12,10 +12,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from remuda.cell.errors import CellError, ConflictError, InvalidError
+from remuda.cell.errors import CellError, ConflictError, InvalidError, TooLargeError
 from remuda.cell.git.commits import FAST_IMPORT_END, Entry, NewCommit, fast_import, is_branch_name
+from remuda.cell.git.diffs import FileDiff, parse_diff
 from remuda.cell.git.environment import make_environment
-from remuda.cell.git.port import LIST_LIMIT_BYTES, Commit, GitClient, GitError, GitRequest, Tag, TreeEntry
+from remuda.cell.git.port import (
+    DIFF_LIMIT_BYTES,
+    LIST_LIMIT_BYTES,
+    Commit,
+    GitClient,
+    GitError,
+    GitRequest,
+    Tag,
+    TreeEntry,
+)
 from remuda.cell.git.program import DEADLINE_SECONDS, GitProgram, end_git, late
 from remuda.cell.git.push_hook import HOOK
 from remuda.cell.git.reader import GitReader
@@ -26,6 +36,8 @@ CACHED_COMMITS = 4096
 CACHED_MESSAGE_CHARACTERS = 16 * 1024
 """A commit with a longer message is not cached."""
 
+_EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+"""The hash of a folder without files, which every repository has."""
 _TAGGER = "Administrator <admin@example.com>"
 _LOG_FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%cn", "%ce", "%ct", "%B")
 _NAME_CONFLICT = re.compile(rb"cannot (?:create|process) 'refs/(heads|tags)/([^']+)'")
@@ -213,6 +225,32 @@ class GitRepos:
         fields = out.decode(errors="replace").split("\0")
         size = len(_LOG_FIELDS)
         return [_commit(fields[start : start + size]) for start in range(0, len(fields) - size + 1, size)]
+
+    async def log_between(self, repo: str, before: str, sha: str, *, count: int) -> Sequence[Commit]:
+        return await self.log(repo, f"{before}..{sha}", skip=0, count=count)
+
+    async def diff(self, repo: str, before: str | None, sha: str, *, since_fork: bool = False) -> list[FileDiff]:
+        ends = (f"{before}...{sha}",) if before and since_fork else (before or _EMPTY_TREE, sha)
+        command = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "-M")
+
+        async def read(*form: str) -> tuple[int, bytes]:
+            args = (*command, *form, *ends, "--")
+            what = "the difference of the commits"
+            return await self._git.read(*args, repo=repo, what=what, limit_bytes=DIFF_LIMIT_BYTES)
+
+        code, raw = await read("--raw", "-z")
+        if code != 0:
+            raise GitError("the commits cannot be compared; they have no common history")
+        try:
+            _, patches = await read("-p")
+        except TooLargeError:
+            return parse_diff(raw, None)
+        return parse_diff(raw, patches)
+
+    async def refs_with(self, repo: str, sha: str) -> list[str]:
+        folders = ("refs/heads", "refs/tags")
+        out = await self._git.run("for-each-ref", "--format=%(refname)", f"--contains={sha}", *folders, repo=repo)
+        return out.decode(errors="replace").removesuffix("\n").split("\n") if out else []
 
     async def count(self, repo: str, sha: str, path: str = "") -> int:
         return int(

@@ -30,6 +30,7 @@ from remuda.cell.http.edge.errors import ApiError, ClientGoneError, json_answer,
 from remuda.cell.http.edge.openapi import document
 from remuda.cell.http.edge.rate_limits import RateLimits
 from remuda.cell.http.git import (
+    commit_details,
     commit_statuses,
     lfs,
     merge_requests,
@@ -115,6 +116,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         repository_refs.routes,
         repository_files.routes,
         merge_requests.routes,
+        commit_details.routes,
         commit_statuses.routes,
         releases.routes,
         environments.routes,
