@@ -109,6 +109,27 @@ spec:
 exec:
   command: ["${{ func_dir }}/bin/check", "${{ output_file }}"]
 """
+ACTION = """
+spec:
+  inputs:
+    options: {type: struct, default: {}}
+    files: {type: array, default: []}
+    strict: {type: boolean, default: false}
+  outputs:
+    report: {type: struct}
+---
+exec:
+  command:
+    - sh
+    - ${{ func_dir }}/action.sh
+    - ${{ inputs.options.level }}
+    - ${{ str(inputs.strict) }}
+    - ${{ inputs.files[1] }}
+    - ${{ output_file }}
+"""
+ACTION_PROGRAM = """
+printf '{"name": "report", "value": {"level": "%s", "strict": %s, "second": "%s"}}\\n' "$1" "$2" "$3" >>"$4"
+"""
 LOCAL = """
 spec:
   inputs: {file: {type: string}}
@@ -127,13 +148,19 @@ FILES = {
     "steps/compose/count/count.sh": COUNT_PROGRAM,
     "steps/delegate/func.yml": DELEGATE,
     "steps/protected/func.yml": PROTECTED,
+    "steps/action/func.yml": ACTION,
+    "steps/action/action.sh": ACTION_PROGRAM,
     "steps/export/func.yml": EXPORT,
     "steps/export/export.sh": 'printf \'{"name": "CHANNEL", "value": "stable"}\\n\' >>"$1"\n',
 }
-MODES = ("shell", "sandbox", "slot user", "slot user and sandbox", "docker", "docker with another user")
+MODES = (
+    *("shell", "sandbox", "slot user", "slot user and sandbox"),
+    *("docker", "docker with another user", "docker with a service"),
+)
+SERVICE = {"name": BUSYBOX, "alias": "web", "command": ["sleep", "1000"]}
 
 
-def pipeline(git: str, registry: str, image: dict[str, Any] | None) -> str:
+def pipeline(git: str, registry: str, image: dict[str, Any] | None, *, has_service: bool) -> str:
     """Return a pipeline file with the examples. `git`: address of the repository of steps."""
     examples = [
         {"name": "greet", "step": f"{git}/-/greet@v1", "inputs": {"name": "Ada"}, "env": {"PUNCTUATION": "?"}},
@@ -141,13 +168,16 @@ def pipeline(git: str, registry: str, image: dict[str, Any] | None) -> str:
         {"name": "composed", "step": f"{git}/-/compose@main", "inputs": {"name": "${{ vars.PERSON }}"}},
         {"name": "delegated", "func": {"git": {"url": git, "rev": "v1", "dir": "steps/delegate"}}}
         | {"inputs": {"name": "Eve"}},
+        {"name": "action", "step": f"{git}/-/action@v1"}
+        | {"inputs": {"options": {"level": "high"}, "files": ["a", "${{ vars.PERSON }}"], "strict": True}},
         {"name": "image", "step": f"{registry}/tools/check:1.0"},
         {"name": "local", "step": "./ci/size", "inputs": {"file": "file.txt"}},
         {"name": "export", "step": f"{git}/-/export@v1"},
         {"name": "exported", "script": 'echo "channel $CHANNEL in $PLACE"', "env": {"PLACE": "${{ vars.PERSON }}"}},
     ]
     protected = [{"name": "protected", "step": f"{git}/-/protected@v1"}]
-    common = {"variables": {"PERSON": "Bob"}} | ({"image": image} if image else {})
+    common: dict[str, Any] = {"variables": {"PERSON": "Bob"}} | ({"image": image} if image else {})
+    common |= {"services": [SERVICE]} if has_service else {}
     return json.dumps({"examples": common | {"run": examples}, "protected": common | {"run": protected}})
 
 
@@ -219,7 +249,7 @@ async def test_examples_run(
         "ci/size/step.yml": LOCAL,
         "ci/size/size.sh": 'printf \'{"name": "size", "value": %s}\\n\' "$(wc -c <"$1")" >>"$2"\n',
     }
-    cell.new_project("app", pipeline(git_steps, image_steps.host, image), **files)
+    cell.new_project("app", pipeline(git_steps, image_steps.host, image, has_service="service" in mode), **files)
     async with harness.manager():
         jobs = await cell.wait_for_jobs(seconds=150)
     job = jobs["examples"]
@@ -229,6 +259,7 @@ async def test_examples_run(
     assert outputs["greet"] == {"message": "hello Ada! from the repository"}
     assert outputs["composed"] == {"text": "hello Bob! from the repository", "count": 30}
     assert outputs["delegated"] == {"message": "good morning Eve! from the repository"}
+    assert outputs["action"] == {"report": {"level": "high", "strict": True, "second": "Bob"}}
     assert outputs["image"] == {"checked": True}
     assert outputs["local"] == {"size": 5}
     for line in ("hello Ada! from the repository", "notes of the composed step", "channel stable in Bob"):

@@ -1,5 +1,6 @@
 """Evaluation of step entries and definitions in a tree: inputs, environments, outputs and conditions."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from remuda.steps.job_tree.evaluation import (
     condition_holds,
     environment_above,
     evaluate,
+    evaluate_root,
     run_outputs,
     secrets_in,
     step_environment,
 )
 from remuda.steps.job_tree.outcome import SUCCESS, Cause
 from remuda.steps.job_tree.sequence import Level
-from remuda.steps.job_tree.tree import Entered, Loaded, Node, Tree
+from remuda.steps.job_tree.tree import Entered, Inherited, Loaded, Node, Tree
 from remuda.steps.language.evaluate import Sensitive, reveal
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.values import ReferenceKind
@@ -226,3 +228,29 @@ def copy_with_text(loaded: Loaded) -> Loaded:
         digest=loaded.digest,
         text="spec: {inputs: {t: {type: string, sensitive: true}}}\n---\nexec: {command: [x, '${{ inputs.t }}']}",
     )
+
+
+def test_the_definition_of_the_job_has_defaults_and_variables() -> None:
+    text = "spec: {inputs: {who: {type: string, default: Ada}}}\n---\n"
+    text += "env: {A: '${{ env.A }} ${{ inputs.who }} ${{ vars.V }}'}\nrun: [{name: one, step: ./x}]"
+    tree = Tree(read_step(text), work_dir="/work")
+    tree.root.entered = evaluate_root(tree, FACTS)
+    assert tree.root.entered.inputs == {"who": "Ada"}
+    [node] = tree.root.children
+    entered = evaluate(tree, FACTS, node, create_loaded("spec: {}\n---\nexec: {command: ['${{ env.A }}']}"), 0)
+    assert entered.command == ("request Ada var",)
+
+
+def test_inputs_of_delegated_steps_stay() -> None:
+    step = read_step("{}\n---\nrun: [{name: one, script: echo}]")
+    tree = Tree(step, work_dir="/work", context=Inherited(inputs={"who": "Eve"}))
+    assert evaluate_root(tree, FACTS).inputs == {"who": "Eve"}
+
+
+def test_commands_of_a_step_see_its_folder_where_it_is_visible() -> None:
+    tree = create_tree("run: [{name: one, step: ./x}]")
+    [node] = tree.root.children
+    loaded = create_loaded("spec: {}\n---\nexec: {command: ['${{ func_dir }}/run', '${{ step_dir }}']}")
+    assert evaluate(tree, FACTS, node, loaded, 0).command == ("/work/x/run", "/work/x")
+    shown = replace(loaded, visible_folder="/job/packages/k/files/x")
+    assert evaluate(tree, FACTS, node, shown, 0).command[0] == "/job/packages/k/files/x/run"

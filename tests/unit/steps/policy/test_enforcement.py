@@ -24,6 +24,7 @@ from remuda.steps.policy import enforcement as enforcement_module
 from remuda.steps.policy.enforcement import PolicyEnforcement
 from remuda.steps.policy.host_abilities import Host
 from remuda.steps.policy.job_user import JobUser
+from remuda.steps.policy.sandbox import Sandbox
 from remuda.steps.policy.values import Policy
 from remuda.steps.process.step_files import StepFiles
 
@@ -177,3 +178,21 @@ def test_a_pipe_in_place_of_a_file_of_the_step_does_not_block(tmp_path: Path, ro
                 task.result(timeout=5)
         finally:
             os.close(os.open(folder / f"exchange/step-3.{kind}", os.O_RDONLY | os.O_NONBLOCK))
+
+
+def test_a_command_of_the_job_that_the_agent_starts_has_the_jobs_user(tmp_path: Path) -> None:
+    argv, env = create_enforcement(tmp_path).wrap_job_command(["ssh", "host"], {"HOME": "/h"}, tmp_path / "env")
+    assert json.loads(argv[-3]) == {"uid": PERSON.uid, "gid": PERSON.gid}
+    assert (argv[-2:], env) == (("ssh", "host"), {"HOME": "/h"})
+
+
+def test_a_command_of_the_job_that_the_agent_starts_runs_in_the_sandbox(tmp_path: Path) -> None:
+    sandbox = Sandbox(work_dir="/work", exchange="/job/exchange")
+    enforcement = PolicyEnforcement(
+        policy=Policy(), person=None, job=tmp_path, work_dir=tmp_path, key="k", sandbox=sandbox
+    )
+    argv, env = enforcement.wrap_job_command(["ssh", "host"], {"HOME": "/h"}, tmp_path / "env")
+    assert "remuda-sandbox" in argv
+    assert argv[-2:] == ("ssh", "host")
+    assert "HOME" not in env
+    assert b"--setenv\0HOME\0/h\0" in (tmp_path / "env").read_bytes()
