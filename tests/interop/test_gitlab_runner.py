@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import subprocess
 import zipfile
 from collections.abc import Callable
@@ -264,6 +265,22 @@ def test_a_job_of_three_minutes(client: gitlab.Gitlab, cell: ServedCell, new_run
     assert jobs["long"].status == "success"
     assert jobs["long"].duration >= 180
     assert "finally" in trace_of(jobs["long"])
+
+
+def test_signals_and_line_numbers_differ_from_ours(
+    client: gitlab.Gitlab, cell: ServedCell, new_runner: NewRunner
+) -> None:
+    """docs/reference/steps-running.md says what Remuda does instead."""
+    runner = new_runner()
+    runner.register("signals")
+    runner.start()
+    file = 'term: {script: [kill -TERM $$, echo the rest]}\nline: {script: ["echo one\\nno_such_command"]}\n'
+    jobs = wait_for_jobs(new_project(client, cell, "signals", file))
+    assert {job.failure_reason for job in jobs.values()} == {"script_failure"}
+    assert "\nthe rest\n" in trace_of(jobs["term"])
+    assert "Job failed: signal: terminated" in trace_of(jobs["term"])
+    [number] = re.findall(r"bash: line (\d+): no_such_command: command not found", trace_of(jobs["line"]))
+    assert int(number) > 2
 
 
 def test_a_shell_in_a_job_through_the_session_server(
