@@ -17,6 +17,7 @@ from remuda.steps.policy import sandbox
 from remuda.testing.agent_process import AgentProcess, Seen, follow, run_job, steps_text
 from remuda.testing.waiting import until
 from remuda.wire.agent_client import JobStart, JobVariable, socket_of
+from remuda.wire.agent_shell import ShellCommand, ShellExit, open_shell
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentBase
 
@@ -167,6 +168,26 @@ async def test_a_failed_job_on_hold_is_released_with_the_jobs_rights(
     assert SECRET not in (work / "variables").read_text()
     async with other.client() as there:
         assert list((await there.hello()).jobs) == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_shell_is_passed_on_with_the_jobs_rights(
+    agent: AgentProcess, other: AgentProcess, work: Path, mode: str
+) -> None:
+    long = {"name": "there", "script": f"touch {other.data}/up; sleep 1000"}
+    async with agent.client() as client:
+        await client.start(a_job(work, long, **MODES[mode]))
+        await until((other.data / "up").exists)
+        connections = len((work / "users").read_text().split())
+        command = ShellCommand(command=("touch", f"{other.data}/touched"), terminal=False)
+        async with open_shell(client, "1", command) as shell:
+            assert ShellExit(0) in [event async for event in shell]
+        await client.close_job("1")
+    assert (other.data / "touched").exists()
+    users = (work / "users").read_text().split()
+    assert len(users) > connections
+    assert set(users) == {str(UID if "run_as" in MODES[mode] else os.geteuid())}
+    assert SECRET not in (work / "variables").read_text()
 
 
 async def test_a_job_with_a_policy_cannot_delegate(agent: AgentProcess, other: AgentProcess, work: Path) -> None:
