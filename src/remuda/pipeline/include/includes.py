@@ -7,9 +7,6 @@ file includes itself, directly or through others; all files together have at mos
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -20,13 +17,14 @@ from remuda.pipeline.include.component_context import ComponentContext
 from remuda.pipeline.include.inputs import Header, read_header, read_input_names, read_inputs, take_inputs
 from remuda.pipeline.include.interpolation import Interpolation
 from remuda.pipeline.include.port import Sources, parse_address
+from remuda.pipeline.include.remote_keys import has_hash, read_cache
 from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.clauses import Judge, read_clauses
 from remuda.pipeline.rules.globs import is_include_glob, normal_path
 from remuda.pipeline.rules.job_rules import flatten_rules
 from remuda.pipeline.syntax.known_keys import INCLUDE, INCLUDE_RULE, INPUT_FILE, SPEC_INCLUDE
 from remuda.pipeline.syntax.tree import Entry, Merger, Node, Opaque, Scalar, Table, items_of
-from remuda.pipeline.syntax.typed_values import Fields, inside, is_null, mistyped, read_duration, read_table, read_text
+from remuda.pipeline.syntax.typed_values import Fields, inside, is_null, mistyped, read_table, read_text
 from remuda.pipeline.syntax.variable_expansion import ExpansionError
 from remuda.pipeline.syntax.yaml_document import read_document
 
@@ -37,9 +35,6 @@ _KINDS = ("local", "project", "remote", "component", "template")
 _INPUT_KINDS = ("local", "project", "remote")
 # Keys of an include that belong to one kind of file.
 _OWNERS = {"file": "project", "ref": "project", "integrity": "remote", "cache": "remote"}
-_DEFAULT_CACHE_SECONDS = 3600
-_MIN_CACHE_SECONDS = 60
-_HASH = re.compile(r"sha256-[A-Za-z0-9+/]{43}=")
 _INCLUDE = "include"
 
 
@@ -217,9 +212,9 @@ class Loader:
         if kind == "local":
             return self._local(text, value, where, origin)
         if kind == "remote":
-            seconds = fields.read("cache", _read_cache) or 0
+            seconds = fields.read("cache", read_cache) or 0
             files = self._remote(text, value, where, seconds)
-            return [file for file in files if fields.read("integrity", _has_hash, file.text) is not False]
+            return [file for file in files if fields.read("integrity", has_hash, file.text) is not False]
         if kind == "component":
             return self._component(text, value, where)
         template = self._sources.template(self._expand(text, value, where))
@@ -317,26 +312,3 @@ def _inputs(report: Report, node: Node, path: str) -> Mapping[str, Entry] | None
         return node.entries
     mistyped(report, node, path, "a map of inputs")
     return None
-
-
-def _read_cache(report: Report, node: Node, path: str) -> int:
-    """Read `cache` of a remote file: how old its text may be, in seconds; `true` means an hour."""
-    if isinstance(node, Scalar) and node.kind in ("true", "false"):
-        return _DEFAULT_CACHE_SECONDS if node.kind == "true" else 0
-    return max(read_duration(report, node, path) or 0, _MIN_CACHE_SECONDS)
-
-
-def _has_hash(report: Report, node: Node, path: str, text: str) -> bool:
-    """True if the SHA-256 hash of a remote file is that of `integrity`; otherwise reports a mistake."""
-    expected = read_text(report, node, path)
-    if expected is None:
-        return False
-    if not _HASH.fullmatch(expected):
-        report.add(node, path, f"{quote(expected)} is not a hash", "write it like sha256-<44 characters of base64>")
-        return False
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    if expected != f"sha256-{digest}":
-        message = f"the file has the hash sha256-{digest}, another than expected"
-        report.add(node, path, message, "check what changed in it, then correct the hash")
-        return False
-    return True
