@@ -68,13 +68,21 @@ def test_what_cannot_be_honoured_is_refused(cell: ServedCell, fields: dict[str, 
 
 
 def test_ignored_fields_are_told(cell: ServedCell) -> None:
-    body = {"name": "app", "wiki_enabled": True, "squash_option": "always", "shared_runners_enabled": False}
+    body = {"name": "app", "wiki_enabled": True, "squash_option": "always", "merge_method": "ff"}
     answer = cell.api("POST", "/projects", body)
-    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "shared_runners_enabled, squash_option")
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "merge_method, squash_option")
     answer = cell.api("PUT", f"/projects/{answer.json()['id']}", {"merge_method": "merge", "mirror": False})
     assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, None)
     answer = cell.api("POST", "/groups", {"name": "g", "path": "g", "project_creation_level": "noone"})
     assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "project_creation_level")
+
+
+def test_ignored_parameters_of_a_commit_are_told(cell: ServedCell) -> None:
+    project = create(cell)
+    action = {"action": "create", "file_path": "a.txt", "content": "a"}
+    body = {"branch": "main", "commit_message": "First", "actions": [action], "force": True, "stats": False}
+    answer = cell.api("POST", f"/projects/{project['id']}/repository/commits", body)
+    assert (answer.status, "force" in answer.headers["X-Remuda-Ignored"]) == (201, True)
 
 
 def test_a_project_with_a_readme(cell: ServedCell) -> None:

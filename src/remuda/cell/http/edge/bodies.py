@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope
 
 from remuda.cell.http.edge.errors import ClientGoneError, bad_parameter, bad_request, too_large, too_slow
 from remuda.cell.http.edge.multipart import form_fields
+from remuda.cell.http.edge.unsupported_fields import find_ignored
 from remuda.lib.clock import Clock
 
 T = TypeVar("T")
@@ -139,13 +140,21 @@ def decode_fast(raw: bytes, scope: Scope, content_type: bytes, decoder: msgspec.
 
 
 async def parameters(request: Request, kind: type[T], *, limit_bytes: int) -> T:
-    """Read the parameters (body, query) as a `kind`. Raises ApiError 400 if not valid, 413 if above `limit_bytes`."""
+    """Read the parameters (body, query) as a `kind`. Raises ApiError 400 if not valid, 413 if above `limit_bytes`. The
+    names of unsupported ones are then in `request.state.ignored` (see `unsupported_fields`)."""
     raw = await Body(request.receive).read(limit_bytes)
-    content_type = request.headers.get("content-type", "")
-    query = request.scope["query_string"]
     if len(raw) > _DECODE_IN_THREAD_BYTES:
-        return await asyncio.to_thread(decode, raw, content_type, query, kind)
-    return decode(raw, content_type, query, kind)
+        return await asyncio.to_thread(decode_request, raw, request, kind)
+    return decode_request(raw, request, kind)
+
+
+def decode_request(raw: bytes, request: Request, kind: type[T]) -> T:
+    """Decode the parameters of a request, of which `raw` is the body, and note those that are not supported."""
+    content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
+    values = decode(raw, content_type, query, dict[str, Any])
+    params = convert(values, kind)
+    request.state.ignored = find_ignored(values, kind, {*request.path_params, *getattr(request.state, "query", ())})
+    return params
 
 
 def decode(raw: bytes, content_type: str, query: bytes, kind: type[T]) -> T:

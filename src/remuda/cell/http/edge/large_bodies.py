@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.errors import StoreError, TooLargeError
-from remuda.cell.http.edge.bodies import Body, decode
+from remuda.cell.http.edge.bodies import Body, decode_request
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import too_large
 from remuda.cell.http.edge.streaming import Streamed
@@ -31,7 +31,6 @@ _COPIES = 6
 async def large_parameters(edge: Edge, request: Request, kind: type[T], *, limit_bytes: int) -> AsyncIterator[T]:
     """Context manager: gives the parameters as a `kind`. A body above LARGE_BYTES stays on disk until memory is free in
     the budget of `edge.parsers`, reserved until the block ends. ApiError 413 above `limit_bytes`, 400 if not valid."""
-    content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
     with tempfile.SpooledTemporaryFile(max_size=LARGE_BYTES, dir=str(edge.settings.data)) as spool:
         size = 0
         async for piece in Body(request.receive).pieces():
@@ -41,10 +40,10 @@ async def large_parameters(edge: Edge, request: Request, kind: type[T], *, limit
             await _write(spool, piece, is_on_disk=size > LARGE_BYTES)
         spool.seek(0)
         if size <= LARGE_BYTES:
-            yield decode(spool.read(), content_type, query, kind)
+            yield decode_request(spool.read(), request, kind)
             return
         async with edge.parsers.reserve(_COPIES * size):
-            yield await edge.parsers.run(lambda: decode(spool.read(), content_type, query, kind))
+            yield await edge.parsers.run(lambda: decode_request(spool.read(), request, kind))
 
 
 async def _write(spool: "tempfile.SpooledTemporaryFile[bytes]", piece: bytes, *, is_on_disk: bool) -> None:

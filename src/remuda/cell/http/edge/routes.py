@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from remuda.cell.http.edge.access import Access
 from remuda.cell.http.edge.admission import Caller, caller_of
-from remuda.cell.http.edge.bodies import convert, parameters
+from remuda.cell.http.edge.bodies import parameters
 from remuda.cell.http.edge.endpoints import Edge, Endpoint
 from remuda.cell.http.edge.errors import json_answer, no_content
 from remuda.cell.http.edge.lookup import (
@@ -31,7 +31,7 @@ from remuda.cell.http.edge.lookup import (
     runner_in_path,
 )
 from remuda.cell.http.edge.paging import Paged, page_answer, page_of, slice_answer
-from remuda.cell.http.edge.unsupported_fields import HEADER, find_ignored, header_text
+from remuda.cell.http.edge.unsupported_fields import HEADER, header_text
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.cell.values.people import Namespace
 
@@ -110,10 +110,7 @@ def _loader(kind: Any, path: str) -> Loader:
 
 
 async def _parameters(kind: type[Any], edge: Edge, request: Request) -> Any:
-    values = await parameters(request, dict[str, Any], limit_bytes=edge.settings.body_limit_bytes)
-    params = convert(values, kind)
-    request.state.ignored = find_ignored(values, kind, {*request.path_params, *getattr(request.state, "query", ())})
-    return params
+    return await parameters(request, kind, limit_bytes=edge.settings.body_limit_bytes)
 
 
 async def _request(edge: Edge, request: Request) -> Request:
