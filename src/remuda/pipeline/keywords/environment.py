@@ -25,6 +25,7 @@ from remuda.pipeline.syntax.typed_values import (
 ACTIONS = ("start", "prepare", "stop", "verify", "access")
 TIERS = ("production", "staging", "testing", "development", "other")
 MAX_NAME = 255
+MAX_URL = 255
 _NAME = re.compile(r"[\w ${}.-](?:[\w ${}./-]*[\w ${}.-])?", re.ASCII)
 LINK_TYPES = ("runbook", "package", "image", "other")
 
@@ -46,6 +47,8 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
         auto_stop_in=fields.read("auto_stop_in", _auto_stop_in) or "",
         deployment_tier=fields.choice("deployment_tier", TIERS) or "",
     )
+    if len(environment.url) > MAX_URL:
+        fields.refuse_value("url", f"has more than {MAX_URL} characters", "shorten it")
     if "name" in fields:
         return environment
     if isinstance(node, Table):

@@ -48,7 +48,7 @@ def _service(report: Report, node: Node, path: str) -> dict[str, Any] | None:
     if "alias" in fields:
         service["alias"] = fields.text("alias")
     if "command" in fields:
-        service["command"] = list(fields.one_or_more("command") or ())
+        service["command"] = list(fields.strings("command") or ())
     if (variables := fields.read("variables", read_variables)) is not None:
         service["variables"] = [{"key": key, "value": value} for key, value in variables.values.items()]
     return service
@@ -67,7 +67,7 @@ def _container(report: Report, node: Node, fields: Fields, path: str) -> dict[st
         return None
     container: dict[str, Any] = {"name": fields.text("name")}
     if "entrypoint" in fields:
-        container["entrypoint"] = list(fields.one_or_more("entrypoint") or ())
+        container["entrypoint"] = list(fields.strings("entrypoint") or ())
     if "pull_policy" in fields:
         container["pull_policy"] = list(fields.read("pull_policy", read_choices, PULL_POLICIES) or ())
     options: dict[str, Any] = {}

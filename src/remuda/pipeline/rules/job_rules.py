@@ -20,10 +20,10 @@ from remuda.pipeline.rules.expressions import Expression
 from remuda.pipeline.rules.regex import PatternError, split_literal
 from remuda.pipeline.spec import When
 from remuda.pipeline.syntax.known_keys import ALLOW_FAILURE, AUTO_CANCEL, ONLY, RULE, Keys
-from remuda.pipeline.syntax.tree import Entry, Items, Node, Table, flatten, items_of
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Table, flatten
 from remuda.pipeline.syntax.typed_values import (
     Fields,
-    is_null,
+    is_text,
     mistyped,
     read_duration,
     read_fields,
@@ -154,9 +154,9 @@ def read_allow_failure(report: Report, node: Node, path: str) -> AllowFailure:
 
 def _policy(report: Report, node: Node, path: str, judge: Judge) -> RefPolicy:
     if not isinstance(node, Table):
-        return RefPolicy(refs=_refs(report, node, path, judge), at=node)
+        return RefPolicy(refs=_refs(report, node, path, judge, "a list of names or a map"), at=node)
     if not node.entries:
-        report.add(node, path, "must not be empty", "name refs, variables or changes, or remove the key")
+        report.add(node, path, "must not be empty", "give it a condition, or remove the key")
     fields = read_fields(report, node, path, ONLY)
     return RefPolicy(
         refs=fields.read("refs", _refs, judge),
@@ -166,15 +166,21 @@ def _policy(report: Report, node: Node, path: str, judge: Judge) -> RefPolicy:
     )
 
 
-def _expressions(_: Report, node: Node, path: str, judge: Judge) -> tuple[Expression, ...]:
-    return tuple(each for item in items_of(node) if (each := judge.expression(item, path)) is not None)
+def _expressions(report: Report, node: Node, path: str, judge: Judge) -> tuple[Expression, ...]:
+    if not isinstance(node, Items):
+        mistyped(report, node, path, "a list of expressions", "put it in a list" if is_text(node) else "")
+        return ()
+    return tuple(each for item in node.items if (each := judge.expression(item, path)) is not None)
 
 
-def _refs(report: Report, node: Node, path: str, judge: Judge) -> tuple[str, ...] | None:
-    nodes = (
-        node if isinstance(node, Items) else Items(items=(node,), line=node.line, column=node.column, file=node.file)
-    )
-    refs = None if is_null(node) else read_strings(report, nodes, path)
+def _refs(
+    report: Report, node: Node, path: str, judge: Judge, expected: str = "a list of names"
+) -> tuple[str, ...] | None:
+    """Read the names of refs; None, with a mistake reported, if it is no list. `expected`: what the message says."""
+    if not isinstance(node, Items):
+        mistyped(report, node, path, expected, "put it in a list" if is_text(node) else "")
+        return None
+    refs = read_strings(report, node, path)
     for ref in refs or ():
         literal = split_literal(ref.partition("@")[0])
         try:
