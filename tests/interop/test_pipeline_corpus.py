@@ -133,6 +133,9 @@ VALID = [
 REFUSED = [
     pytest.param(file, id=file.name) for file in CORPUS if file.expectation.mistakes and file.expectation.is_local
 ]
+WARNED = [
+    pytest.param(file, id=file.name) for file in CORPUS if file.expectation.warnings and file.expectation.is_local
+]
 SAMPLE = 6
 """Every how many files the command line is tested with one: starting it takes half a second."""
 
@@ -147,9 +150,23 @@ def test_a_user_sees_the_jobs_on_the_command_line(file: CorpusFile, event: Event
 
 @pytest.mark.parametrize("file", REFUSED[::SAMPLE])
 def test_a_user_sees_the_mistakes_on_the_command_line(file: CorpusFile, tmp_path: Path) -> None:
-    folder = folder_of(file, tmp_path)
-    code, output = run_remuda("pipeline", "lint", folder, "--output", "json")
-    verdict: dict[str, Any] = json.loads(output)
-    prefix = f"{folder}/"
-    described = [describe_mistake(msgspec.convert(each, Mistake), prefix) for each in verdict["errors"]]
-    assert (code, verdict["valid"], described) == (2, False, file.expectation.mistakes)
+    code, verdict = lint(file, tmp_path)
+    assert (code, verdict["valid"]) == (2, False)
+    assert describe_all(verdict["errors"], tmp_path) == file.expectation.mistakes
+
+
+@pytest.mark.parametrize("file", WARNED[::SAMPLE])
+def test_a_user_sees_the_warnings_on_the_command_line(file: CorpusFile, tmp_path: Path) -> None:
+    code, verdict = lint(file, tmp_path)
+    assert (code, verdict["valid"]) == (0, True)
+    assert describe_all(verdict["warnings"], tmp_path) == file.expectation.warnings
+
+
+def lint(file: CorpusFile, folder: Path) -> tuple[int, dict[str, Any]]:
+    """Run `remuda pipeline lint` on the file. Returns its exit code and its JSON document."""
+    code, output = run_remuda("pipeline", "lint", folder_of(file, folder), "--output", "json")
+    return code, json.loads(output)
+
+
+def describe_all(mistakes: list[dict[str, Any]], folder: Path) -> list[str]:
+    return [describe_mistake(msgspec.convert(each, Mistake), f"{folder}/") for each in mistakes]
