@@ -114,7 +114,7 @@ func (w *walk) project(group int64) int64 {
 		CIDefaultGitDepth:            gitlab.Ptr(int64(7)),
 		CISeparatedCaches:            gitlab.Ptr(false),
 		KeepLatestArtifact:           gitlab.Ptr(false),
-		PublicJobs:                   gitlab.Ptr(false),
+		PublicJobs:                   gitlab.Ptr(true),
 		AutoCancelPendingPipelines:   gitlab.Ptr("enabled"),
 		BuildGitStrategy:             gitlab.Ptr("fetch"),
 		Topics:                       gitlab.Ptr([]string{"other"}),
