@@ -20,12 +20,15 @@ async def test_deploy_tokens(store: Store) -> None:
     assert await store.hooks.find_deploy_token("h") == await store.hooks.load_deploy_token(added.id) == added
     assert await store.hooks.list_deploy_tokens(("project", 7)) == [added]
     assert await store.hooks.list_deploy_tokens(None) == [added, other]
-    changed = await store.hooks.change_deploy_token(added.id, lambda row: replace(row, revoked=True))
+    changed = await store.hooks.change_deploy_token(added.id, lambda row: replace(row, username="v"))
     assert changed is not None
     assert (await store.hooks.load_deploy_token(added.id)) == changed
-    assert changed.revoked
+    assert changed.username == "v"
     with pytest.raises(ConflictError):
         await store.hooks.add_deploy_token(TOKEN)
+    assert await store.hooks.remove_deploy_token(added.id)
+    assert not await store.hooks.remove_deploy_token(added.id)
+    assert await store.hooks.find_deploy_token("h") is None
 
 
 async def test_hooks(store: Store) -> None:

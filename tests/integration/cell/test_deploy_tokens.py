@@ -61,7 +61,7 @@ def test_a_deploy_token_fetches_and_does_nothing_else(cell: ServedCell, group: i
     assert cell.send("GET", f"/api/v4{shop}", PRIVATE_TOKEN=token["token"]).status == 401
     assert cell.api("DELETE", f"{shop}/deploy_tokens/{token['id']}").status == 204
     assert refuses(cell, token, tmp_path)
-    assert cell.api("GET", f"{shop}/deploy_tokens/{token['id']}").json()["revoked"] is True
+    assert cell.api("GET", f"{shop}/deploy_tokens/{token['id']}").status == 404
 
 
 def test_a_deploy_token_of_a_group(cell: ServedCell, group: int, shop: str, tmp_path: Path) -> None:
@@ -116,4 +116,4 @@ def test_python_gitlab(cell: ServedCell, shop: str, client: gitlab.Gitlab) -> No
     token = project.deploytokens.create({"name": "py", "scopes": ["read_repository"]})
     assert [row.id for row in project.deploytokens.list()] == [token.id]
     token.delete()
-    assert client.deploytokens.list()[0].revoked is True
+    assert client.deploytokens.list() == []

@@ -457,3 +457,12 @@ def test_slow_compilation_does_not_block(shop: Shop, runner: ScriptedRunner, mon
         finally:
             go_on.set()
         assert {call.result().status for call in calls} == {400}
+
+
+def test_a_push_counts_as_activity_of_its_project(cell: ServedCell) -> None:
+    project = cell.new_project("app")
+    path = f"/projects/{project}"
+    before = cell.api("GET", path).json()
+    assert before["last_activity_at"] == before["created_at"]
+    commit_file(cell, project, "text", path="a.txt")
+    wait_until(lambda: cell.api("GET", path).json()["last_activity_at"] > before["created_at"], "the push is noted")

@@ -124,7 +124,7 @@ func (w *walk) project(group int64) int64 {
 	w.record("project update", change, project, err)
 	found, _, err := w.client.Projects.GetProject("go-walk/walk", nil)
 	w.record("project get", change, found, err)
-	listed, _, err := w.client.Search.Projects("walk", nil)
+	listed, _, err := w.client.Search.Projects("walk", &gitlab.SearchOptions{})
 	must("search", err)
 	w.record("search projects", map[string]any{"path_with_namespace": "go-walk/walk"}, listed[0], nil)
 	readme, _, err := w.client.RepositoryFiles.GetRawFile(project.ID, "README.md", nil)

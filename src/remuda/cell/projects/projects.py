@@ -44,6 +44,8 @@ NO_COMMIT = "0" * 40
 LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
 """When all repositories are checked after a start. More than once, because a git process of a killed cell may live on
 for a while and move its ref later."""
+ACTIVITY_SECONDS = 3600.0
+"""How often at most the time of the last push to a project is stored."""
 RETRY_SECONDS = 5.0
 ABANDONED_SECONDS = 60.0
 """How long a git process of an abandoned push may still move refs."""
@@ -311,10 +313,20 @@ class Projects:
             if moved and self._webhooks is not None:
                 users = {ref: note.user_id for ref, note in notes_of.items() if note.user_id is not None}
                 await self._webhooks.note_refs(project, moved, processed, users)
+            if moved or deleted:
+                await self._note_activity(project)
             await self._start_pipelines(project, moved, processed, notes_of)
             if notes:
                 self._pushes.remove_notes(project.repo_path, notes, pushed, self._clock.now())
             self._unsynced.discard(project.id)
+
+    async def _note_activity(self, project: Project) -> None:
+        """Store the time of a push, unless the stored time is recent."""
+        now = self._clock.now()
+        if now - project.last_activity_at >= ACTIVITY_SECONDS:
+            await self._store.projects.change_project(
+                project.id, lambda row: msgspec.structs.replace(row, last_activity_at=now)
+            )
 
     async def _find_objects(
         self, project: Project, refs: Mapping[str, str], notes: Sequence[PushNote]

@@ -22,13 +22,12 @@ class DeployToken(Value, frozen=True, kw_only=True):
     scopes: tuple[str, ...]
     created_at: float
     expires_at: float | None = None
-    revoked: bool = False
     creator_id: int = USER_ID
     secrets: dict[str, str] = msgspec.field(default_factory=dict)
     """`token`: the token itself, only of the token that jobs get as CI_DEPLOY_PASSWORD."""
 
     def is_active(self, now: float) -> bool:
-        return not self.revoked and (self.expires_at is None or self.expires_at > now)
+        return self.expires_at is None or self.expires_at > now
 
 
 class Hook(Value, frozen=True, kw_only=True):

@@ -89,6 +89,8 @@ class Project(Value, frozen=True, kw_only=True):
     """Who may set variables of the pipelines that they start: no_one_allowed, developer, maintainer or owner."""
     restrict_user_defined_variables: bool = False
     """Only maintainers may, if the role above is developer."""
+    last_activity_at: float = 0
+    """Time of its last push, up to an hour old; 0: none since its creation."""
     shared_runners_enabled: bool = True
     """Its jobs may run on instance runners."""
     group_runners_enabled: bool = True

@@ -55,7 +55,7 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
 
 
 async def deploy_token_of(edge: Edge, username: str, token: str) -> DeployToken | None:
-    """The deploy token with this text and user name; None if it is unknown, revoked or expired."""
+    """The deploy token with this text and user name; None if it is unknown, removed or expired."""
     deploy_token = await edge.store.hooks.find_deploy_token(token_hash(token)) if len(token) <= MAX_TOKEN else None
     if deploy_token is None or deploy_token.username != username or not deploy_token.is_active(edge.clock.wall()):
         return None

@@ -92,6 +92,7 @@ class ProjectShape(Shape, kw_only=True):
     creator_id: int
     priority: int
     archived: bool
+    last_activity_at: str | None
     jobs_enabled: bool = True
     builds_access_level: str = "enabled"
     repository_access_level: str = "enabled"
@@ -130,6 +131,7 @@ def project_view(
         path=path,
         path_with_namespace=project.path,
         created_at=time_text(project.created_at),
+        last_activity_at=time_text(max(project.created_at, project.last_activity_at)),
         default_branch=default_branch,
         http_url_to_repo=f"{url}/{project.path}.git",
         web_url=f"{url}/{project.path}",

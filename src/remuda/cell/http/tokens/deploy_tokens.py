@@ -52,7 +52,8 @@ class DeployTokenShape(Shape, kw_only=True):
     username: str
     expires_at: str | None
     scopes: list[str]
-    revoked: bool
+    revoked: bool = False
+    """Never true: a token that was removed is gone."""
     expired: bool
     token: str | UnsetType = UNSET
 
@@ -111,7 +112,7 @@ async def create(
     now = edge.clock.wall()
     tokens = await edge.store.hooks.list_deploy_tokens(place.owner)
     if sum(token.is_active(now) for token in tokens) >= MAX_TOKENS:
-        raise bad_request(f"there are {MAX_TOKENS} deploy tokens already; revoke those that nobody uses")
+        raise bad_request(f"there are {MAX_TOKENS} deploy tokens already; remove those that nobody uses")
     kind, number = place.owner
     is_for_jobs = kind == "project" and params.name == CI_NAME
     routing = {"c": edge.settings.cell_id, "o": place.organization_id, kind[0]: number}
@@ -169,6 +170,6 @@ def _read_time(text: str | None) -> float | None:
 
 @routes.delete(f"{_OF_GROUP}/{{token_id}}", in_group(Level.OWNER))
 @routes.delete(f"{_OF_PROJECT}/{{token_id}}", _MAINTAINER)
-async def revoke(edge: Edge, token: Annotated[DeployToken, _find]) -> None:
-    """Revoke a deploy token."""
-    await edge.store.hooks.change_deploy_token(token.id, lambda row: replace(row, revoked=True, secrets={}))
+async def remove(edge: Edge, token: Annotated[DeployToken, _find]) -> None:
+    """Remove a deploy token, which is not valid any more."""
+    await edge.store.hooks.remove_deploy_token(token.id)

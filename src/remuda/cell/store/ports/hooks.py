@@ -36,6 +36,9 @@ class HookStore:
         """Store and return what `decide` returns for a token; None if it returns None or there is no such token."""
         return await change_row(self._database, DEPLOY_TOKENS, token_id, decide)
 
+    async def remove_deploy_token(self, token_id: int) -> bool:
+        return bool(await self._database.remove(DEPLOY_TOKENS, id=token_id))
+
     async def add_hook(self, hook: Hook) -> Hook:
         return await add_row(self._database, HOOKS, hook)
 
