@@ -66,7 +66,7 @@ class Glab:
         require_built(self._program)
         self._project = project
         home.mkdir()
-        git(home, "init", "-q")
+        git(home, "init", "-q", "-b", "main")
         self._home = home
         host = cell.url.removeprefix("http://")
         self._variables = {
@@ -95,7 +95,8 @@ class Glab:
         return self.run(*words, "-R", self._project)
 
     def api(self, path: str, method: str = "GET", **fields: object) -> Any:
-        words = [word for name, value in fields.items() for word in ("--field", f"{name}={json.dumps(value)}")]
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
+        words = [word for name, text in texts.items() for word in ("--field", f"{name}={text}")]
         output = self.run("api", path, "--method", method, *words)
         return json.loads(output) if output.strip() else None
 
@@ -111,8 +112,13 @@ def test_glab(cell: ServedCell, tmp_path: Path) -> None:
     assert "root/walk" in glab.run("repo", "search", "-s", "walk")
     commit_file(cell, project["id"], GLAB_PIPELINE)
 
+    (tmp_path / "home" / ".gitlab-ci.yml").write_text(GLAB_PIPELINE)
     assert "valid" in glab.call("ci", "lint")
-    wait_until(lambda: '"status":"success"' in glab.call("ci", "get", "--output", "json"), "the pipeline ends", 60)
+    wait_until(
+        lambda: '"status":"success"' in glab.call("ci", "get", "--branch", "main", "--output", "json"),
+        "the pipeline ends",
+        60,
+    )
     assert "log of build" in glab.call("ci", "trace", "build")
     glab.call("job", "artifact", "main", "build", "--path", str(tmp_path / "artifacts"))
     assert (tmp_path / "artifacts" / "out").read_text() == ARTIFACT_CONTENT

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import ScriptedRunner, ServedCell, commit_file
 from tests.support.git_client import Clone
 
 from remuda.cell.errors import InvalidError

@@ -68,6 +68,7 @@ def test_a_form_may_be_multipart() -> None:
     ("raw", "expected"),
     [
         (b"{}", {"error": "name is missing"}),
+        (b"null", {"error": "name is missing"}),
         (b'{"name": 5}', {"error": "name is invalid"}),
         (b'{"name": "x", "size": "many"}', {"error": "size is invalid"}),
         (b'{"name": "x", "inner": [{"value": 1}]}', {"error": "inner[key] is missing"}),
