@@ -47,6 +47,7 @@ QUIET_POINTS: dict[str, str] = {
     "cell.lfs_object_received": "the file of an LFS object is stored, its row is not",
     "cell.lfs_object_stored": "an LFS object is stored, the answer is not sent",
     "cell.lfs_object_removed": "the row of an LFS object is gone, its file is still there",
+    "cell.webhook_sent": "a receiver got the request of a webhook, its result is not stored",
     "cell.job_erased": "a job is erased in the store, its trace and its artifacts' blobs are still there",
 }
 

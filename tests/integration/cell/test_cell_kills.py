@@ -1,5 +1,6 @@
 """Kills the cell in the middle of a request; after the restart the client's retry succeeds, and only once."""
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from tests.support.cells.lfs_client import Lfs, basic
 from tests.support.cells.served_cell import ADMIN_TOKEN, Answer, ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
+from tests.support.servers.hook_receiver import Receiver
 
 from remuda.testing.lab import free_port
 from remuda.testing.waiting import wait_until
@@ -26,7 +28,10 @@ import asyncio, sys
 from pathlib import Path
 from remuda.cell.service import CellService
 from remuda.cell.settings import CellSettings
-settings = CellSettings(data=Path(sys.argv[1]), port=int(sys.argv[2]), admin_token=sys.argv[3], upkeep_seconds=0.05)
+settings = CellSettings(
+    data=Path(sys.argv[1]), port=int(sys.argv[2]), admin_token=sys.argv[3], upkeep_seconds=0.05,
+    hook_local_addresses=True,
+)
 asyncio.run(CellService(settings).run(asyncio.Event()))
 """
 
@@ -89,6 +94,24 @@ def test_between_the_commit_and_its_pipeline(killable: KillableCell) -> None:
     again = commit()
     assert (again.status, again.json()["id"]) == (201, pipeline["sha"])
     assert len(killable.until_pipelines(1)) == 1
+
+
+def test_between_a_webhook_and_its_result(killable: KillableCell, receiver: Receiver) -> None:
+    killable.start("cell.webhook_sent")
+    project = killable.new_project("app")
+    hook = killable.api("POST", f"/projects/{project}/hooks", {"url": receiver.url}).json()["id"]
+    actions = [{"action": "create", "file_path": "a", "content": "a"}]
+    body = {"branch": "main", "commit_message": "First", "actions": actions}
+    with contextlib.suppress(OSError):  # the kill may come before the answer
+        killable.api("POST", f"/projects/{project}/repository/commits", body)
+    assert killable.process
+    assert killable.process.wait(10) == -9
+    assert len(receiver.requests) == 1
+    killable.start()
+    path = f"/projects/{project}/hooks/{hook}/events"
+    wait_until(lambda: [event["response_status"] for event in killable.api("GET", path).json()] == ["200"], seconds=60)
+    first, second = [headers["X-Gitlab-Event-UUID"] for _, headers, _ in receiver.requests]
+    assert first == second
 
 
 def test_between_a_push_and_its_pipeline(killable: KillableCell, tmp_path: Path) -> None:

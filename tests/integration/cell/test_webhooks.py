@@ -1,9 +1,7 @@
 """Webhooks: their API, and the requests that a receiver gets for pushes, tags, pipelines and jobs."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,51 +9,11 @@ import gitlab
 import pytest
 from tests.support.cells.people import add_member, create_group, create_group_project, create_person
 from tests.support.cells.served_cell import ServedCell, commit_file
+from tests.support.servers.hook_receiver import Receiver
 
 from remuda.testing.waiting import wait_until
 
 PIPELINE = "job: {script: [echo]}\n"
-
-
-class Receiver(ThreadingHTTPServer):
-    """A server that records requests and answers with `status`."""
-
-    def __init__(self) -> None:
-        self.requests: list[tuple[str, dict[str, str], bytes]] = []
-        self.status = 200
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/hook"
-
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        bodies = [json.loads(body) for _, _, body in list(self.requests)]
-        return [body for body in bodies if body.get("object_kind") == kind]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests.append((self.path, dict(self.headers), body))
-        self.send_response(self.server.status)
-        self.end_headers()
-        self.wfile.write(b"thanks")
-
-    def log_message(self, *_: object) -> None:
-        return
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

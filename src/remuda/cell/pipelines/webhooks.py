@@ -31,13 +31,14 @@ from remuda.cell.core.pipelines.webhook_payloads import (
 from remuda.cell.errors import CellError
 from remuda.cell.events import ChangedJobs
 from remuda.cell.git.port import Commit, Repositories
-from remuda.cell.pipelines.webhook_sender import send_request
+from remuda.cell.pipelines.webhook_sender import DEADLINE_SECONDS, send_request
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
 from remuda.cell.values.hooks import Hook, HookDelivery
 from remuda.cell.values.people import ProjectFilter
 from remuda.lib.clock import Clock
+from remuda.lib.killpoints import reach
 from remuda.lib.waiting import wait_for_any_event
 from remuda.model.job import JobId, ProjectId
 from remuda.telemetry.logs import logger
@@ -53,7 +54,8 @@ SENT_AT_ONCE = 8
 _BATCH = 50
 _GATHER_SECONDS = 0.05
 _REMEMBERED = 10_000
-_CLAIM_SECONDS = 60.0
+_CLAIM_SECONDS = 2 * DEADLINE_SECONDS
+"""After this time a delivery whose process died is sent again; a request takes at most half of it."""
 
 _log = logger("cell")
 
@@ -292,6 +294,7 @@ class Webhooks:
             is_verifying=hook.is_verifying,
             allows_local=self._settings.hook_local_addresses,
         )
+        reach("cell.webhook_sent")
         ended = after_try(delivery, outcome, self._clock.now())
         await self._store.hooks.change_delivery(delivery.id, lambda _: ended)
         if not delivery.is_test:
