@@ -143,7 +143,9 @@ def a_world(cell: ServedCell) -> World:
         deploy_token = create(f"{root}/deploy_tokens", {"name": "x", "scopes": ["read_repository"]})
         environment = create(f"{root}/environments", {"name": "production"})
         deployed = {"environment": "production", "ref": "main", "sha": pipeline["sha"], "tag": False}
-        deployment = create(f"{root}/deployments", {**deployed, "status": "running"})
+        deployment = create(f"{root}/deployments", {**deployed, "status": "failed" if name == "spare" else "running"})
+        if name == "spare":
+            assert cell.api("POST", f"{root}/environments/{environment['id']}/stop", {"force": True}).status == 200
         things = (schedule, trigger, own, pipeline, lock, access_token, deploy_token, environment, deployment)
         ids = (thing["id"] for thing in things)
         places.append((project, *map(int, ids)))
@@ -193,6 +195,7 @@ def a_world(cell: ServedCell) -> World:
             "environments": deploying[1],
             "deployments": deploying[2],
             "resource_groups": "production",
+            "statuses": "main",
             "gitlab_ci_ymls": "Bash",
             "protected_branches": "main",
             "protected_tags": "v1",
