@@ -136,7 +136,7 @@ REFUSED = [
 WARNED = [
     pytest.param(file, id=file.name) for file in CORPUS if file.expectation.warnings and file.expectation.is_local
 ]
-SAMPLE = 6
+SAMPLE = 8
 """Every how many files the command line is tested with one: starting it takes half a second."""
 
 
