@@ -24,6 +24,11 @@ def test_every_parameter_is_described_and_every_program_exists(folder: Path) -> 
         assert callable(import_step(program).run)
 
 
+@pytest.mark.parametrize("name", STEPS)
+def test_every_step_has_its_program(name: str) -> None:
+    assert callable(import_step(name).run)
+
+
 def _list_programs(name: str, definition: object) -> list[str]:
     if name == "script":
         return []  # the agent runs it without a program
