@@ -53,6 +53,14 @@ hand:
   when: manual
   resource_group: production
 """
+HOOK_URL = "http://127.0.0.1:9/"
+"""Nothing is sent to it, because the cell refuses local addresses."""
+PAIRS = [{"key": "KEY", "value": "value"}]
+GROUP_OBJECTS: dict[str, dict[str, Any]] = {
+    "hooks": {"url": HOOK_URL, "custom_headers": PAIRS, "url_variables": PAIRS},
+    "access_tokens": {"name": "x", "scopes": ["api"], "expires_at": "2999-01-31"},
+    "deploy_tokens": {"name": "x", "scopes": ["read_repository"]},
+}
 LAST = (
     "POST /api/v4/projects/{id}/archive",
     "PUT /api/v4/jobs/{job_id}",
@@ -115,9 +123,14 @@ def a_world(cell: ServedCell) -> World:
     group, spare_group = (create("/groups", {"name": name, "path": name}) for name in ("group", "spare-group"))
     user = create("/users", {"username": "dev", "name": "Dev", "email": "dev@example.com"})
     create("/admin/ci/variables", {"key": "KEY", "value": "value"})
+    of_groups: dict[int, dict[str, Any]] = {}
     for parent in (group, spare_group):
         create(f"/groups/{parent['id']}/variables", {"key": "KEY", "value": "value"})
         create(f"/groups/{parent['id']}/members", {"user_id": user["id"], "access_level": 50})
+        of_groups[parent["id"]] = {
+            f"groups {kind}": create(f"/groups/{parent['id']}/{kind}", body)["id"]
+            for kind, body in GROUP_OBJECTS.items()
+        }
     tokens = [
         create(f"/users/{user['id']}/personal_access_tokens", {"name": name, "scopes": ["api"]}) for name in ("a", "b")
     ]
@@ -141,12 +154,13 @@ def a_world(cell: ServedCell) -> World:
         lock = lfs.send("POST", "info/lfs/locks", {"path": "a.psd"}).json()["lock"]
         access_token = create(f"{root}/access_tokens", {"name": "x", "scopes": ["api"], "expires_at": "2999-01-31"})
         deploy_token = create(f"{root}/deploy_tokens", {"name": "x", "scopes": ["read_repository"]})
+        hook = create(f"{root}/hooks", GROUP_OBJECTS["hooks"])
         environment = create(f"{root}/environments", {"name": "production"})
         deployed = {"environment": "production", "ref": "main", "sha": pipeline["sha"], "tag": False}
         deployment = create(f"{root}/deployments", {**deployed, "status": "failed" if name == "spare" else "running"})
         if name == "spare":
             assert cell.api("POST", f"{root}/environments/{environment['id']}/stop", {"force": True}).status == 200
-        things = (schedule, trigger, own, pipeline, lock, access_token, deploy_token, environment, deployment)
+        things = (schedule, trigger, own, pipeline, lock, access_token, deploy_token, environment, deployment, hook)
         ids = (thing["id"] for thing in things)
         places.append((project, *map(int, ids)))
     scripted = ScriptedRunner(cell, runner["token"])
@@ -160,6 +174,7 @@ def a_world(cell: ServedCell) -> World:
     def path_values(place: tuple[int, ...], of_group: Any, token: Any) -> dict[str, Any]:
         project, schedule, trigger, own, pipeline, lock, access_token, *deploying = place
         return {
+            **of_groups[of_group["id"]],
             "projects": project,
             "groups": of_group["id"],
             "namespaces": of_group["id"],
@@ -194,6 +209,10 @@ def a_world(cell: ServedCell) -> World:
             "deploy_tokens": deploying[0],
             "environments": deploying[1],
             "deployments": deploying[2],
+            "hooks": deploying[3],
+            "custom_headers": "KEY",
+            "url_variables": "KEY",
+            "test": "push_events",
             "resource_groups": "production",
             "statuses": "main",
             "gitlab_ci_ymls": "Bash",
@@ -250,7 +269,17 @@ def plausible(world: World, name: str, value: object) -> object:
         "environment": "production",
         "cron": "@daily",
         "cron_timezone": "UTC",
-        "scopes": ["read_api"],
+        "scopes": ["read_repository"],
+        "scope": "projects",
+        "search": "app",
+        "ci_config_path": ".gitlab-ci.yml",
+        "ci_default_git_depth": 20,
+        "build_timeout": 3600,
+        "build_git_strategy": "fetch",
+        "auto_cancel_pending_pipelines": "enabled",
+        "ci_pipeline_variables_minimum_override_role": "developer",
+        "topics": ["topic"],
+        "tag_list": ["topic"],
         "runner_type": "instance_type",
         "variable_type": "file",
         "visibility": "private",
@@ -262,6 +291,7 @@ def plausible(world: World, name: str, value: object) -> object:
         "path": f"path-{stable_hash(value)}",
         "username": f"user-{stable_hash(value)}",
         "key": f"KEY_{stable_hash(value)}",
+        "url": HOOK_URL,
         "tag_name": f"tag-{stable_hash(value)}",
     }
     if name == "access_level" and isinstance(value, int):
@@ -279,7 +309,8 @@ def use_existing_objects(world: World, case: Case[Any]) -> None:
         before = str(places.get("scope", before)) if before == "{scope}" else before
         # A path has many forms, so that a generated one of a project rarely reaches the handler.
         if before in table and (name == "path" or is_replaced(value)):
-            places[name] = table[before]
+            of_group = f"groups {before}" if case.operation.path.startswith("/api/v4/groups/") else before
+            places[name] = table.get(of_group, table[before])
     body: Any = case.body
     if isinstance(body, dict) and case.operation.path.startswith(("/api/v4/runners", "/api/v4/jobs/request")):
         body.setdefault("token", "")
