@@ -10,7 +10,7 @@ import msgspec
 
 from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.graph import circles
-from remuda.pipeline.job_list import MAX_NAME, part_names
+from remuda.pipeline.job_list import part_names
 from remuda.pipeline.keywords.job import Draft
 from remuda.pipeline.keywords.needs import Needs, WrittenNeed
 from remuda.pipeline.syntax.known_keys import nearest
@@ -88,13 +88,11 @@ def check_jobs(report: Report, drafts: Sequence[Draft], budget: Budget) -> None:
 
 
 def _check_names(report: Report, drafts: Sequence[Draft]) -> dict[str, Draft]:
-    """Report names that are too long or used twice. Returns the jobs by their own and their parallel parts' names."""
+    """Report names that are used twice. Returns the jobs by their own and their parallel parts' names."""
     names: dict[str, Draft] = {draft.spec.name: draft for draft in drafts}
     for draft in drafts:
         name = draft.spec.name
         parts = part_names(draft)
-        if len(name) > MAX_NAME:
-            report.add(draft.key, name, f"the name of a job has at most {MAX_NAME} characters", "shorten it")
         if draft.parallel is None:
             continue
         own: set[str] = set()

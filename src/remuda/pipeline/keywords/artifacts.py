@@ -15,7 +15,7 @@ from remuda.pipeline.rules.clauses import Judge
 from remuda.pipeline.spec import Artifacts, ArtifactsWhen
 from remuda.pipeline.syntax.durations import parse_duration
 from remuda.pipeline.syntax.known_keys import ARTIFACTS, CACHE, CACHE_KEY, COVERAGE_REPORT, REPORTS
-from remuda.pipeline.syntax.tree import Node, Scalar, Table, flatten, items_of
+from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table, flatten, items_of
 from remuda.pipeline.syntax.typed_values import (
     Fields,
     inside,
@@ -29,6 +29,7 @@ from remuda.pipeline.syntax.typed_values import (
 
 MAX_CACHES = 4
 MAX_KEY_FILES = 2
+"""How many files GitLab takes; more cause a warning."""
 MAX_FALLBACK_KEYS = 5
 MAX_EXPOSED_NAME = 100
 COVERAGE_FORMATS = ("cobertura", "jacoco")
@@ -90,9 +91,13 @@ def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
             report.add(node, path, 'has no "files"', "name the files the key is made from")
         return prefix or _DEFAULT_KEY
     files = fields.strings(key) or ()
-    if not 0 < len(files) <= MAX_KEY_FILES:
-        fields.refuse_value(key, f"names 1 to {MAX_KEY_FILES} files", "choose the ones that matter")
-    contents = "".join(judge.contents_of(files, node.entries[key].value))
+    value = node.entries[key].value
+    if not files and isinstance(value, Items):
+        fields.refuse_value(key, "names no files", "name the files the key is made from")
+    if len(files) > MAX_KEY_FILES:
+        message = f"names {len(files)} files, and GitLab takes at most {MAX_KEY_FILES}"
+        report.warn(value, inside(path, key), message, "use a pattern, or choose the ones that matter")
+    contents = "".join(judge.contents_of(files, value))
     digest = hashlib.sha1(contents.encode()).hexdigest() if contents else _DEFAULT_KEY
     return f"{prefix}-{digest}" if prefix else digest
 
