@@ -203,12 +203,15 @@ class RunnerClient:
         path = f"/api/v4/jobs/{job_id}"
         return _reply(await self._call("PUT", path, endpoint="update_job", headers={"JOB-TOKEN": token}, body=message))
 
-    async def patch_trace(self, job_id: int, token: str, start: int, data: bytes) -> JobReply:
-        """Append bytes to the trace (the log) of a job at the server, at the byte offset `start`."""
+    async def patch_trace(
+        self, job_id: int, token: str, start: int, data: bytes, *, is_traced: bool = False
+    ) -> JobReply:
+        """Append bytes to the trace (the log) of a job at the server, at the byte offset `start`. `is_traced`: it may
+        show secrets, because scripts print their commands (CI_DEBUG_TRACE)."""
         return _reply(
             await self._call(
                 "PATCH",
-                f"/api/v4/jobs/{job_id}/trace?debug_trace=false",
+                f"/api/v4/jobs/{job_id}/trace?debug_trace={str(is_traced).lower()}",
                 endpoint="patch_trace",
                 headers={
                     "JOB-TOKEN": token,

@@ -142,6 +142,32 @@ def test_users_of_one_organization_never_see_another(cell: ServedCell) -> None:
     assert cell.api("GET", f"/projects/{mine.json()['id']}").status == 200
 
 
+def test_only_developers_read_the_log_of_a_traced_job(
+    cell: ServedCell, team: dict[str, Person], runner: ScriptedRunner
+) -> None:
+    job = runner.take()
+    assert runner.patch(job, 0, b"plain\n").status == 202
+    paths = f"/projects/acme%2Fshop/jobs/{job['id']}/trace", f"/api/remuda/v1/jobs/{job['id']}/trace"
+
+    def read(name: str) -> list[int]:
+        token = team[name].token
+        return [team[name].api("GET", paths[0]).status, cell.send("GET", paths[1], PRIVATE_TOKEN=token).status]
+
+    assert read("reporter") == [200, 200]
+    assert runner.patch(job, 6, b"traced\n", is_traced=True).status == 202
+    # A manager that found its job again without a journal does not know that the job is traced.
+    assert runner.patch(job, 13, b"more\n").status == 202
+    assert runner.put(job, "failed").status == 200
+    assert read("reporter") == [403, 403]
+    assert "CI_DEBUG_TRACE" in team["reporter"].api("GET", paths[0]).json()["message"]
+    assert read("developer") == [200, 200]
+    assert read("guest") == [403, 403]
+    assert read("stranger") == [404, 404]
+    # A retry is traced only if its own runner says so.
+    retry = team["maintainer"].api("POST", f"/projects/acme%2Fshop/jobs/{job['id']}/retry").json()
+    assert team["reporter"].api("GET", f"/projects/acme%2Fshop/jobs/{retry['id']}/trace").status == 200
+
+
 def test_members_with_python_gitlab(cell: ServedCell, team: dict[str, Person]) -> None:
     group = team["owner"].client().groups.get("acme")
     guest = group.members.get(team["guest"].id)

@@ -69,15 +69,16 @@ async def test_a_redirect_on_the_same_server_repeats_the_whole_call(host: str) -
     requests: list[tuple[str, str, str]] = []
 
     async def handle(request: web.Request) -> web.Response:
-        requests.append((request.method, request.path, await request.text()))
+        requests.append((request.method, request.path_qs, await request.text()))
         if request.path.startswith("/api"):
             return web.Response(status=307, headers={"Location": f"/moved{request.path_qs}"})
         return web.Response(status=202)
 
     async with serve(handle, host) as url, new_session() as session:
         client = create_client(url, session, "glrt-1")
-        assert (await client.patch_trace(7, "glcbt-1", 0, b"log")).status == 202
-    assert requests == [("PATCH", "/api/v4/jobs/7/trace", "log"), ("PATCH", "/moved/api/v4/jobs/7/trace", "log")]
+        assert (await client.patch_trace(7, "glcbt-1", 0, b"log", is_traced=True)).status == 202
+    path = "/api/v4/jobs/7/trace?debug_trace=true"
+    assert requests == [("PATCH", path, "log"), ("PATCH", f"/moved{path}", "log")]
 
 
 async def test_the_number_of_redirects_is_limited() -> None:

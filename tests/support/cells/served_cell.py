@@ -242,11 +242,11 @@ class ScriptedRunner:
         body = {"token": job["token"], "state": state, **more}
         return self.cell.send("PUT", f"/api/v4/jobs/{job['id']}", body, JOB_TOKEN=job["token"])
 
-    def patch(self, job: Mapping[str, Any], start: int, data: bytes) -> Answer:
-        """PATCH /jobs/:id/trace."""
+    def patch(self, job: Mapping[str, Any], start: int, data: bytes, *, is_traced: bool = False) -> Answer:
+        """PATCH /jobs/:id/trace. `is_traced`: the job runs with CI_DEBUG_TRACE."""
         return self.cell.send(
             "PATCH",
-            f"/api/v4/jobs/{job['id']}/trace?debug_trace=false",
+            f"/api/v4/jobs/{job['id']}/trace?debug_trace={str(is_traced).lower()}",
             data,
             JOB_TOKEN=job["token"],
             Content_Range=f"{start}-{start + len(data) - 1}",

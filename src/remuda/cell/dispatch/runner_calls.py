@@ -167,8 +167,9 @@ class RunnerCalls:
             self._memory.job_cache.note_running(job.pipeline_id, since=moment)
         return next((changed for changed in applied.jobs if changed.id == job.id), None)
 
-    async def append_trace(self, job: Job, start: int, data: bytes) -> Appended:
+    async def append_trace(self, job: Job, start: int, data: bytes, *, is_traced: bool = False) -> Appended:
         """Append to the log at the byte offset `start`; not taken if bytes before are missing or stored ones differ.
+        `is_traced`: the scripts of the job print their commands; stored first, so that nobody reads them too early.
         For an ended job, only check that the log has these bytes (a repeated call). Raises ForbiddenError if it does
         not, if the log becomes too large (the job then fails), or if the runner does not have the job any more."""
         if job.state in FINAL:
@@ -177,6 +178,8 @@ class RunnerCalls:
                 raise _not_assigned(job)
             return appended
         job = await self.touch(job)
+        if is_traced and not job.is_traced:
+            job = await self._note_traced(job)
         is_over = start + len(data) > self._settings.trace_limit_bytes
         if is_over and start <= await self._traces.size(job.id):
             await self._changes.fail(
@@ -199,6 +202,13 @@ class RunnerCalls:
         if appended.taken:
             killpoints.reach("cell.trace_appended")
         return appended
+
+    async def _note_traced(self, job: Job) -> Job:
+        noted = await self._jobs.change_job(job.id, lambda row: leases.note_traced(row, job.epoch), known=job)
+        if noted is None:
+            raise _not_assigned(await self._jobs.load_job(job.id))
+        self._memory.job_cache.note(noted)
+        return noted
 
     def append_trace_now(self, job: Job, start: int, data: bytes) -> Appended | None:
         """Append the next bytes of a log without awaiting; None if that is not possible: then call `append_trace`."""

@@ -168,6 +168,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     """When the runner first sent the end of the job while its stored trace was incomplete or wrong."""
     is_log_refused: bool = False
     """The stored trace is not what the runner logged, so the runner sends it again from the first byte."""
+    is_traced: bool = False
+    """Its scripts print their commands (CI_DEBUG_TRACE), so only developers may read its log."""
     erased: bool = False
     """A user removed its trace and artifacts."""
     is_trigger: bool = False

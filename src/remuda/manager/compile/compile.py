@@ -18,7 +18,7 @@ from remuda.manager.compile.containers import (
     wrap_in_container,
 )
 from remuda.manager.compile.custom import custom_remarks, custom_steps, driver_order, is_custom, with_placeholders
-from remuda.manager.compile.debug_trace import trace_remarks, trace_scripts
+from remuda.manager.compile.debug_trace import has_trace, trace_remarks, trace_scripts
 from remuda.manager.compile.secrets import resolve_secrets
 from remuda.manager.compile.sources import get_sources, source_remarks
 from remuda.manager.compile.step_entries import Entry, Setting
@@ -32,6 +32,7 @@ from remuda.manager.compile.stored_files import (
 )
 from remuda.manager.compile.user_steps import user_steps
 from remuda.manager.compile.variables import Variables, variable_list
+from remuda.manager.config.values import RunnerConfig
 from remuda.wire.agent_client import JobStart, JobVariable
 from remuda.wire.runner_api import JobPayload, Variable
 
@@ -115,14 +116,19 @@ def _containers(payload: JobPayload, setting: Setting, variables: Variables, tim
     )
 
 
+def is_traced(payload: JobPayload, runner: RunnerConfig) -> bool:
+    """True if the scripts of the job print their commands, so that its log may show secrets."""
+    return has_trace(runner, Variables([*_environment(runner), *payload.variables]))
+
+
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:
     """Return all variables of a job, not expanded; later ones override earlier ones. The order: the runner's
     `environment`, its defaults, the payload's variables, values that jobs cannot override. `timeout` is in seconds."""
-    environment = [Variable(key=key, value=value) for key, _, value in _pairs(setting.runner.environment)]
     authority = [Variable(key=SERVER_CA, value=setting.server_ca, public=True, file=True)] if setting.server_ca else []
     image = [Variable(key="CI_JOB_IMAGE", value=text)] if (text := _image(payload, setting)) else []
     defaults = variable_list(_defaults(setting, timeout))
-    return [*environment, *defaults, *payload.variables, *image, *authority, *variable_list(_runner_constants())]
+    constants = variable_list(_runner_constants())
+    return [*_environment(setting.runner), *defaults, *payload.variables, *image, *authority, *constants]
 
 
 def runner_variables(payload: JobPayload, setting: Setting, timeout: int) -> dict[str, str]:
@@ -163,8 +169,9 @@ def _image(payload: JobPayload, setting: Setting) -> str:
     return image_of(payload, setting.runner) if has_image else ""
 
 
-def _pairs(environment: Iterable[str]) -> Iterable[tuple[str, str, str]]:
-    return (entry.partition("=") for entry in environment)
+def _environment(runner: RunnerConfig) -> list[Variable]:
+    pairs = (entry.partition("=") for entry in runner.environment)
+    return [Variable(key=key, value=value) for key, _, value in pairs]
 
 
 def _masks(payload: JobPayload, expanded: Sequence[Variable]) -> tuple[str, ...]:

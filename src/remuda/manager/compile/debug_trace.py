@@ -16,9 +16,14 @@ _TRUE = ("true", "t", "1")
 def trace_scripts(entries: Iterable[Entry], runner: RunnerConfig, variables: Variables) -> list[Entry]:
     """Return the entries; if the job asks for it and the runner allows it, those that run a script print each
     command."""
-    if not _is_requested(variables) or runner.debug_trace_disabled:
+    if not has_trace(runner, variables):
         return list(entries)
     return [_trace(entry) if entry.get("step") == "builtin://script" else entry for entry in entries]
+
+
+def has_trace(runner: RunnerConfig, variables: Variables) -> bool:
+    """True if the job asks for a trace and the runner allows it."""
+    return _is_requested(variables) and not runner.debug_trace_disabled
 
 
 def _trace(entry: Entry) -> Entry:

@@ -15,6 +15,7 @@ import msgspec
 
 from remuda.lib.killpoints import reach
 from remuda.manager.compile import kept_workdirs
+from remuda.manager.compile.compile import is_traced
 from remuda.manager.compile.start_request import StartContext, start_request
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.config.values import RunnerConfig
@@ -87,6 +88,7 @@ class ManagedJob:
         self.received_at = row.received_at
         self.hindrance = Hindrance()
         self._token = payload.token
+        self._is_traced = is_traced(payload, runner)
         self._config = runner
         self._client = client
         self.environment = environment
@@ -228,7 +230,9 @@ class ManagedJob:
     async def _call(self, call: Call) -> None:
         before = self.life.phase
         try:
-            reply = await wire_mapping.call_server(self._client, self.job_id, self._token, call)
+            reply = await wire_mapping.call_server(
+                self._client, self.job_id, self._token, call, is_traced=self._is_traced
+            )
         except RunnerApiTemporaryError as error:
             self._context.server_health.note_failure(self.runner, self.key, str(error))
             self.life.on_no_answer(self._context.clock.monotonic(), str(error))

@@ -14,7 +14,10 @@ class _StepEvent(msgspec.Struct):
     name: str = ""
 
 
-async def call_server(client: RunnerClient, job_id: int, token: str, call: Call) -> JobReply:
+async def call_server(
+    client: RunnerClient, job_id: int, token: str, call: Call, *, is_traced: bool = False
+) -> JobReply:
+    """Make the call for a job. `is_traced`: its scripts print their commands."""
     match call:
         case Acknowledge():
             return await client.update_job(job_id, token, state="running")
@@ -22,7 +25,7 @@ async def call_server(client: RunnerClient, job_id: int, token: str, call: Call)
             output = TraceOutput(checksum=call.checksum, bytesize=call.bytesize)
             return await client.update_job(job_id, token, state="running", output=output)
         case SendTrace():
-            return await client.patch_trace(job_id, token, call.start, call.data)
+            return await client.patch_trace(job_id, token, call.start, call.data, is_traced=is_traced)
         case SendResults():
             return await client.send_results(job_id, token, call.results)
         case SendFinal():

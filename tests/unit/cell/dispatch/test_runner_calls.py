@@ -197,6 +197,17 @@ class TestTracesAndResults:
             (True, 5), (True, 5), (True, 11), (False, 11), (False, 11),
         ]  # fmt: skip
 
+    async def test_a_traced_log_is_marked_before_its_bytes_are_stored(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec())
+        job, token = await cell.start()
+        calls = cell.dispatch.runner_calls
+        assert not (await calls.append_trace(job, 7, b"gap", is_traced=True)).taken
+        assert (await cell.job(job.id)).is_traced
+        assert (await calls.append_trace(job, 0, b"hello")).taken
+        assert (await cell.job(job.id)).is_traced
+        await cell.put(token, "success")
+        assert (await cell.job(job.id)).is_traced
+
     async def test_a_finished_job_accepts_only_bytes_that_it_has(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()

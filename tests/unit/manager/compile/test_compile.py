@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.support.manager_values import SHA, a_payload, a_runner_config, a_setting
 
-from remuda.manager.compile.compile import compile_job
+from remuda.manager.compile.compile import compile_job, is_traced
 from remuda.manager.compile.step_entries import CompileError, Setting, project_path
 from remuda.manager.config.cache import CacheConfig
 from remuda.wire.agent_client import JobStart
@@ -90,6 +90,21 @@ def test_a_runner_can_disable_the_debug_trace() -> None:
     job = compile_payload(setting, steps=SCRIPTS, variables=[{"key": "CI_DEBUG_TRACE", "value": "true"}])
     assert not any(traced_steps(job).values())
     assert any("CI_DEBUG_TRACE has no effect: this runner has disabled it" in line for line in job.banner)
+
+
+@pytest.mark.parametrize(
+    ("value", "runner", "expected"),
+    [
+        ("true", {}, True),
+        ("$OTHER", {"environment": ("OTHER=1",)}, True),
+        ("false", {"environment": ("CI_DEBUG_TRACE=true",)}, False),
+        ("true", {"debug_trace_disabled": True}, False),
+    ],
+)
+def test_is_traced(value: str, runner: dict[str, Any], expected: bool) -> None:
+    payload = a_payload(variables=[{"key": "CI_DEBUG_TRACE", "value": value}])
+    assert is_traced(payload, a_runner_config(**runner)) is expected
+    assert is_traced(a_payload(), a_runner_config(environment=("CI_DEBUG_TRACE=1",))) is True
 
 
 def test_all_steps_of_a_job_in_order() -> None:

@@ -45,6 +45,7 @@ RUNTIME = frozenset(
         "trace_checksum",
         "end_put_off_at",
         "is_log_refused",
+        "is_traced",
         "erased",
         "erased_at",
         "artifacts_gone",

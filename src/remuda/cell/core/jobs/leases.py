@@ -82,6 +82,14 @@ def refuse_log(job: Job, epoch: int, now: float) -> Job | None:
     return replace(job, end_put_off_at=job.end_put_off_at or now, is_log_refused=True)
 
 
+def note_traced(job: Job, epoch: int) -> Job | None:
+    """Record that the scripts of the job print their commands. Returns None if the job has not started, has ended or
+    was given to a runner again: its `epoch` (number of hand-outs) differs."""
+    if job.epoch != epoch or job.state not in STARTED:
+        return None
+    return replace(job, is_traced=True)
+
+
 def release(job: Job, epoch: int, now: float) -> Job | None:
     """Put a leased job back into the queue, with the waiting time that it had. Returns None if it is not leased any
     more, or was given to a runner again: its `epoch` (number of hand-outs) differs."""

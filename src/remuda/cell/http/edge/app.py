@@ -161,7 +161,7 @@ DIRECT: tuple[Endpoint, ...] = (
         trace.patch_trace,
         JOB,
         takes=bytes,
-        query={"token": str},
+        query={"token": str, "debug_trace": bool},
         gives=str,
         status=202,
         also=(416,),

@@ -8,8 +8,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.http.edge.access import in_project, of_job
+from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.auth import job_token_in
-from remuda.cell.http.edge.bodies import Body, first_headers
+from remuda.cell.http.edge.bodies import Body, first_headers, flag_in_query
 from remuda.cell.http.edge.byte_ranges import Content, answer_content, limit_bytes
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import JsonBytes, bad_parameter, bad_request, forbidden
@@ -17,7 +18,7 @@ from remuda.cell.http.edge.lookup import any_job_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.edge.streaming import Streamed
 from remuda.cell.traces.port import Appended
-from remuda.cell.values import Job
+from remuda.cell.values import Job, Project
 from remuda.cell.values.people import Level
 from remuda.wire.runner_api import fits_content_range, parse_content_range
 
@@ -49,7 +50,8 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
             f"Content-Range is {content_range[:100]}, but the body has {len(data)} bytes; "
             "<end> must be the offset of its last byte"
         )
-    appended = await edge.dispatch.runner_calls.append_trace(job, start, data)
+    is_traced = scope["query_string"] != b"" and flag_in_query(Request(scope), "debug_trace")
+    appended = await edge.dispatch.runner_calls.append_trace(job, start, data, is_traced=is_traced)
     await _answer(edge, job, appended)(scope, receive, send)
 
 
@@ -93,8 +95,9 @@ def job_headers(edge: Edge, job: Job) -> dict[str, str]:
 
 
 @routes.get("/api/v4/projects/{id}/jobs/{job_id}/trace", in_project(Level.REPORTER), gives=bytes, also=(206, 304, 416))
-async def get_trace(edge: Edge, request: Request, job: Job) -> Response:
+async def get_trace(edge: Edge, request: Request, job: Job, project: Project) -> Response:
     """Return the log of a job, or its part in `Range`; 304 if `If-None-Match` has its ETag."""
+    _check_readable(request, job, project)
     size = await _size(edge, job)
     content = Content(
         read=lambda start: edge.traces.read(job.id, start),
@@ -105,6 +108,14 @@ async def get_trace(edge: Edge, request: Request, job: Job) -> Response:
         headers={"Cache-Control": "private, no-cache"},
     )
     return answer_content(request.headers, content)
+
+
+def _check_readable(request: Request, job: Job, project: Project | None) -> None:
+    """Answer 403 if the scripts of the job print their commands, and the caller is no developer of the project."""
+    if job.is_traced and (project is None or (caller_of(request).level_in(project) or 0) < Level.DEVELOPER):
+        raise forbidden(
+            "the job ran with CI_DEBUG_TRACE, so its log may show secrets: only developers of the project may read it"
+        )
 
 
 async def _size(edge: Edge, job: Job) -> int:
@@ -120,6 +131,8 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
         raise bad_parameter("offset is invalid")
     # The state is read before the size, so a job in a final state has its whole log.
     job = await any_job_in_path(edge, request)
+    if job.is_traced:
+        _check_readable(request, job, await edge.store.projects.load_project(job.project_id))
     size = await _size(edge, job)
     headers = {"X-Remuda-Job-State": job.state.value, "X-Remuda-Trace-Size": str(size)}
     start = min(int(text[:18]), size)
