@@ -51,16 +51,20 @@ async def send_request(
                 seconds = time.monotonic() - began
                 return Outcome(status=answer.status, answer=content.decode(errors="replace"), seconds=seconds)
     except LocalAddressError as error:
-        return Outcome(
-            error=f"{error}: requests to the local network are not allowed (setting hook_local_addresses of the cell)"
-        )
+        return _refuse(error)
     except TimeoutError:
         return Outcome(error=f"no answer within {DEADLINE_SECONDS:g} s", seconds=time.monotonic() - began)
     except (aiohttp.ClientError, OSError, ValueError) as error:
         cause = error.__cause__ or error.__context__
         if isinstance(cause, LocalAddressError):
-            return Outcome(error=f"{cause}: requests to the local network are not allowed")
+            return _refuse(cause)
         return Outcome(error=str(error) or type(error).__name__, seconds=time.monotonic() - began)
+
+
+def _refuse(error: LocalAddressError) -> Outcome:
+    return Outcome(
+        error=f"{error}: requests to the local network are not allowed (setting hook_local_addresses of the cell)"
+    )
 
 
 def _is_written_address(host: str) -> bool:

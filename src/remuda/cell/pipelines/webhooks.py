@@ -9,6 +9,7 @@ A pipeline or job whose state changes twice within a moment may have one event f
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -17,7 +18,6 @@ from remuda.cell.core.pipelines.webhook_delivery import address_of, after_try, b
 from remuda.cell.core.pipelines.webhook_payloads import (
     JOB,
     MAX_COMMITS,
-    NO_COMMIT,
     PIPELINE,
     PUSH,
     TAG_PUSH,
@@ -32,6 +32,7 @@ from remuda.cell.errors import CellError
 from remuda.cell.events import ChangedJobs
 from remuda.cell.git.port import Commit, Repositories
 from remuda.cell.pipelines.webhook_sender import DEADLINE_SECONDS, send_request
+from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Page, Pipeline, PipelineFilter, Project
@@ -41,6 +42,7 @@ from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.lib.waiting import wait_for_any_event
 from remuda.model.job import JobId, ProjectId
+from remuda.pipeline.facts import NO_SHA
 from remuda.telemetry.logs import logger
 
 LOOK_BACK_SECONDS = 24 * 3600.0
@@ -93,12 +95,10 @@ class Webhooks:
             self._hooks, self._read_at = list(await self._store.hooks.list_all_hooks()), now
         return self._hooks
 
-    # events
-
     async def note_refs(
         self, project: Project, moved: Mapping[str, str], before: Mapping[str, str], users: Mapping[str, int]
     ) -> None:
-        """Store deliveries for moved refs. `moved`: the new commit of each full ref, `NO_COMMIT` if it was deleted;
+        """Store deliveries for moved refs. `moved`: the new commit of each full ref, `NO_SHA` if it was deleted;
         `before`: the old commits; `users`: who pushed, if known."""
         hooks = await self._list_hooks(project)
         if not any(hook.events & {PUSH, TAG_PUSH} for hook in hooks):
@@ -107,17 +107,17 @@ class Webhooks:
             if not ref.startswith((HEADS, TAGS)):
                 continue
             event = TAG_PUSH if ref.startswith(TAGS) else PUSH
-            old = before.get(ref, NO_COMMIT)
+            old = before.get(ref, NO_SHA)
             interested = [hook for hook in hooks if wants(hook, event, ref)]
             if interested:
                 body = await self.build_push(project, ref, old, sha, users.get(ref, project.creator_id))
                 for hook in interested:
-                    await self._add(hook, event, body, "ref", project.id, ref, old, sha)
+                    await self._put(hook, event, body, event_id(hook.id, "ref", project.id, ref, old, sha))
 
     async def build_push(self, project: Project, ref: str, before: str, after: str, user_id: int) -> bytes:
         """Build the body of a push event."""
         commits: Sequence[Commit] = ()
-        if after != NO_COMMIT and ref.startswith(HEADS):
+        if after != NO_SHA and ref.startswith(HEADS):
             commits = await self._list_commits(project, before, after)
         user = await self._store.people.load_user(user_id)
         return push_body(
@@ -134,7 +134,7 @@ class Webhooks:
             if commit is None:
                 break
             commits.append(commit)
-            if before == NO_COMMIT or not commit.parents:
+            if before == NO_SHA or not commit.parents:
                 break
             sha = commit.parents[0]
         return commits
@@ -173,9 +173,6 @@ class Webhooks:
                 if uuid in self._noticed:
                     continue
                 await self._put(hook, PIPELINE, await self.build_pipeline(project, pipeline), uuid)
-
-    async def _add(self, hook: Hook, event: str, body: bytes, *parts: object) -> None:
-        await self._put(hook, event, body, event_id(hook.id, *parts))
 
     async def _put(self, hook: Hook, event: str, body: bytes, uuid: str) -> None:
         now = self._clock.now()
@@ -229,25 +226,15 @@ class Webhooks:
         projects: dict[ProjectId, Project] = {}
         for kind, number in {hook.owner for hook in await self._list_all() if hook.events & {PIPELINE, JOB}}:
             if kind == "group":
-                rows = await self._list_projects(ProjectFilter(group_id=number))
+                rows = await list_all_projects(self._store, ProjectFilter(group_id=number))
             else:
                 project = await self._store.projects.load_project(ProjectId(number))
                 rows = [project] if project is not None and project.removed_at is None else []
             projects |= {row.id: row for row in rows}
         return list(projects.values())
 
-    async def _list_projects(self, selection: ProjectFilter) -> list[Project]:
-        projects: list[Project] = []
-        page = Page(size=100, ascending=True, counted=False)
-        while rows := (await self._store.projects.list_projects(page, selection))[0]:
-            projects += rows
-            page = replace(page, after=rows[-1].id)
-        return projects
-
-    # deliveries
-
     async def watch_deliveries(self, stop: asyncio.Event) -> None:
-        """Send due deliveries until `stop` is set, a few at once; remove old ones."""
+        """Until `stop` is set, send due deliveries, a few at once, and remove old ones."""
         remove_at = self._clock.monotonic()
         while not stop.is_set():
             self._news.clear()
@@ -270,11 +257,7 @@ class Webhooks:
         """Return due deliveries, after moving their time: no other process sends them, and a death delays them."""
         claimed: list[HookDelivery] = []
         for delivery in await self._store.hooks.list_due_deliveries(now, limit=SENT_AT_ONCE):
-            seen = delivery.due_at
-            row = await self._store.hooks.change_delivery(
-                delivery.id,
-                lambda row, seen=seen: replace(row, due_at=now + _CLAIM_SECONDS) if row.due_at == seen else None,  # type: ignore[misc]
-            )
+            row = await self._store.hooks.change_delivery(delivery.id, partial(_delay, delivery.due_at, now))
             if row is not None:
                 claimed.append(row)
         return claimed
@@ -300,3 +283,9 @@ class Webhooks:
         if not delivery.is_test:
             await self._store.hooks.change_hook(hook.id, lambda row: hook_after(row, outcome, now))
         return ended
+
+
+def _delay(seen: float | None, now: float, delivery: HookDelivery) -> HookDelivery | None:
+    """Return the delivery with the time at which it is due if its process dies; None if another process has changed it
+    since it was read, when it was due at `seen`."""
+    return replace(delivery, due_at=now + _CLAIM_SECONDS) if delivery.due_at == seen else None

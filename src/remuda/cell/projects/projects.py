@@ -36,10 +36,8 @@ from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.lib.waiting import wait_for_any_event
 from remuda.model.job import ProjectId
-from remuda.pipeline.facts import MERGE_REQUEST
+from remuda.pipeline.facts import MERGE_REQUEST, NO_SHA
 from remuda.telemetry.logs import logger
-
-NO_COMMIT = "0" * 40
 
 LOOKS_AFTER_SECONDS = (0.0, 10.0, 60.0)
 """When all repositories are checked after a start. More than once, because a git process of a killed cell may live on
@@ -300,7 +298,7 @@ class Projects:
             processed = await self._store.projects.load_seen_refs(project.id)
             deleted = dict.fromkeys(ref for ref in processed if ref not in refs)
             if deleted and self._webhooks is not None:
-                await self._webhooks.note_refs(project, dict.fromkeys(deleted, NO_COMMIT), processed, {})
+                await self._webhooks.note_refs(project, dict.fromkeys(deleted, NO_SHA), processed, {})
             if deleted:
                 for ref in deleted:
                     if ref.startswith(HEADS):
@@ -354,7 +352,7 @@ class Projects:
         while waiting and started < self._pipelines_per_push:
             ref, sha = next(iter(waiting.items()))
             started += await self._start_pipeline(
-                project, ref, sha, before_sha=processed.get(ref, NO_COMMIT), note=notes.get(ref)
+                project, ref, sha, before_sha=processed.get(ref, NO_SHA), note=notes.get(ref)
             )
             del waiting[ref]
         if waiting:

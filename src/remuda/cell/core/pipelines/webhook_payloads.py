@@ -13,6 +13,7 @@ from remuda.cell.values.hooks import Hook
 from remuda.cell.values.people import User
 from remuda.lib.clock import rfc3339
 from remuda.model.job import JobState
+from remuda.pipeline.facts import NO_SHA
 
 PUSH, TAG_PUSH, PIPELINE, JOB = "push_events", "tag_push_events", "pipeline_events", "job_events"
 SENT = {PUSH: "Push Hook", TAG_PUSH: "Tag Push Hook", PIPELINE: "Pipeline Hook", JOB: "Job Hook"}
@@ -25,7 +26,7 @@ NOT_SENT = (
 )  # fmt: skip
 """GitLab's other kinds of events, which the cell never sends."""
 MAX_COMMITS = 20
-NO_COMMIT = "0" * 40
+_VISIBILITY_LEVELS = {"private": 0, "internal": 10, "public": 20}
 _SPACE = uuid.UUID("5d3a1c1e-8f0b-4c59-9f1e-6b7d1a6a3b52")
 _encode = msgspec.json.Encoder().encode
 
@@ -72,7 +73,7 @@ def _project(project: Project, url: str) -> dict[str, Any]:
         "git_ssh_url": None,
         "git_http_url": f"{url}/{project.path}.git",
         "namespace": names["CI_PROJECT_NAMESPACE"],
-        "visibility_level": {"private": 0, "internal": 10, "public": 20}[project.visibility],
+        "visibility_level": _VISIBILITY_LEVELS[project.visibility],
         "path_with_namespace": project.path,
         "default_branch": project.default_branch,
         "ci_config_path": project.ci_config_path or None,
@@ -121,7 +122,7 @@ def push_body(
             "after": after,
             "ref": ref,
             "ref_protected": None,
-            "checkout_sha": None if after == NO_COMMIT else after,
+            "checkout_sha": None if after == NO_SHA else after,
             "message": None,
             "user_id": who["id"],
             "user_name": who["name"],
@@ -140,7 +141,7 @@ def push_body(
                 "homepage": f"{url}/{project.path}",
                 "git_http_url": f"{url}/{project.path}.git",
                 "git_ssh_url": None,
-                "visibility_level": {"private": 0, "internal": 10, "public": 20}[project.visibility],
+                "visibility_level": _VISIBILITY_LEVELS[project.visibility],
             },
         }
     )
