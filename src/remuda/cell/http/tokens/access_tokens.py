@@ -20,7 +20,7 @@ from remuda.cell.http.edge.access import in_group, in_project
 from remuda.cell.http.edge.admission import Caller
 from remuda.cell.http.edge.bodies import choice_in_query
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, bad_request, forbidden, not_found
+from remuda.cell.http.edge.errors import ApiError, bad_parameter, bad_request, forbidden, not_found
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.members import LEVELS, Place, expiry_of, place_in_path
@@ -29,6 +29,7 @@ from remuda.cell.http.tokens.personal_tokens import (
     PersonalTokenShape,
     Rotation,
     check_future,
+    check_name_and_scopes,
     new_user_token,
     revoke_token,
     rotate_token,
@@ -155,12 +156,8 @@ async def create(
 def _check_new(caller: Caller, place: Place, params: NewAccessToken) -> None:
     if caller.user.bot_of is not None:
         raise forbidden("an access token cannot create other tokens")
-    if not params.name.strip() or len(params.name) > MAX_NAME:
-        raise bad_field("name", f"must have 1 to {MAX_NAME} characters")
-    if not params.scopes:
-        raise bad_parameter("scopes is empty")
-    if unknown := [scope for scope in params.scopes if scope not in RESOURCE_SCOPES]:
-        raise bad_parameter(f"scopes does not have a valid value: {unknown[0]}")
+    unknown = [scope for scope in params.scopes if scope not in RESOURCE_SCOPES]
+    check_name_and_scopes(params.name, params.scopes, unknown=unknown)
     if params.access_level not in LEVELS:
         raise bad_parameter("access_level does not have a valid value")
     if params.access_level > place.level:

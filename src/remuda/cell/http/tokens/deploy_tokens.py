@@ -6,7 +6,6 @@ stored encrypted, because jobs get it. GitLab's scopes for package registries ar
 """
 
 import secrets
-from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -18,14 +17,14 @@ from remuda.cell.core.access.deploy_tokens import CI_NAME, NO_EFFECT, PREFIX, SC
 from remuda.cell.core.access.tokens import RANDOM_BYTES
 from remuda.cell.http.edge.access import ADMINISTRATOR, in_group, in_project
 from remuda.cell.http.edge.admission import Caller
-from remuda.cell.http.edge.bodies import choice_in_query
+from remuda.cell.http.edge.bodies import choice_in_query, read_time
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, bad_request, not_found
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.members import Place, place_in_path
 from remuda.cell.http.gitlab.views import time_text
-from remuda.cell.http.tokens.personal_tokens import MAX_NAME, check_future
+from remuda.cell.http.tokens.personal_tokens import MAX_NAME, check_future, check_name_and_scopes
 from remuda.cell.values.hooks import DeployToken
 from remuda.cell.values.people import Level
 from remuda.model.job import ProjectId
@@ -110,6 +109,7 @@ async def create(
     """Create a deploy token. Its secret is shown only here."""
     _check_new(params)
     now = edge.clock.wall()
+    expires_at = check_future(read_time("expires_at", params.expires_at) if params.expires_at else None, now)
     tokens = await edge.store.hooks.list_deploy_tokens(place.owner)
     if sum(token.is_active(now) for token in tokens) >= MAX_TOKENS:
         raise bad_request(f"there are {MAX_TOKENS} deploy tokens already; remove those that nobody uses")
@@ -126,7 +126,7 @@ async def create(
             token_hash=token_hash(text),
             scopes=tuple(dict.fromkeys(params.scopes)),
             created_at=now,
-            expires_at=check_future(_read_time(params.expires_at), now),
+            expires_at=expires_at,
             creator_id=caller.user.id,
             secrets={"token": text} if is_for_jobs else {},
         )
@@ -143,29 +143,15 @@ async def create(
 
 
 def _check_new(params: NewDeployToken) -> None:
-    if not params.name.strip() or len(params.name) > MAX_NAME:
-        raise bad_field("name", f"must have 1 to {MAX_NAME} characters")
+    unknown = [scope for scope in params.scopes if scope not in (*SCOPES, *NO_EFFECT)]
+    check_name_and_scopes(params.name, params.scopes, unknown=unknown)
     username = params.username or ""
     if len(username) > MAX_NAME or ":" in username or not username.isprintable():
         raise bad_field("username", f"must have at most {MAX_NAME} characters, and no colon")
-    if not params.scopes:
-        raise bad_parameter("scopes is empty")
-    if unknown := [scope for scope in params.scopes if scope not in (*SCOPES, *NO_EFFECT)]:
-        raise bad_parameter(f"scopes does not have a valid value: {unknown[0]}")
     if set(params.scopes) <= set(NO_EFFECT):
         raise bad_parameter(
             f"scopes: a cell has no package registry, so this token could do nothing; give one of {', '.join(SCOPES)}"
         )
-
-
-def _read_time(text: str | None) -> float | None:
-    if not text:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        raise bad_parameter("expires_at is invalid: expected a time such as 2026-01-31T08:00:00Z") from None
 
 
 @routes.delete(f"{_OF_GROUP}/{{token_id}}", in_group(Level.OWNER))

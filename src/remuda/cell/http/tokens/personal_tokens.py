@@ -5,6 +5,7 @@ administrators those of everybody. Invariant: a token without the scope `api` cr
 it lacks itself."""
 
 import secrets
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -143,12 +144,7 @@ async def create_own(edge: Edge, caller: Caller, params: NewToken) -> PersonalTo
 async def _create(edge: Edge, caller: Caller, user: User, params: NewToken) -> PersonalTokenShape:
     if user.bot_of is not None:
         raise forbidden("the user of an access token has no personal tokens")
-    if not params.name.strip() or len(params.name) > MAX_NAME:
-        raise bad_field("name", f"must have 1 to {MAX_NAME} characters")
-    if not params.scopes:
-        raise bad_parameter("scopes is empty")
-    if unknown := unknown_scopes(params.scopes, user):
-        raise bad_parameter(f"scopes does not have a valid value: {unknown[0]}")
+    check_name_and_scopes(params.name, params.scopes, unknown=unknown_scopes(params.scopes, user))
     mine = caller.token.scopes
     if "api" not in mine and not set(params.scopes) <= set(mine):
         raise forbidden("a token cannot create one with scopes that it does not have itself")
@@ -165,6 +161,17 @@ async def _create(edge: Edge, caller: Caller, user: User, params: NewToken) -> P
     )
     added = await edge.store.people.add_user_token(token)
     return replace(token_view(added, now), token=text)
+
+
+def check_name_and_scopes(name: str, scopes: Sequence[str], *, unknown: Sequence[str]) -> None:
+    """Check name and scopes of a new token of any kind. `unknown`: those scopes that such a token cannot have. Raises
+    ApiError 400."""
+    if not name.strip() or len(name) > MAX_NAME:
+        raise bad_field("name", f"must have 1 to {MAX_NAME} characters")
+    if not scopes:
+        raise bad_parameter("scopes is empty")
+    if unknown:
+        raise bad_parameter(f"scopes does not have a valid value: {unknown[0]}")
 
 
 def check_future(expires_at: float | None, now: float) -> float | None:
