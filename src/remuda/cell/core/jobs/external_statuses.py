@@ -93,6 +93,6 @@ def _continue(status: ExternalStatus, new: StatusReport, now: float) -> External
     )
 
 
-def latest(statuses: Sequence[ExternalStatus], *, with_retried: bool) -> list[ExternalStatus]:
+def list_latest(statuses: Sequence[ExternalStatus], *, with_retried: bool) -> list[ExternalStatus]:
     """Return the statuses that are listed: without those that newer ones replace, unless `with_retried`."""
     return [row for row in statuses if with_retried or not row.retried]

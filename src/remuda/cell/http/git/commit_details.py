@@ -7,9 +7,10 @@ from starlette.requests import Request
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.bodies import choice_in_query, flag_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import bad_parameter, not_found
+from remuda.cell.http.edge.errors import bad_parameter
 from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.git.repository import resolve_commit
 from remuda.cell.http.gitlab.views import CommitShape, commit_view
 from remuda.cell.values import Project
 from remuda.cell.values.people import Level
@@ -52,18 +53,11 @@ class CompareShape(Shape, kw_only=True):
     web_url: str
 
 
-async def _resolve(edge: Edge, project: Project, name: str) -> str:
-    sha = await edge.projects.repos.resolve(project.repo_path, name)
-    if sha is None:
-        raise not_found("Commit")
-    return sha
-
-
 @routes.get(f"{_ROOT}/commits/{{sha}}/diff", _READ)
 async def show_diff(edge: Edge, request: Request, project: Project) -> list[DiffShape]:
     """List the files that a commit changed, with the changes. A merge is compared with its first parent."""
     repos, repo = edge.projects.repos, project.repo_path
-    sha = await _resolve(edge, project, text_in_path(request, "sha"))
+    sha = await resolve_commit(edge, project, text_in_path(request, "sha"))
     commit = await repos.commit(repo, sha)
     parents = commit.parents if commit else ()
     return [DiffShape.of(file) for file in await repos.diff(repo, parents[0] if parents else None, sha)]
@@ -73,7 +67,7 @@ async def show_diff(edge: Edge, request: Request, project: Project) -> list[Diff
 async def list_refs(edge: Edge, request: Request, project: Project) -> list[RefShape]:
     """List the branches and tags that contain a commit."""
     wanted = choice_in_query(request, "type", ("all", "branch", "tag"), "all")
-    sha = await _resolve(edge, project, text_in_path(request, "sha"))
+    sha = await resolve_commit(edge, project, text_in_path(request, "sha"))
     refs = []
     for ref in await edge.projects.repos.refs_with(project.repo_path, sha):
         _, folder, name = ref.split("/", 2)
@@ -84,7 +78,7 @@ async def list_refs(edge: Edge, request: Request, project: Project) -> list[RefS
 @routes.get(f"{_ROOT}/commits/{{sha}}/sequence", _READ)
 async def show_sequence(edge: Edge, request: Request, project: Project) -> SequenceShape:
     """Show how many commits the history of a commit has, itself included."""
-    sha = await _resolve(edge, project, text_in_path(request, "sha"))
+    sha = await resolve_commit(edge, project, text_in_path(request, "sha"))
     return SequenceShape(count=await edge.projects.repos.count(project.repo_path, sha))
 
 
@@ -96,7 +90,7 @@ async def compare(edge: Edge, request: Request, project: Project) -> CompareShap
     if not all(names):
         raise bad_parameter(f"{'from' if not names[0] else 'to'} is missing")
     repos, repo, url = edge.projects.repos, project.repo_path, edge.settings.url
-    before, sha = [await _resolve(edge, project, name) for name in names]
+    before, sha = [await resolve_commit(edge, project, name) for name in names]
     commits = await repos.log_between(repo, before, sha, count=_MAX_COMMITS)
     views = [commit_view(commit, project, url) for commit in reversed(commits)]
     diffs = await repos.diff(repo, before, sha, since_fork=not flag_in_query(request, "straight"))

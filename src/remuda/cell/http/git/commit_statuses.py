@@ -22,6 +22,7 @@ from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, not
 from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.paging import Paged
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.git.repository import resolve_commit
 from remuda.cell.http.gitlab.views import UserShape, pipeline_user_view, time_text, user_view
 from remuda.cell.projects.refs import default_branch, find_ref
 from remuda.cell.values import Family, Job, JobFilter, Page, Pipeline, PipelineFilter, Project
@@ -97,13 +98,6 @@ def _external_view(status: ExternalStatus, pipeline: Pipeline, author: User | No
     )
 
 
-async def _find_commit(edge: Edge, request: Request, project: Project) -> str:
-    sha = await edge.projects.repos.resolve(project.repo_path, text_in_path(request, "sha"))
-    if sha is None:
-        raise not_found("Commit")
-    return sha
-
-
 @routes.get(
     _COMMIT,
     in_project(Level.REPORTER),
@@ -120,7 +114,7 @@ async def _find_commit(edge: Edge, request: Request, project: Project) -> str:
 async def list_all(edge: Edge, request: Request, project: Project, page: Page) -> Paged[StatusShape]:
     """List the statuses of a commit: those of the jobs of its pipelines, and those that other systems reported."""
     query = request.query_params
-    sha = await _find_commit(edge, request, project)
+    sha = await resolve_commit(edge, project, text_in_path(request, "sha"))
     choice_in_query(request, "order_by", ("id", "pipeline_id"))
     is_ascending = choice_in_query(request, "sort", ("asc", "desc"), "asc") == "asc"
     pipeline_id = number_in_query(request, "pipeline_id")
@@ -172,7 +166,7 @@ def _select_external(
     return [
         (status, pipeline)
         for pipeline in pipelines
-        for status in external_statuses.latest(pipeline.external, with_retried=selection.with_retried)
+        for status in external_statuses.list_latest(pipeline.external, with_retried=selection.with_retried)
         if selection.name in ("", status.name)
     ]
 
@@ -181,7 +175,7 @@ def _select_external(
 async def report(edge: Edge, request: Request, caller: Caller, project: Project, params: Report) -> StatusShape:
     """Report the status of a check of a commit that another system runs."""
     new = _read(params, caller)
-    sha = await _find_commit(edge, request, project)
+    sha = await resolve_commit(edge, project, text_in_path(request, "sha"))
     pipelines = await _list_pipelines(edge, project, sha, params.ref or "", params.pipeline_id)
     if params.pipeline_id is not None and not pipelines:
         raise not_found("Pipeline for pipeline_id, sha and ref")

@@ -11,6 +11,7 @@ from remuda.cell.http.edge.errors import not_found
 from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.paging import Paged
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.git.repository import resolve_commit
 from remuda.cell.values import Page, Project
 from remuda.cell.values.people import Level, Namespace
 
@@ -45,6 +46,5 @@ async def show(edge: Edge, project: Project) -> dict[str, Any]:
 @routes.get("/api/v4/projects/{id}/repository/commits/{sha}/merge_requests", in_project(Level.REPORTER))
 async def list_of_commit(edge: Edge, request: Request, project: Project, page: Page) -> Paged[dict[str, Any]]:
     """List the merge requests that introduced a commit. The list is always empty."""
-    if await edge.projects.repos.resolve(project.repo_path, text_in_path(request, "sha")) is None:
-        raise not_found("Commit")
+    await resolve_commit(edge, project, text_in_path(request, "sha"))
     return Paged([], 0, page)

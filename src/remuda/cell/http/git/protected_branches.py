@@ -5,8 +5,8 @@ The default branch is protected for maintainers without a stored rule. The first
 `allow_force_push` stores a rule for it; removing its protection is stored in the project. There are no merge requests
 and no code owners here: `merge_access_levels` decides only who may start pipelines."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import replace
@@ -247,7 +247,7 @@ async def create(edge: Edge, project: Project, params: NewProtectedBranch) -> Pr
     return _view((await change_rules(edge, project, add)).protected_branches[-1])
 
 
-async def change_rules(edge: Edge, project: Project, decide: Any) -> Project:
+async def change_rules(edge: Edge, project: Project, decide: Callable[[Project], Project]) -> Project:
     """Change the rules of a project: `decide` gets the stored project. Raises ApiError 404 if it is gone."""
     changed = await edge.store.projects.change_project(project.id, decide)
     if changed is None:

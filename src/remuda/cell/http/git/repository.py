@@ -90,10 +90,11 @@ async def _view(edge: Edge, project: Project, sha: str) -> CommitShape:
     return commit_view(commit, project, edge.settings.url)
 
 
-async def _resolve(edge: Edge, project: Project, name: str, what: str) -> str:
+async def resolve_commit(edge: Edge, project: Project, name: str) -> str:
+    """The id of the commit that a branch, a tag or an abbreviated id names. Raises ApiError 404 if there is none."""
     sha = await edge.projects.repos.resolve(project.repo_path, name)
     if sha is None:
-        raise not_found(what)
+        raise not_found("Commit")
     return sha
 
 
@@ -104,7 +105,7 @@ async def list_commits(edge: Edge, request: Request, project: Project, page: Pag
     if await repos.is_empty(project.repo_path):
         return Paged([], 0, page)
     ref = request.query_params.get("ref_name") or repos.head(project.repo_path) or project.default_branch
-    sha = await _resolve(edge, project, ref, "Commit")
+    sha = await resolve_commit(edge, project, ref)
     path = request.query_params.get("path", "").strip("/")
     if "\0" in path:
         raise bad_parameter("path is invalid")
@@ -116,7 +117,7 @@ async def list_commits(edge: Edge, request: Request, project: Project, page: Pag
 @routes.get(f"{_ROOT}/commits/{{sha}}", in_project(Level.REPORTER))
 async def show_commit(edge: Edge, request: Request, project: Project) -> CommitDetailShape:
     """Show a commit, with its newest pipeline."""
-    sha = await _resolve(edge, project, text_in_path(request, "sha"), "Commit")
+    sha = await resolve_commit(edge, project, text_in_path(request, "sha"))
     view = await _view(edge, project, sha)
     pipelines, _ = await edge.store.pipelines.list_pipelines(
         project.id, Page(size=1, counted=False), PipelineFilter(sha=sha)

@@ -1,7 +1,7 @@
 """git over smart HTTP at `/<project path>.git`; as with GitLab, the `.git` may be left out.
 
-`git_access` says who may fetch and push. A fetch of a job shows that the job is alive. The protected branch and the
-first branch need a maintainer. A maintainer's push to a missing project creates it.
+`git_access` says who may fetch and push, `core.access.protected_refs` who may push to protected branches and tags. A
+fetch of a job shows that the job is alive. A maintainer's push to a missing project creates it.
 
 Invariant: when a push is answered, the pipelines that it starts are stored, even if its client disconnects."""
 
