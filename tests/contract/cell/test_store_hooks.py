@@ -68,7 +68,7 @@ async def test_a_deleted_owner_leaves_nothing(store: Store) -> None:
     hook = await store.hooks.add_hook(HOOK)
     token = await store.hooks.add_deploy_token(TOKEN)
     kept = await store.hooks.add_hook(replace(HOOK, owner=("group", 7)))
-    await store.hooks.remove_hooks(("project", 7))
+    await store.hooks.remove_of_owner(("project", 7))
     assert await store.hooks.load_hook(hook.id) is None
     assert await store.hooks.load_deploy_token(token.id) is None
     assert await store.hooks.list_all_hooks() == [kept]

@@ -175,7 +175,7 @@ async def remove_group(edge: Edge, group: Namespace) -> None:
             for runner in runners:
                 await edge.store.runners.remove_runner(runner.id)
         await remove_bots(edge.store, ("group", namespace.id))
-        await edge.store.hooks.remove_hooks(("group", namespace.id))
+        await edge.store.hooks.remove_of_owner(("group", namespace.id))
         await edge.store.people.remove_namespace(namespace.id)
 
 

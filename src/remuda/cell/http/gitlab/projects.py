@@ -285,7 +285,7 @@ async def remove_project(edge: Edge, project: Project) -> None:
     """Delete a project with its own runners and cancel its pipelines; jobs created meanwhile fail at the hand-out."""
     await edge.projects.remove(project)
     await remove_bots(edge.store, ("project", project.id))
-    await edge.store.hooks.remove_hooks(("project", project.id))
+    await edge.store.hooks.remove_of_owner(("project", project.id))
     await _leave_runners(edge, project)
     pipelines: set[PipelineId] = set()
     unfinished = JobFilter(project_id=project.id, states=_UNFINISHED, with_retried=True)

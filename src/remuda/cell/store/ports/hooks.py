@@ -66,7 +66,7 @@ class HookStore:
 
         return await self._database.change(remove)
 
-    async def remove_hooks(self, owner: Pool) -> None:
+    async def remove_of_owner(self, owner: Pool) -> None:
         """Remove the webhooks of a deleted project or group with their deliveries, and its deploy tokens."""
         for hook in await self.list_hooks(owner):
             await self.remove_hook(hook.id)
