@@ -27,7 +27,8 @@ LEEWAY_SECONDS = 300
 
 OPAQUE_RANDOM_BYTES = 15
 SCOPES = frozenset({"job", "artifacts", "repository", "registry", "releases", "pipelines", "deployments"})
-"""Scopes of a token: its own job, artifacts of other jobs, git, registry images, releases, starting pipelines."""
+"""Scopes of a token: its own job, artifacts of other jobs, git, registry images, releases, starting pipelines,
+environments and deployments."""
 
 _ALGORITHM = "EdDSA"
 _PEM_HEAD, _PEM_TAIL = b"-----BEGIN PRIVATE KEY-----\n", b"\n-----END PRIVATE KEY-----\n"

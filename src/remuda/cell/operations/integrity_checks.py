@@ -1,5 +1,5 @@
-"""Implements `remuda cell check`: finds rows that refer to a missing row, repository, artifact, LFS object
-or log, and missing keys.
+"""Implements `remuda cell check`: finds rows that refer to a missing row, repository, artifact, LFS object or
+log, and missing keys.
 
 Changes nothing. The cell may run meanwhile: it writes a file before the row that refers to it."""
 
@@ -24,7 +24,15 @@ from remuda.cell.values import Artifact, Job, Project
 from remuda.cell.values.lfs import LfsObject
 
 COUNTED = (
-    *("organizations", "namespaces", "users", "projects", "pipelines", "jobs", "runners", "artifacts", "schedules"),
+    "organizations",
+    "namespaces",
+    "users",
+    "projects",
+    "pipelines",
+    "jobs",
+    "runners",
+    "artifacts",
+    "schedules",
     "lfs_objects",
 )
 REFERENCES = (

@@ -1,5 +1,7 @@
 """Removes the bots of access tokens: with their project or group, and a month after their token became unusable."""
 
+from itertools import count
+
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Page, UserToken
 from remuda.cell.values.people import User
@@ -32,7 +34,7 @@ def is_unused(tokens: list[UserToken], now: float) -> bool:
 async def remove_unused_bots(store: Store, clock: Clock) -> int:
     """Remove bots whose project or group is gone or whose tokens are unused (`is_unused`). Returns how many."""
     unused: list[User] = []
-    for number in range(1, 1_000_000):
+    for number in count(1):
         users, _ = await store.people.list_users(Page(number=number, size=_PAGE, counted=False))
         bots = [(user, user.bot_of) for user in users if user.bot_of is not None]
         unused += [user for user, owner in bots if await _is_removable(store, user, owner, clock.wall())]

@@ -88,9 +88,9 @@ class Pipeline(Value, frozen=True, kw_only=True):
     schedule_id: int | None = None
     organization_id: int = ORGANIZATION_ID
     group_ids: tuple[int, ...] = ()
+    """Groups of its project at its creation."""
     closed_to: tuple[str, ...] = ()
     """Types of runners that its project did not use when the pipeline was created."""
-    """Groups of its project at its creation."""
     external: tuple[ExternalStatus, ...] = ()
     """Statuses that other systems have reported for its commit, oldest first."""
 

@@ -21,15 +21,11 @@ def goes_before(job: Job, pipeline_id: PipelineId, mode: str) -> bool:
     it may not be ready. With the mode `unordered`, no job has to wait for one that does not use the group."""
     if job.retried or job.state not in UPCOMING:
         return False
-    match mode:
-        case "oldest_first":
-            return job.pipeline_id < pipeline_id
-        case "newest_first":
-            return job.pipeline_id > pipeline_id
-        case "newest_ready_first":
-            return job.pipeline_id > pipeline_id and job.state is _WAITING
-        case _:
-            return False
+    if mode == OLDEST_FIRST:
+        return job.pipeline_id < pipeline_id
+    if mode == NEWEST_FIRST:
+        return job.pipeline_id > pipeline_id
+    return mode == NEWEST_READY_FIRST and job.pipeline_id > pipeline_id and job.state is _WAITING
 
 
 def order_upcoming(jobs: Iterable[Job], mode: str) -> list[Job]:

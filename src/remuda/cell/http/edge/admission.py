@@ -202,7 +202,7 @@ async def check_push(edge: Edge, caller: Caller, project: Project, refs: Collect
         raise forbidden(f"{branches[0]} {FIRST_REFUSED}")
     for ref in refs:
         if ref.startswith((HEADS, TAGS)) and not can_push(rules, ref, who):
-            raise _is_protected(ref.removeprefix(HEADS).removeprefix(TAGS))
+            raise _refuse_protected(ref.removeprefix(HEADS).removeprefix(TAGS))
 
 
 def may_push_first(edge: Edge, project: Project, who: Pusher) -> bool:
@@ -217,7 +217,7 @@ async def check_protected(edge: Edge, caller: Caller, project: Project, ref: str
     """Raise ApiError 403 if the ref is protected and the caller may not start its pipelines."""
     who = Pusher(caller.user.id, caller.level_in(project) or 0)
     if not can_run(edge.projects.ref_rules(project), ref, who):
-        raise _is_protected(ref.removeprefix(HEADS).removeprefix(TAGS))
+        raise _refuse_protected(ref.removeprefix(HEADS).removeprefix(TAGS))
 
 
 def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> None:
@@ -228,10 +228,10 @@ def check_acts_on(caller: Caller, project: Project, what: Job | Pipeline) -> Non
         return
     rules = rules_of(project, None)
     if not is_protected(rules, ref) or not can_run(rules, ref, who):
-        raise _is_protected(what.ref)
+        raise _refuse_protected(what.ref)
 
 
-def _is_protected(ref: str) -> ApiError:
+def _refuse_protected(ref: str) -> ApiError:
     return forbidden(f"{ref} is protected; its rules do not let you do this: ask a maintainer")
 
 

@@ -116,11 +116,12 @@ class MemoryDatabase:
     ) -> tuple[list[T], int]:
         values = self._fit(table, selection)
         if isinstance(selection, DeploymentFilter):
+            # In reverse order, like the values of other tables, which are listed newest first.
             deployments: list[Any] = list(values)
             deployments.sort(
-                key=lambda row: selection.sort_key(row, self.get(JOBS, row.job_id)), reverse=not selection.ascending
+                key=lambda row: selection.sort_key(row, self.get(JOBS, row.job_id)), reverse=selection.ascending
             )
-            values = deployments[::-1]
+            values = deployments
         return cut_page(sorted(values, key=_reader(table, order)) if order else values[::-1], page)
 
     async def has_match(self, table: Table[Any], selection: Any) -> bool:

@@ -1,8 +1,8 @@
 """Changes several pipelines with their jobs (families) in one PostgreSQL transaction. A function, the decision, gets a
-family with the changes of earlier decisions and returns what to store. One that adds jobs, that
-changes an environment, or whose jobs have resource groups, which all pipelines of a project share, needs its own
-transaction. Invariant: pipelines are locked in the order
-of their ids, so that transactions cannot deadlock. A job is stored only if its row still equals what was read."""
+family with the changes of earlier decisions and returns what to store. One that adds jobs, that changes an environment,
+or whose jobs have resource groups, which all pipelines of a project share, needs its own transaction. Invariant:
+pipelines are locked in the order of their ids, so that transactions cannot deadlock. A job is stored only if its row
+still equals what was read."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

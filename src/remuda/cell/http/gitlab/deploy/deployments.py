@@ -150,7 +150,11 @@ async def _ensure_environment(edge: Edge, project: Project, name: str, now: floa
     try:
         return existing or await edge.store.deployments.add_environment(new)
     except ConflictError:
-        return await edge.store.deployments.find_environment(project.id, name) or new
+        # Another request has just added it.
+        existing = await edge.store.deployments.find_environment(project.id, name)
+        if existing is None:
+            raise
+        return existing
 
 
 def _after(environment: Environment, status: str, now: float) -> Environment:
