@@ -100,6 +100,35 @@ def test_a_template_headers_and_url_variables(cell: ServedCell, shop: str, recei
     assert cell.api("GET", f"{shop}/hooks/{hook['id']}").json()["custom_headers"] == [{"key": "X-New"}]
 
 
+def test_another_address_does_not_get_the_secrets_of_the_old_one(
+    cell: ServedCell, shop: str, receiver: Receiver
+) -> None:
+    push(cell, shop)
+    secrets = {"token": "s3cret", "custom_headers": [{"key": "X-Own", "value": "own"}]}
+    path = f"{shop}/hooks/{create(cell, shop, 'https://ci.example/{key}', **secrets)['id']}"
+    assert cell.api("PUT", f"{path}/url_variables/key", {"value": "v4lue"}).status == 204
+    changed = cell.api("PUT", path, {"url": f"{receiver.url}/{{key}}"}).json()
+    assert (changed["custom_headers"], changed["url_variables"]) == ([], [])
+    assert cell.api("POST", f"{path}/test/push_events").status == 201
+    address, headers, _ = receiver.requests[-1]
+    assert "v4lue" not in address
+    assert not {"X-Gitlab-Token", "X-Own"} & set(headers)
+    assert cell.api("PUT", path, {"url": receiver.url, "token": "new"}).status == 200
+    assert cell.api("PUT", path, {"url": receiver.url, "name": "same address"}).status == 200
+    assert cell.api("POST", f"{path}/test/push_events").status == 201
+    assert receiver.requests[-1][1]["X-Gitlab-Token"] == "new"
+
+
+def test_a_variable_for_the_server_drops_the_token(cell: ServedCell, shop: str, receiver: Receiver) -> None:
+    push(cell, shop)
+    old = [{"key": "host", "value": "ci.example"}]
+    path = f"{shop}/hooks/{create(cell, shop, 'http://{host}/hook', token='s3cret', url_variables=old)['id']}"
+    host = receiver.url.split("/")[2]
+    assert cell.api("PUT", f"{path}/url_variables/host", {"value": host}).status == 204
+    assert cell.api("POST", f"{path}/test/push_events").status == 201
+    assert "X-Gitlab-Token" not in receiver.requests[-1][1]
+
+
 def test_the_api(cell: ServedCell, shop: str, receiver: Receiver) -> None:
     answer = cell.api("POST", f"{shop}/hooks", {"url": receiver.url, "token": "t", "issues_events": True})
     assert answer.headers["X-Remuda-Ignored"] == "issues_events"

@@ -5,7 +5,7 @@ is paused, so that a dead address costs little; a success ends the pause."""
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -52,6 +52,8 @@ def is_public_address(text: str) -> bool:
             embedded = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if embedded is not None:
             return is_public_address(str(embedded))
+        if address.is_site_local:
+            return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
@@ -59,6 +61,25 @@ def address_of(hook: Hook) -> str:
     """Return the address of a hook with its URL variables replaced."""
     variables = hook.secrets.get("variables", {})
     return _VARIABLE.sub(lambda match: str(variables.get(match[1], match[0])), hook.url)
+
+
+def drop_old_secrets(old: Hook, new: Hook, given: Collection[str]) -> Hook:
+    """Return `new`, a hook after a change, without the secrets of `old` that belong to another receiver, so that nobody
+    reads them with an address of their own: all secrets if `url` has changed, the token and the headers if a variable
+    has changed the server. `given` names the secrets that the same change has set; they stay."""
+    if new.url != old.url:
+        dropped = {"token", "headers", "variables"} - set(given)
+    elif _server_of(new) != _server_of(old):
+        dropped = {"token", "headers"} - set(given)
+    else:
+        return new
+    return replace(new, secrets={name: value for name, value in new.secrets.items() if name not in dropped})
+
+
+def _server_of(hook: Hook) -> str:
+    """Return scheme, host and port of a hook's address, as they are written."""
+    scheme, _, rest = address_of(hook).partition("://")
+    return f"{scheme}://{re.split(r'[/?#]', rest, maxsplit=1)[0]}"
 
 
 def headers_of(hook: Hook, delivery: HookDelivery, url: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.core.access.protected_refs import MAX_STARS
-from remuda.cell.core.pipelines.webhook_delivery import address_of, headers_of
+from remuda.cell.core.pipelines.webhook_delivery import address_of, drop_old_secrets, headers_of
 from remuda.cell.core.pipelines.webhook_payloads import SENT
 from remuda.cell.http.edge.endpoints import Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter
@@ -185,6 +185,8 @@ def apply_fields(hook: Hook, params: HookFields) -> Hook:
         template=hook.template if params.custom_webhook_template is None else params.custom_webhook_template,
         secrets={name: value for name, value in secrets.items() if value},
     )
+    fields = {"token": params.token, "headers": params.custom_headers, "variables": params.url_variables}
+    changed = drop_old_secrets(hook, changed, [name for name, given in fields.items() if given is not None])
     if len(changed.template) > MAX_SECRET:
         raise bad_field("custom_webhook_template", f"is too long (maximum is {MAX_SECRET} characters)")
     if len(changed.url) > MAX_URL or parse_address(address_of(changed)) is None:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 from starlette.requests import Request
 
+from remuda.cell.core.pipelines.webhook_delivery import drop_old_secrets
 from remuda.cell.core.pipelines.webhook_payloads import JOB, NOT_SENT, PIPELINE, PUSH, SENT
 from remuda.cell.http.edge.access import in_group, in_project
 from remuda.cell.http.edge.endpoints import Edge, Shape
@@ -133,7 +134,7 @@ async def _put_secret(edge: Edge, request: Request, hook: Hook, value: str | Non
             pairs[key] = check_pair(name, key, value)
         if len(pairs) > MAX_ENTRIES:
             raise bad_field(name, f"has more than {MAX_ENTRIES} entries")
-        return replace(row, secrets={**row.secrets, name: pairs})
+        return drop_old_secrets(row, replace(row, secrets={**row.secrets, name: pairs}), (name,))
 
     await _change(edge, hook, change)
 

@@ -10,6 +10,7 @@ from remuda.cell.core.pipelines.webhook_delivery import (
     address_of,
     after_try,
     body_of,
+    drop_old_secrets,
     headers_of,
     hook_after,
     is_public_address,
@@ -34,11 +35,29 @@ def test_public_addresses(address: str) -> None:
     [
         "127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "169.254.169.254", "0.0.0.0", "100.64.0.1", "224.0.0.1",
         "255.255.255.255", "::1", "::", "fe80::1%eth0", "fc00::1", "::ffff:127.0.0.1", "2002:7f00:1::", "ff02::1",
-        "64:ff9b::7f00:1", "name", "",
+        "64:ff9b::7f00:1", "fec0::1", "name", "",
     ],
 )  # fmt: skip
 def test_addresses_of_a_network_of_its_own(address: str) -> None:
     assert not is_public_address(address)
+
+
+def test_a_changed_address_gets_no_secrets_of_the_old_one() -> None:
+    secrets = {"token": "s3", "variables": {"key": "abc"}, "headers": {"X-Own": "1"}}
+    hook = replace(HOOK, secrets=secrets)
+    assert drop_old_secrets(hook, replace(hook, name="n"), ()).secrets == secrets
+    moved = replace(hook, url="https://y.org/{key}")
+    assert drop_old_secrets(hook, moved, ()).secrets == {}
+    assert drop_old_secrets(hook, moved, ("token", "variables")).secrets == {"token": "s3", "variables": {"key": "abc"}}
+
+
+def test_a_variable_that_changes_the_server_drops_the_other_secrets() -> None:
+    secrets = {"token": "s3", "variables": {"host": "x.org", "key": "1"}}
+    hook = replace(HOOK, url="https://{host}/{key}", secrets=secrets)
+    other_path = replace(hook, secrets={**hook.secrets, "variables": {"host": "x.org", "key": "2"}})
+    assert drop_old_secrets(hook, other_path, ("variables",)).secrets["token"] == "s3"
+    other_host = replace(hook, secrets={**hook.secrets, "variables": {"host": "y.org", "key": "1"}})
+    assert drop_old_secrets(hook, other_host, ("variables",)).secrets == {"variables": {"host": "y.org", "key": "1"}}
 
 
 def test_addresses_headers_and_bodies() -> None:
