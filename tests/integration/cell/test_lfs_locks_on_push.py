@@ -130,3 +130,15 @@ def test_a_commit_over_the_api(lfs: Lfs, dora: Person) -> None:
     assert commit({"action": "update", "file_path": "art/b.psd", "content": "x"})[0] == 201
     assert dora.api("PUT", "/projects/1", {"lfs_enabled": False}).status == 200
     assert commit(locked[0])[0] == 201, "without LFS its locks do not count"
+
+
+def test_a_tag_brings_in_no_change_of_a_locked_file(lfs: Lfs, work: Clone) -> None:
+    lock(lfs, "art/a.psd")
+    work.run("tag", "old", "HEAD")
+    work.run("push", "origin", "old")
+    blob = work.run("rev-parse", "HEAD:art/b.psd").stdout.strip()
+    work.run("push", "origin", f"{blob}:refs/tags/blob")
+    work.commit(**{"art/a.psd": "changed"})
+    work.run("tag", "-m", "annotated", "new", "HEAD")
+    refused = work.run("push", "origin", "new", ok=False)
+    assert f"art/a.psd {LOCKED}" in refused.stderr

@@ -86,6 +86,7 @@ def test_developers_may_push_where_a_rule_admits_them(
     assert push(clone, developer, "HEAD:refs/heads/stable")
     clone.git("commit", "-q", "--amend", "-m", "other")
     assert not push(clone, developer, "HEAD:refs/heads/stable", "--force"), "no force push"
+    assert not push(clone, developer, ":refs/heads/stable"), "deleting and pushing again is a force push, too"
     change = {"allow_force_push": True}
     assert cell.api("PATCH", f"{shop}/protected_branches/stable", change).json()["allow_force_push"] is True
     assert push(clone, developer, "HEAD:refs/heads/stable", "--force")
@@ -189,3 +190,16 @@ def test_python_gitlab(cell: ServedCell, shop: str, client: gitlab.Gitlab) -> No
     project.protectedtags.create({"name": "v*", "create_access_level": 40})
     assert [tag.name for tag in project.protectedtags.list()] == ["v*"]
     project.protectedtags.delete("v*")
+
+
+def test_git_deletes_no_protected_branch_and_the_api_does(
+    cell: ServedCell, shop: str, developer: Person, maintainer: Person, clone: Clone
+) -> None:
+    protect(cell, shop, name="stable", push_access_level=30, allow_force_push=True)
+    assert push(clone, developer, "HEAD:refs/heads/stable")
+    refused = clone.run("push", maintainer.address("acme/shop"), ":refs/heads/stable", ok=False)
+    assert "DELETE /projects/:id/repository/branches/:branch" in refused.stderr
+    assert developer.api("DELETE", f"{shop}/repository/branches/stable").status == 403
+    assert maintainer.api("DELETE", f"{shop}/repository/branches/stable").status == 204
+    assert push(clone, developer, "HEAD:refs/heads/other")
+    assert push(clone, developer, ":refs/heads/other")

@@ -4,7 +4,8 @@ note: a file with the user, the refs and the push options, from which the cell s
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
 what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
 option, `HEAD`, a full ref), and a tag with the name of the default branch. It does not check names of refs that are
-deleted. It rejects new commits that change a file which another user has locked with Git LFS.
+deleted. It rejects the deletion of a protected branch, which would be a force push if it were pushed again. It rejects
+new commits that change a file which another user has locked with Git LFS.
 
 Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
 When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and is
@@ -41,6 +42,10 @@ _BAD_NAME = (
     "cannot be pushed; push to a branch (refs/heads/NAME), a tag (refs/tags/NAME) or a merge request "
     "(refs/merge-requests/NUMBER/head or refs/merge-requests/NUMBER/merge). NAME is not HEAD, not the whole name of a "
     "commit, and does not begin with refs/ or a dash"
+)
+
+_DELETE_REFUSED = (
+    "is protected, so git cannot delete it; a maintainer can: DELETE /projects/:id/repository/branches/:branch"
 )
 
 # Without a user or options a note is needed only to replace an older one of the same ref and commit.
@@ -89,6 +94,14 @@ while read -r old new ref; do
     refuse "You may not push to $ref, which is protected; use another name, or ask a maintainer."
   fi
   case $new in
+  *[!0]*) ;;
+  *)
+    case $ref in
+    refs/heads/*) ! matches "${_PROTECTED}" "$ref" || refuse "$ref {_DELETE_REFUSED}" ;;
+    esac
+    ;;
+  esac
+  case $new in
   *[!0]*)
     name=
     case $ref in
@@ -114,16 +127,12 @@ while read -r old new ref; do
       esac
       ;;
     esac
-    case $ref in
-    refs/tags/*) ;;
-    *)
-      if [ -n "${LOCKED_PATHS}" ]; then
-        locked=$(xargs -0 git --literal-pathspecs -c core.quotePath=false log -1 -c --format= --name-only \\
-          "$new" --not --all -- <"${LOCKED_PATHS}") || refuse "The locks of files cannot be checked; try again."
-        [ -z "$locked" ] || refuse "${{locked%%"$line_feed"*}} {LOCKED}."
-      fi
-      ;;
-    esac
+    # A tag may name something else than a commit, which has no changes of files.
+    if [ -n "${LOCKED_PATHS}" ] && git cat-file -e "$new^{{commit}}" 2>/dev/null; then
+      locked=$(xargs -0 git --literal-pathspecs -c core.quotePath=false log -1 -c --format= --name-only \\
+        "$new" --not --all -- <"${LOCKED_PATHS}") || refuse "The locks of files cannot be checked; try again."
+      [ -z "$locked" ] || refuse "${{locked%%"$line_feed"*}} {LOCKED}."
+    fi
     if [ "$ref" = "${_NAMESAKE}" ]; then
       refuse "$ref {NAMESAKE_REFUSED}"
     fi
