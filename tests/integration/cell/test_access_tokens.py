@@ -4,9 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.cells.people import Person, add_member, create_group, create_group_project, create_person
+from tests.support.cells.people import (
+    Person,
+    add_member,
+    create_group,
+    create_group_project,
+    create_organization,
+    create_person,
+)
 from tests.support.cells.served_cell import ServedCell
 from tests.support.git_client import Clone
+
+from remuda.wire.routable_token import decode
 
 PIPELINE = "job: {script: [echo]}\n"
 
@@ -165,3 +174,24 @@ def test_python_gitlab(cell: ServedCell, shop: str) -> None:
     rotated = project.access_tokens.rotate(token.id)
     project.access_tokens.delete(rotated["id"])
     assert project.access_tokens.get(rotated["id"]).active is False
+
+
+def test_the_membership_of_a_bot_changes_only_with_its_token(cell: ServedCell, maintainer: Person, shop: str) -> None:
+    token = create(maintainer, shop)
+    member = f"{shop}/members/{token['user_id']}"
+    for caller in (maintainer, bot(cell, token)):
+        refused = caller.api("DELETE", member)
+        assert refused.status == 400, refused
+        assert "access_tokens" in refused.json()["message"]
+    assert maintainer.api("PUT", member, {"access_level": 40, "expires_at": ""}).status == 400
+    [listed] = maintainer.api("GET", f"{shop}/access_tokens").json()
+    assert listed["access_level"] == 30
+    assert maintainer.api("DELETE", f"{shop}/access_tokens/{token['id']}").status == 204
+    assert bot(cell, token).api("GET", "/user").status == 401
+
+
+def test_the_text_of_a_token_has_the_organization_of_its_place(cell: ServedCell) -> None:
+    organization = create_organization(cell, "beta")
+    group = create_group(cell, "beta-group", organization_id=organization)
+    token = create(cell, f"/groups/{group}")
+    assert decode(token["token"]).routing["o"] == organization

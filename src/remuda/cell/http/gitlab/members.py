@@ -1,5 +1,6 @@
 """Members of groups and projects in GitLab's form. Owners of a group and maintainers of a project change members up to
-their own level. The last owner of a top-level group must stay. Members are users of the same organization."""
+their own level. The last owner of a top-level group must stay. Members are users of the same organization. The
+membership of a bot changes only with its access token."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
@@ -162,6 +163,17 @@ async def _find_direct(edge: Edge, request: Request, place: Place) -> Member:
     raise not_found("Member")
 
 
+async def _check_no_bot(edge: Edge, member: Member) -> None:
+    """Raise ApiError 400 for the user of an access token: without its membership the token could not be listed or
+    revoked any more."""
+    user = await edge.store.people.load_user(member.user_id)
+    if user is not None and user.bot_of == member.owner:
+        raise bad_request(
+            "this is the user of an access token; revoke the token (DELETE .../access_tokens/:token_id), or create one "
+            "with another level"
+        )
+
+
 def _check_level(level: int, place: Place) -> None:
     if level not in LEVELS:
         raise bad_parameter("access_level does not have a valid value")
@@ -205,6 +217,7 @@ async def update(
 ) -> MemberShape:
     """Change the level or the expiry of a member of a group or project."""
     member = await _find_direct(edge, request, place)
+    await _check_no_bot(edge, member)
     _check_level(params.access_level, place)
     _check_level(member.level, place)
     if params.access_level < Level.OWNER:
@@ -224,6 +237,7 @@ async def remove(edge: Edge, request: Request, caller: Caller, place: Annotated[
         if place.level < (Level.OWNER if place.owner[0] == "group" else Level.MAINTAINER):
             raise forbidden()
         _check_level(member.level, place)
+    await _check_no_bot(edge, member)
     await _check_owners(edge, place, member)
     await edge.store.people.remove_member(place.owner, member.user_id)
 

@@ -140,7 +140,7 @@ async def create(
         bot_of=place.owner,
     )
     member = Member(owner=place.owner, user_id=0, level=params.access_level, created_at=now, expires_at=expires_at)
-    text = new_user_token(edge.settings.cell_id, caller.user)
+    text = new_user_token(edge.settings.cell_id, bot)
     token = UserToken(
         token_hash=token_hash(text),
         name=params.name,

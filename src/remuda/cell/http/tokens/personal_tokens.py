@@ -72,8 +72,9 @@ class PersonalTokenShape(Shape, kw_only=True):
 
 
 def new_user_token(cell_id: int, user: User) -> str:
-    """Create the text of a new personal token: a random value, and the ids of its cell, organization and user."""
-    routing = {"c": cell_id, "o": user.organization_id, "u": user.id}
+    """Create the text of a new personal token: a random value, and the ids of its cell, organization and user. A user
+    who is not stored yet (id 0) is left out."""
+    routing = {"c": cell_id, "o": user.organization_id} | ({"u": user.id} if user.id else {})
     return encode(prefix=USER_PREFIX, routing=routing, random=secrets.token_bytes(RANDOM_BYTES))
 
 
