@@ -144,9 +144,9 @@ def take_inputs(
     patterns: Patterns,
     is_first: bool,
 ) -> dict[str, Node]:
-    """Return the given or default value of every input. Reports unknown, invalid and (at `at`, the include) missing
-    ones. `is_first`: the inputs come from the request that starts the pipeline, not from an `include`, so texts are
-    parsed as the declared type."""
+    """Return the given or default value of every input. Reports unknown, invalid and missing ones, the latter at `at`,
+    the include. `is_first`: the inputs come from the request that starts the pipeline, not from an `include`, so texts
+    are parsed as the declared type, and missing ones are reported where they are declared."""
     values: dict[str, Node] = {}
     for name, entry in inputs.items():
         if name not in declared:
@@ -165,7 +165,13 @@ def take_inputs(
         elif is_optional:
             values[name] = Scalar(text="", kind="text", line=at.line, column=at.column, file=at.file)
         else:
-            report.add(at, path, f"the input {quote(name)} has no default and must be given", "give it a value")
+            message = f"the input {quote(name)} has no default and must be given"
+            if is_first:
+                report.add(
+                    declaration.key, path, message, "give it a default, or start the pipeline with a value for it"
+                )
+            else:
+                report.add(at, path, message, "give it a value")
             values[name] = Opaque(line=at.line, column=at.column, file=at.file)
     return values
 

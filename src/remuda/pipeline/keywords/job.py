@@ -32,6 +32,7 @@ from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
 from remuda.pipeline.syntax.typed_values import (
     Fields,
     inside,
+    is_null,
     mistyped,
     read_duration,
     read_fields,
@@ -205,14 +206,18 @@ def _script(report: Report, job: Entry, entries: Mapping[str, Entry]) -> tuple[s
             report.add(node, inside(name, "script"), "must not be empty", "give it at least one line")
         return script or ()
     body = job.value
-    if isinstance(body, Table) and not any(_replaces_script(key) for key in body.entries):
+    if isinstance(body, Table) and not any(_replaces_script(entry) for entry in body.entries.values()):
         report.add(job.key, name, 'the job has no "script"', "give it the lines to run")
     return ()
 
 
-def _replaces_script(key: str) -> bool:
-    """True if a job with this key needs no `script`, or the key is a misspelt `script`, which is reported elsewhere."""
-    return key in _INSTEAD_OF_SCRIPT or (key not in JOB.works and is_near(key, "script"))
+def _replaces_script(entry: Entry) -> bool:
+    """True if a job with this entry needs no `script`, or its key is a misspelt `script`, which is reported
+    elsewhere."""
+    key = entry.key.text
+    if key in _INSTEAD_OF_SCRIPT:
+        return not is_null(entry.value)
+    return key not in JOB.works and is_near(key, "script")
 
 
 def _when(fields: Fields) -> tuple[When, int | None]:
