@@ -176,20 +176,23 @@ def _fields() -> dict[str, Any]:
     return {field.name: field for field in msgspec.structs.fields(CellSettings)}
 
 
-def _nearest(name: str, names: Iterable[str]) -> str:
+def _nearest(name: str, names: Iterable[str], *, prefix: str = "") -> str:
     near = difflib.get_close_matches(name, sorted(names), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
 def warnings_about(environment: Mapping[str, str]) -> list[str]:
     """Return warnings about REMUDA_ variables that are not settings of a cell, with the most similar setting."""
     settings = {f"{PREFIX}{name.upper()}" for name in _fields()} - BY_OPTION
+    words = [name.removeprefix(PREFIX) for name in settings]
     warnings = []
     for name in sorted(environment):
         if name in BY_OPTION:
             warnings.append(f"{name}: has no effect; use --data, --listen and --cell-id")
         elif name.startswith(PREFIX) and name not in settings | OTHER_VARIABLES:
-            warnings.append(f"{name}: there is no such setting{_nearest(name, settings)}")
+            # Without the prefix: it would make every name look similar.
+            near = _nearest(name.removeprefix(PREFIX), words, prefix=PREFIX)
+            warnings.append(f"{name}: there is no such setting{near}")
     return warnings
 
 
