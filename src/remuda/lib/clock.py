@@ -177,6 +177,18 @@ def parse_time(text: object) -> float | None:
     return parsed.timestamp() if parsed.tzinfo is not None else None
 
 
+def parse_shown_time(text: str) -> float:
+    """Parse an ISO 8601 time (without time zone: UTC) into seconds since the epoch. Raises ValueError for another text,
+    and for a time that `rfc3339` cannot format, because its year is not 1 to 9999 in UTC."""
+    time = datetime.fromisoformat(text)
+    try:
+        seconds = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+        datetime.fromtimestamp(seconds, UTC)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
+    return seconds
+
+
 @lru_cache(maxsize=8)
 def _second(seconds: int) -> str:
     """Format date and time to the second. Cached, because most timestamps fall into the same second."""

@@ -207,3 +207,13 @@ def test_with_python_gitlab(cell: ServedCell) -> None:
         assert [row.description for row in project.releases.list(get_all=True)] == ["changed"]
         project.releases.delete("v1")
         assert project.releases.list(get_all=True) == []
+
+
+@pytest.mark.parametrize(
+    "time", ["9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+14:00"]
+)
+def test_a_time_that_cannot_be_shown_is_refused(cell: ServedCell, time: str) -> None:
+    project = f"/projects/{cell.new_project('app', readme='a')}"
+    body = {"tag_name": "v1", "ref": "main", "description": "x", "released_at": time}
+    assert cell.api("POST", f"{project}/releases", body).status == 400
+    assert cell.api("GET", f"{project}/releases").json() == []

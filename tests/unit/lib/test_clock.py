@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.lib.clock import SystemClock, VirtualClock, rfc3339, settle, stamp
+from remuda.lib.clock import SystemClock, VirtualClock, parse_shown_time, rfc3339, settle, stamp
 
 
 async def test_virtual_time_changes_only_with_advance() -> None:
@@ -74,3 +74,17 @@ def test_formats_of_timestamps() -> None:
 @given(st.floats(min_value=0, max_value=4e9))
 def test_a_stamp_equals_the_iso_format_of_datetime(seconds: float) -> None:
     assert stamp(seconds) == datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")[:26] + "Z"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+14:00", "10000-01-01", "x"],
+)
+def test_a_time_that_cannot_be_shown_is_not_parsed(text: str) -> None:
+    with pytest.raises(ValueError, match=r"year|format|range"):
+        parse_shown_time(text)
+
+
+def test_a_shown_time_is_in_utc_without_a_zone() -> None:
+    assert rfc3339(parse_shown_time("9999-12-31T23:59:59")) == "9999-12-31T23:59:59.000Z"
+    assert rfc3339(parse_shown_time("2026-01-31T08:00:00+02:00")) == "2026-01-31T06:00:00.000Z"

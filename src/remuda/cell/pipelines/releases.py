@@ -7,7 +7,6 @@ Invariant: a job creates its release once, however often its success is reported
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -32,7 +31,7 @@ from remuda.cell.pipelines.cross_project_access import level_of
 from remuda.cell.projects.projects import Projects
 from remuda.cell.store.ports import Store
 from remuda.cell.values import Job, Project, Release, Runner
-from remuda.lib.clock import Clock
+from remuda.lib.clock import Clock, parse_shown_time
 from remuda.model.job import JobId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.pipeline import ExpansionError, JobSpec
@@ -62,9 +61,8 @@ class NewRelease(msgspec.Struct, frozen=True, kw_only=True):
 def parse_time(text: str) -> float:
     """Parse an ISO 8601 time (without zone: UTC) to seconds since the epoch. Raises InvalidError if that fails."""
     try:
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        return parse_shown_time(text)
+    except ValueError:
         raise InvalidError(f"released_at: {text!r} is no time; write it like 2026-01-31T08:00:00Z") from None
 
 

@@ -5,7 +5,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -16,7 +15,7 @@ from starlette.types import Message, Receive, Scope
 from remuda.cell.http.edge.errors import ClientGoneError, bad_parameter, bad_request, too_large, too_slow
 from remuda.cell.http.edge.multipart import form_fields
 from remuda.cell.http.edge.unsupported_fields import find_ignored
-from remuda.lib.clock import Clock
+from remuda.lib.clock import Clock, parse_shown_time
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -208,9 +207,8 @@ def read_time(name: str, text: str) -> float:
     """The value of the parameter `name`, an ISO 8601 time (UTC if it has no time zone), as seconds since the epoch.
     Raises ApiError 400 if it is not a time."""
     try:
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
+        return parse_shown_time(text)
+    except ValueError:
         raise bad_parameter(f"{name} is invalid: expected a time such as 2026-01-31T08:00:00Z") from None
 
 
