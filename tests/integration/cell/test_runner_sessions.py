@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from remuda.cell.settings import CellSettings
 from remuda.cell.shells.files import ShellFiles
 from remuda.cell.shells.port import INPUT, OUTPUT, About
-from remuda.cell.shells.runner_sessions import PROTOCOL, RunnerSessions
-from remuda.cell.shells.shells import Shells
+from remuda.cell.shells.runner_sessions import LARGEST_MESSAGE_BYTES, PROTOCOL, RunnerSessions
+from remuda.cell.shells.shells import WINDOW_BYTES, Shells
 from remuda.lib.clock import SystemClock
 from remuda.model.job import JobId, JobState, RunnerId
 from remuda.testing.builders import a_job
@@ -54,6 +54,7 @@ class SessionServer:
 
     def __init__(self) -> None:
         self.status = 101
+        self.first_message, self.repeats = b"", 1
         self.certificate, self.key = a_certificate()
         self.url = ""
 
@@ -65,6 +66,8 @@ class SessionServer:
         socket = web.WebSocketResponse(protocols=(PROTOCOL,))
         await socket.prepare(request)
         assert socket.ws_protocol == PROTOCOL
+        for _ in range(self.repeats if self.first_message else 0):
+            await socket.send_bytes(self.first_message)
         async for message in socket:
             assert message.type is WSMsgType.BINARY
             await socket.send_bytes(message.data.upper())
@@ -189,3 +192,37 @@ async def test_a_command_is_refused(shells: Shells, server: SessionServer) -> No
     async with serve(shells):
         [(_, text)] = await read_frames(shells, about, until=REFUSED)
     assert b"only an interactive terminal" in text
+
+
+async def test_a_message_that_is_too_large_is_a_failure_with_a_reason(shells: Shells, server: SessionServer) -> None:
+    server.first_message = bytes(LARGEST_MESSAGE_BYTES + 1)
+    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    about = open_shell(shells)
+    async with serve(shells):
+        [_, (_, text)] = await read_frames(shells, about, until=REFUSED)
+    assert b"the connection to the session server of the runner broke" in text
+    assert b"exceeds limit" in text
+
+
+async def test_output_that_the_runner_writes_itself_ends_the_shell(shells: Shells, server: SessionServer) -> None:
+    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    about = open_shell(shells)
+    await shells.append(about, OUTPUT, 0, frame(DATA, b"forged"))
+    async with serve(shells), asyncio.timeout(10):
+        while shells.state(about)[0] != "over":
+            await asyncio.sleep(0.01)
+    assert "its runner wrote to it" in shells.state(about)[1]
+
+
+async def test_output_that_nobody_reads_does_not_block_the_process_when_it_stops(
+    shells: Shells, server: SessionServer, tmp_path: Path
+) -> None:
+    server.first_message = bytes(LARGEST_MESSAGE_BYTES // 2)
+    server.repeats = 2 + WINDOW_BYTES // len(server.first_message)
+    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    about = open_shell(shells)
+    async with serve(shells):
+        while (tmp_path / "looking" / "shells" / about.id / "output").stat().st_size <= WINDOW_BYTES:
+            await asyncio.sleep(0.01)
+        shells.stop()
+    assert shells.state(about)[0] == "over"

@@ -1,15 +1,15 @@
 """Opens shells in jobs of a gitlab-runner: connects to its session server, as GitLab does for its web terminal.
 
 The cell does here what a Remuda manager does for its own jobs: it forwards bytes between the streams of a shell and the
-terminal, a WebSocket with GitLab's sub-protocol `terminal.gitlab.com`. The runner has named the address and the only
-certificate that is trusted, so it cannot make the cell talk to another server. If this process dies, the shell ends
-after a while, because nobody reads its input."""
+terminal, a WebSocket with GitLab's sub-protocol `terminal.gitlab.com`. The runner has named the address and the
+certificate that is trusted, so neither the server nor the runner is trusted: redirects are not followed, messages are
+small, and each wait has a limit. If this process dies, the shell ends after a while, because nobody reads its input."""
 
 import asyncio
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from remuda.cell.errors import CellError
+from remuda.cell.errors import CellError, ConflictError
 from remuda.cell.shells.port import INPUT, OUTPUT, About, RunnerSession
 from remuda.cell.shells.shells import Shells
 from remuda.lib.waiting import unwrap_group_error
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 PROTOCOL = "terminal.gitlab.com"
 CONNECT_SECONDS = 20.0
 PING_SECONDS = 30.0
+SEND_SECONDS = 30.0
+"""How long a session server may take to read what the user typed."""
+_RETRY_SECONDS = 0.1
 LARGEST_MESSAGE_BYTES = 512 * 1024
 _END_OF_INPUT = b"\x04"
 _REASONS = {
@@ -110,16 +113,19 @@ class RunnerSessions:
             piece = await self._shells.read(about, INPUT, offset)
             offset += len(piece.data)
             for kind, data in frames.feed(piece.data):
-                if kind == DATA:
-                    await socket.send_bytes(data)
-                elif kind == END:
-                    await socket.send_bytes(_END_OF_INPUT)
+                if kind in (DATA, END):
+                    async with asyncio.timeout(SEND_SECONDS):
+                        await socket.send_bytes(data if kind == DATA else _END_OF_INPUT)
             if piece.state == "over":
                 await socket.close()
                 return
+            if not piece.data:
+                # While the process stops, `read` returns without waiting.
+                await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _receive(socket: "aiohttp.ClientWebSocketResponse", output: "_Output") -> None:
+    """Store what the terminal prints until it ends. Raises _RefusedError if the connection breaks."""
     import aiohttp
 
     async for message in socket:
@@ -127,6 +133,8 @@ async def _receive(socket: "aiohttp.ClientWebSocketResponse", output: "_Output")
             await output.write(frame(DATA, message.data))
         elif message.type is aiohttp.WSMsgType.TEXT:
             await output.write(frame(DATA, message.data.encode()))
+        elif message.type is aiohttp.WSMsgType.ERROR:
+            raise _RefusedError(f"the connection to the session server of the runner broke: {message.data}")
         if output.is_over:
             return
 
@@ -136,7 +144,7 @@ async def _refuse_redirect(*_: Any) -> None:
 
 
 class _RefusedError(Exception):
-    """The terminal cannot be opened; the message is for the user."""
+    """The terminal cannot be opened, or it broke; the message is for the user."""
 
 
 class _Output:
@@ -149,10 +157,15 @@ class _Output:
         self.is_over = False
 
     async def write(self, data: bytes) -> None:
-        """Append bytes. Waits for a slow reader; drops them if the shell is over."""
+        """Append bytes. Waits for a slow reader; drops them if the shell is over. Raises CellError if a manager with
+        the token of the runner has written to the shell, too."""
         while not self.is_over:
             appended = await self._shells.append(self._about, OUTPUT, self._offset, data)
             if appended.taken:
                 self._offset += len(data)
                 return
             self.is_over = self._shells.state(self._about)[0] == "over"
+            if not self.is_over and appended.size != self._offset:
+                raise ConflictError("its runner wrote to it, although it named a session server for it")
+            # While the process stops, `append` refuses without waiting.
+            await asyncio.sleep(_RETRY_SECONDS)
