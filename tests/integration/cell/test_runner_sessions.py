@@ -25,6 +25,7 @@ from remuda.testing.builders import a_job
 from remuda.wire.shell import DATA, EXIT, FROM_COMMAND, OPENED, REFUSED, Frames, WantedShell, frame, size_frame
 
 SECRET = "of this job"
+JOB = a_job(id=JobId(7), state=JobState.RUNNING, runner_id=RunnerId(3), system_id="s_1")
 
 
 def a_certificate() -> tuple[str, str]:
@@ -111,8 +112,7 @@ async def serve(shells: Shells) -> AsyncIterator[None]:
 
 
 def open_shell(shells: Shells, *command: str) -> About:
-    job = a_job(id=JobId(7), state=JobState.RUNNING, runner_id=RunnerId(3), system_id="s_1")
-    return shells.open(job, user_id=1, wish=WantedShell(id="", job_id=7, command=command))
+    return shells.open(JOB, user_id=1, wish=WantedShell(id="", job_id=7, command=command))
 
 
 async def read_frames(shells: Shells, about: About, *, until: bytes) -> list[tuple[bytes, bytes]]:
@@ -129,7 +129,7 @@ async def read_frames(shells: Shells, about: About, *, until: bytes) -> list[tup
 
 async def test_bytes_pass_both_ways_until_the_terminal_ends(shells: Shells, server: SessionServer) -> None:
     session = {"url": server.url, "certificate": server.certificate, "authorization": SECRET}
-    shells.store_session(7, session)
+    shells.store_session(JOB, session)
     about = open_shell(shells)
     async with serve(shells):
         data = size_frame(80, 24) + frame(DATA, b"hello\n") + frame(DATA, b"exit\n")
@@ -140,7 +140,7 @@ async def test_bytes_pass_both_ways_until_the_terminal_ends(shells: Shells, serv
 
 
 async def test_a_user_who_closes_the_shell_closes_the_terminal(shells: Shells, server: SessionServer) -> None:
-    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
     about = open_shell(shells)
     async with serve(shells):
         await read_frames(shells, about, until=OPENED)
@@ -162,7 +162,7 @@ async def test_the_user_learns_why_there_is_no_terminal(
     shells: Shells, server: SessionServer, status: int, reason: str
 ) -> None:
     server.status = status
-    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
     about = open_shell(shells)
     async with serve(shells):
         [(_, text)] = await read_frames(shells, about, until=REFUSED)
@@ -179,7 +179,7 @@ async def test_only_the_certificate_and_the_secret_of_the_runner_are_valid(
         ("no PEM", SECRET, "cannot be reached"),
         ("", SECRET, "cannot be reached"),
     ):
-        shells.store_session(7, {"url": server.url, "certificate": certificate, "authorization": secret})
+        shells.store_session(JOB, {"url": server.url, "certificate": certificate, "authorization": secret})
         about = open_shell(shells)
         async with serve(shells):
             [(_, text)] = await read_frames(shells, about, until=REFUSED)
@@ -187,7 +187,7 @@ async def test_only_the_certificate_and_the_secret_of_the_runner_are_valid(
 
 
 async def test_a_command_is_refused(shells: Shells, server: SessionServer) -> None:
-    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
     about = open_shell(shells, "ls")
     async with serve(shells):
         [(_, text)] = await read_frames(shells, about, until=REFUSED)
@@ -196,7 +196,7 @@ async def test_a_command_is_refused(shells: Shells, server: SessionServer) -> No
 
 async def test_a_message_that_is_too_large_is_a_failure_with_a_reason(shells: Shells, server: SessionServer) -> None:
     server.first_message = bytes(LARGEST_MESSAGE_BYTES + 1)
-    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
     about = open_shell(shells)
     async with serve(shells):
         [_, (_, text)] = await read_frames(shells, about, until=REFUSED)
@@ -205,7 +205,7 @@ async def test_a_message_that_is_too_large_is_a_failure_with_a_reason(shells: Sh
 
 
 async def test_output_that_the_runner_writes_itself_ends_the_shell(shells: Shells, server: SessionServer) -> None:
-    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
     about = open_shell(shells)
     await shells.append(about, OUTPUT, 0, frame(DATA, b"forged"))
     async with serve(shells), asyncio.timeout(10):
@@ -219,7 +219,7 @@ async def test_output_that_nobody_reads_does_not_block_the_process_when_it_stops
 ) -> None:
     server.first_message = bytes(LARGEST_MESSAGE_BYTES // 2)
     server.repeats = 2 + WINDOW_BYTES // len(server.first_message)
-    shells.store_session(7, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
     about = open_shell(shells)
     async with serve(shells):
         while (tmp_path / "looking" / "shells" / about.id / "output").stat().st_size <= WINDOW_BYTES:

@@ -40,9 +40,12 @@ class JobHold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunnerSession(msgspec.Struct, frozen=True, kw_only=True):
-    """The session server of the gitlab-runner that has a job. A terminal in the job is opened there."""
+    """The session server of a gitlab-runner that requested a job. A terminal in the job is opened there, as long as
+    that runner manager has the job."""
 
     job_id: int
+    runner_id: int
+    system_id: str
     url: str
     certificate: str = ""
     """PEM text of the certificate to trust; empty: the machine's authorities."""

@@ -102,7 +102,7 @@ class Shells:
             term=wish.term,
         )
         self._store.add(about, about.created_at)
-        if (session := self._store.session_of(job.id)) is not None:
+        if (session := self._session_of(job)) is not None:
             self.in_sessions.put_nowait((about, session))
         self._wake(_manager(about.runner_id, about.system_id))
         return about
@@ -117,7 +117,7 @@ class Shells:
     def is_connected(self, job: Job) -> bool:
         """True if the runner manager of the job has polled for requests within the last CONNECTED_SECONDS, or it is a
         gitlab-runner with a session server."""
-        if self._store.session_of(job.id) is not None:
+        if self._session_of(job) is not None:
             return True
         seen_at = self._store.manager_seen_at(job.runner_id or 0, job.system_id or LEGACY)
         return self._clock.now() - seen_at < CONNECTED_SECONDS
@@ -205,7 +205,7 @@ class Shells:
         for job_id, until in ends.items():
             self._store.put_hold(JobHold(job_id=job_id, runner_id=runner_id, system_id=system_id, until=until))
 
-    def store_session(self, job_id: int, session: Mapping[str, Any]) -> None:
+    def store_session(self, job: Job, session: Mapping[str, Any]) -> None:
         """Store the session server that a gitlab-runner offered when it requested the job. An invalid one is ignored,
         as GitLab does: the job runs without a terminal."""
         texts = [session.get(name) or "" for name in ("url", "certificate", "authorization")]
@@ -213,8 +213,23 @@ class Shells:
             return
         url, certificate, authorization = texts
         if is_session_url(url):
-            stored = RunnerSession(job_id=job_id, url=url, certificate=certificate, authorization=authorization)
+            stored = RunnerSession(
+                job_id=job.id,
+                runner_id=job.runner_id or 0,
+                system_id=job.system_id or LEGACY,
+                url=url,
+                certificate=certificate,
+                authorization=authorization,
+            )
             self._store.put_session(stored, self._clock.now())
+
+    def _session_of(self, job: Job) -> RunnerSession | None:
+        """Return the session server of the runner manager that has the job now. None if there is none; one that an
+        earlier runner offered, which gave the job back, does not count: it must not get what users type."""
+        session = self._store.session_of(job.id)
+        if session is None or (session.runner_id, session.system_id) != (job.runner_id, job.system_id or LEGACY):
+            return None
+        return session
 
     # jobs on hold
 

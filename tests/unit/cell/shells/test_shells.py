@@ -278,11 +278,18 @@ def test_a_shell_in_a_job_of_a_runner_with_a_session_server_is_for_that_server(s
     job = a_running_job()
     assert not shells.is_connected(job)
     session = {"url": "https://10.0.0.1:8093/session/abc", "certificate": "PEM", "authorization": "secret"}
-    shells.store_session(7, session)
-    shells.store_session(7, session | {"authorization": "of a repeated request"})
+    shells.store_session(a_running_job(), session)
+    shells.store_session(a_running_job(), session | {"authorization": "of a repeated request"})
     assert shells.is_connected(job)
     about = open_shell(shells, job)
-    stored = RunnerSession(job_id=7, url=session["url"], certificate="PEM", authorization="of a repeated request")
+    stored = RunnerSession(
+        job_id=7,
+        runner_id=3,
+        system_id=SYSTEM,
+        url=session["url"],
+        certificate="PEM",
+        authorization="of a repeated request",
+    )
     assert shells.in_sessions.get_nowait() == (about, stored)
     assert shells.in_sessions.empty()
 
@@ -300,14 +307,23 @@ def test_a_shell_in_a_job_of_a_runner_with_a_session_server_is_for_that_server(s
     ],
 )
 def test_an_invalid_session_is_ignored(shells: Shells, session: dict[str, Any]) -> None:
-    shells.store_session(7, session)
+    shells.store_session(a_running_job(), session)
     assert not shells.is_connected(a_running_job())
     open_shell(shells)
     assert shells.in_sessions.empty()
 
 
+@pytest.mark.parametrize("other", [{"runner_id": RunnerId(4)}, {"system_id": "s_other"}])
+def test_the_session_of_a_runner_that_gave_the_job_back_is_not_used(shells: Shells, other: dict[str, Any]) -> None:
+    shells.store_session(a_running_job(), {"url": "https://host/session"})
+    job = msgspec.structs.replace(a_running_job(), **other)
+    assert not shells.is_connected(job)
+    open_shell(shells, job)
+    assert shells.in_sessions.empty()
+
+
 async def test_sessions_are_removed_after_a_while(shells: Shells, clock: VirtualClock) -> None:
-    shells.store_session(7, {"url": "https://host/session"})
+    shells.store_session(a_running_job(), {"url": "https://host/session"})
     await clock.advance(module.LONGEST_HOLD_SECONDS - 10)
     shells.sweep()
     assert shells.is_connected(a_running_job())

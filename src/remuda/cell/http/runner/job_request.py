@@ -50,7 +50,7 @@ async def request_job(edge: Edge, scope: Scope, receive: Receive, send: Send, *,
                 is_ours = message.info is not None and message.info.name == MANAGER_NAME
                 payload = outcome.payload if is_ours else for_other_runners(outcome.payload)
                 if message.session and not is_ours:
-                    edge.shells.store_session(outcome.job.id, message.session)
+                    edge.shells.store_session(outcome.job, message.session)
                 await json_answer(payload, 201, headers)(scope, receive, send)
             waited = max(edge.clock.now() - (outcome.job.pending_at or outcome.job.created_at), 0)
             edge.metrics.observe_handout(waited, shared=outcome.runner.type is RunnerType.INSTANCE)
