@@ -103,9 +103,14 @@ def read_result(data: bytes, seq: int) -> dict[str, Any]:
     if len(data) > LARGEST_RESULT_BYTES:
         raise ValueError(f"it has {len(data)} bytes, more than {LARGEST_RESULT_BYTES}")
     try:
-        event = check_bounds(json.loads(data))
+        event = check_bounds(json.loads(data, parse_constant=_refuse_constant))
+        text = json.dumps(event, ensure_ascii=False)
     except (ValueError, RecursionError, DefinitionError):
         raise ValueError("it is not JSON, or nested too deeply") from None
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text in it has half a surrogate pair, which no program can get") from None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str) or event.get("seq") != seq:
         raise ValueError(f"it is not an event with the number {seq}")
     if event["event"] in ("started", "finished") and not isinstance(event.get("path"), str):
@@ -124,6 +129,10 @@ def read_result(data: bytes, seq: int) -> dict[str, Any]:
     if not all(isinstance(value, str) and "\0" not in value for value in exports.values()):
         raise ValueError("an export is not a text without NUL")
     return event
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _is_text(value: object) -> bool:

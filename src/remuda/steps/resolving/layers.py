@@ -16,6 +16,8 @@ from remuda.steps.resolving.errors import ResolveError
 from remuda.steps.resolving.values import LARGEST_BYTES, MOST_FILES
 
 LARGEST_HEADER_BYTES = 1024 * 1024
+LONGEST_PATH, LONGEST_NAME = 3072, 255
+"""Limits in bytes for the path of a file in an image, and for one name in it. The system's limit for a path is 4096."""
 _REMOVED, _EMPTIED = ".wh.", ".wh..wh..opq"
 _CHUNK = 256 * 1024
 _DAMAGE = (
@@ -90,6 +92,7 @@ class _Tree:
         if member.issym():
             self._clear(parts)
             path.parent.mkdir(parents=True, exist_ok=True)
+            _check_length(member.linkname)
             self._links[parts] = member.linkname
             return
         source = archive.extractfile(member) if member.isreg() else None
@@ -139,8 +142,17 @@ class _Tree:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Split the path of an archive entry; empty for the root. Raises ResolveError if it leads out of the root."""
+    """Split the path of an archive entry; empty for the root. Raises ResolveError if it leads out of the root, or is
+    too long."""
+    _check_length(name)
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts or "\0" in name:
         raise ResolveError(f"the image contains {name!r}, which leads out of it; such an archive is not unpacked")
     return pure.parts
+
+
+def _check_length(path: str) -> None:
+    # Before anything else: the work for a path grows with the square of its length.
+    encoded = os.fsencode(path[: LONGEST_PATH + 1])
+    if len(encoded) > LONGEST_PATH or any(len(name) > LONGEST_NAME for name in encoded.split(b"/")):
+        raise ResolveError(f"the image contains the path {path[:100]!r}..., which is too long")

@@ -124,9 +124,12 @@ def test_a_valid_result_is_read() -> None:
         (a_result(exports={"A": 1}), "export"),
         (a_result(exports={"A=B": "x"}), "exports"),
         (a_result(exports={"A": "x\0y"}), "NUL"),
+        (a_result(outputs={"a": ["\ud800"]}), "half a surrogate pair"),
+        (a_result(exports={"A": "\udc80"}), "half a surrogate pair"),
+        (a_result(outputs={"a": float("nan")}), "not JSON"),
         (a_result(outputs={"a": "x" * LARGEST_RESULT_BYTES}), "bytes"),
     ],
-    ids=range(15),
+    ids=range(18),
 )
 def test_an_invalid_result_of_another_agent_is_refused(result: bytes, error: str) -> None:
     with pytest.raises(ValueError, match=error):

@@ -51,6 +51,10 @@ MALICIOUS_MEMBERS: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
     "a whiteout of a parent folder": [create_member(".wh...")],
     "a file as the folder of another file": [create_member("a"), create_member("a/b")],
     "too much data": [create_member("a", "x" * 40_000)],
+    "a path of many folders": [create_member("a/" * 400_000 + "b")],
+    "a hard link to a path of many folders": [create_member("a", type=tarfile.LNKTYPE, linkname="a/" * 400_000)],
+    "a long name": [create_member("a" * 300)],
+    "a long target of a link": [create_link("a", "b" * 5000)],
     "a link with no target": [create_link("a", "")],
 }
 
@@ -59,7 +63,7 @@ MALICIOUS_MEMBERS: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
 def test_malicious_archives_are_refused(tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
     (tmp_path / "secret").write_text("s")
     with pytest.raises(
-        ResolveError, match=r"leads out of it|below a link|not a file, folder|hard link|damaged|more than"
+        ResolveError, match=r"leads out of it|below a link|not a file, folder|hard link|damaged|more than|too long"
     ):
         unpack(tmp_path, members)
     assert not (tmp_path / "evil").exists()
