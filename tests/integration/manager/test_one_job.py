@@ -128,12 +128,18 @@ async def test_an_unusable_working_directory_fails_the_job(harness: ManagerHarne
     assert b"ERROR: Job failed (system failure): the working directory" in bytes(job.trace)
 
 
-async def test_wrong_git_strategy_fails_job_with_the_cause(harness: ManagerHarness, coordinator: Coordinator) -> None:
+async def test_a_wrong_git_strategy_warns_and_the_default_is_used(
+    harness: ManagerHarness, coordinator: Coordinator
+) -> None:
+    wrong = [{"key": "GIT_STRATEGY", "value": "carrier pigeon"}]
+    invalid = {"repo_url": "http://[::1/p.git", "sha": "0" * 40, "ref": "main"}
     async with harness.manager():
-        job = await coordinator.enqueue("true", variables=[{"key": "GIT_STRATEGY", "value": "carrier pigeon"}])
+        job = await coordinator.enqueue("true", variables=wrong, git_info=invalid)
         await coordinator.until_over(job)
-    assert job.updates[-1]["failure_reason"] == "script_failure"
-    assert b"ERROR: Job failed: GIT_STRATEGY: 'carrier pigeon' is not supported" in bytes(job.trace)
+    expected = b"GIT_STRATEGY: must be one of fetch, clone, empty, none, not 'carrier pigeon'; the default is used"
+    assert expected in bytes(job.trace)
+    # The default, fetch, needs a repository, whose address is invalid here.
+    assert [result["name"] for result in job.results if result.get("status") == "failure"] == ["get_sources"]
 
 
 async def test_a_job_that_cannot_be_decoded_fails_at_once(harness: ManagerHarness, coordinator: Coordinator) -> None:
