@@ -18,6 +18,7 @@ from remuda.stdsteps.common.transfer import (
     ANSWER_SECONDS,
     HttpError,
     convert_answer,
+    is_address,
     read_some,
     request,
     send_once,
@@ -108,8 +109,7 @@ class Registry:
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         """Send a request, after a challenge again with credentials. `also`: statuses that are no errors. Raises
         HttpError for others."""
-        url = urljoin(self._root, path)
-        is_ours = urlsplit(url).netloc == urlsplit(self._root).netloc
+        url, is_ours = find_place(self._root, path)
         for is_last in (False, True):
             fields = {"User-Agent": AGENT, "Connection": "close", **headers}
             if self._authorization and is_ours:
@@ -157,6 +157,18 @@ class Registry:
         if not isinstance(token, str):
             raise StepError(f"{self.name}: the registry's token server answers without a token")
         return f"Bearer {token}"
+
+
+def find_place(root: str, path: str) -> tuple[str, bool]:
+    """Return the URL for a path or URL that the registry named, and whether it is at the registry itself, which alone
+    gets the login. Raises StepError if the URL is invalid, or has no TLS although that of the registry, `root`, has."""
+    url = urljoin(root, path)
+    base = urlsplit(root)
+    if not is_address(url) or (base.scheme == "https" and urlsplit(url).scheme != "https"):
+        shown = url.partition("?")[0].rpartition("@")[2][:200]
+        raise StepError(f"{base.netloc}: the registry names {shown!r}, which is not an https address; check its setup")
+    target = urlsplit(url)
+    return url, (target.scheme, target.netloc) == (base.scheme, base.netloc)
 
 
 def is_local(host: str) -> bool:
