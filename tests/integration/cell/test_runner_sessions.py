@@ -22,6 +22,7 @@ from remuda.cell.shells.shells import WINDOW_BYTES, Shells
 from remuda.lib.clock import SystemClock
 from remuda.model.job import JobId, JobState, RunnerId
 from remuda.testing.builders import a_job
+from remuda.testing.waiting import until
 from remuda.wire.shell import DATA, EXIT, FROM_COMMAND, OPENED, REFUSED, Frames, WantedShell, frame, size_frame
 
 SECRET = "of this job"
@@ -208,9 +209,8 @@ async def test_output_that_the_runner_writes_itself_ends_the_shell(shells: Shell
     shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
     about = open_shell(shells)
     await shells.append(about, OUTPUT, 0, frame(DATA, b"forged"))
-    async with serve(shells), asyncio.timeout(10):
-        while shells.state(about)[0] != "over":
-            await asyncio.sleep(0.01)
+    async with serve(shells):
+        await until(lambda: shells.state(about)[0] == "over")
     assert "its runner wrote to it" in shells.state(about)[1]
 
 
@@ -222,7 +222,7 @@ async def test_output_that_nobody_reads_does_not_block_the_process_when_it_stops
     shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
     about = open_shell(shells)
     async with serve(shells):
-        while (tmp_path / "looking" / "shells" / about.id / "output").stat().st_size <= WINDOW_BYTES:
-            await asyncio.sleep(0.01)
+        output = tmp_path / "looking" / "shells" / about.id / "output"
+        await until(lambda: output.stat().st_size > WINDOW_BYTES)
         shells.stop()
     assert shells.state(about)[0] == "over"
