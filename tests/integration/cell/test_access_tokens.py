@@ -195,3 +195,31 @@ def test_the_text_of_a_token_has_the_organization_of_its_place(cell: ServedCell)
     group = create_group(cell, "beta-group", organization_id=organization)
     token = create(cell, f"/groups/{group}")
     assert decode(token["token"]).routing["o"] == organization
+
+
+def test_access_can_be_taken_away_in_an_archived_project(cell: ServedCell, maintainer: Person, shop: str) -> None:
+    token = create(maintainer, shop)
+    deploy = {"name": "d", "scopes": ["read_repository"]}
+    deploy_id = maintainer.api("POST", f"{shop}/deploy_tokens", deploy).json()["id"]
+    trigger_id = maintainer.api("POST", f"{shop}/triggers", {"description": "t"}).json()["id"]
+    hook_id = maintainer.api("POST", f"{shop}/hooks", {"url": "https://ci.example/"}).json()["id"]
+    eve = create_person(cell, "eve")
+    add_member(cell, shop.lstrip("/"), eve, 30)
+    assert cell.api("POST", f"{shop}/archive").status == 201
+    assert maintainer.api("POST", f"{shop}/deploy_tokens", deploy).status == 403
+    assert maintainer.api("POST", f"{shop}/access_tokens/{token['id']}/rotate").status == 403
+    assert eve.api("DELETE", f"{shop}/deploy_tokens/{deploy_id}").status == 403
+    removed = (
+        *(f"access_tokens/{token['id']}", f"deploy_tokens/{deploy_id}", f"triggers/{trigger_id}", f"hooks/{hook_id}"),
+        f"members/{eve.id}",
+    )
+    for path in removed:
+        answer = maintainer.api("DELETE", f"{shop}/{path}")
+        assert answer.status == 204, (path, answer)
+    assert bot(cell, token).api("GET", "/user").status == 401
+
+
+def test_a_bot_cannot_become_an_administrator(cell: ServedCell, maintainer: Person, shop: str) -> None:
+    token = create(maintainer, shop)
+    assert cell.api("PUT", f"/users/{token['user_id']}", {"admin": True}).status == 400
+    assert bot(cell, token).api("GET", "/user").json()["is_admin"] is False

@@ -34,6 +34,8 @@ from remuda.model.job import PipelineId
 from remuda.model.runner import RunnerType
 
 READING = ("GET", "HEAD")
+_REVOKED = ("access_tokens", "deploy_tokens", "hooks", "members", "triggers")
+"""Parts of a project through which others have access to it, or hear of it."""
 USED_EVERY_SECONDS = 600
 """`last_used_at` of a token is written at most this often."""
 
@@ -138,7 +140,7 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
         case Kind.PROJECT:
             project = await project_in_path(edge, request)
             level = require_visible(caller.level_in(project), "Project")
-            if project.archived and request.method not in READING and not _is_project_itself(request):
+            if project.archived and request.method not in READING and not _is_allowed_in_archived(request):
                 raise forbidden("the project is archived; unarchive it first")
             return level
         case Kind.GROUP:
@@ -157,10 +159,12 @@ async def _level(edge: Edge, access: Access, request: Request, caller: Caller) -
             return Level.GUEST
 
 
-def _is_project_itself(request: Request) -> bool:
-    """True for a call that changes or deletes the project as a whole, which an archived project allows."""
+def _is_allowed_in_archived(request: Request) -> bool:
+    """True for a call that an archived project allows: one that changes or deletes the project as a whole, or that
+    takes away access to it (`_REVOKED`), because a token that has leaked must not stay valid."""
     path: str = request.scope["path"]
-    return path.removesuffix("/archive").removesuffix("/unarchive").count("/") == 4
+    parts = path.removesuffix("/archive").removesuffix("/unarchive").split("/")
+    return len(parts) == 5 or (request.method == "DELETE" and len(parts) == 7 and parts[5] in _REVOKED)
 
 
 def require_visible(level: int | None, what: str) -> int:

@@ -144,6 +144,8 @@ async def update(edge: Edge, user: Annotated[User, _find], params: UserChange) -
         _check_email(params.email)
     if params.admin is False and user.id == USER_ID:
         raise bad_parameter("admin: the first user must stay an administrator")
+    if params.admin and user.bot_of is not None:
+        raise bad_parameter("admin: the user of an access token cannot be an administrator")
     changed = with_given(user, name=params.name, email=params.email, is_admin=params.admin)
     await edge.store.people.put_user(changed)
     return whole_view(edge, changed)
