@@ -17,7 +17,7 @@ from remuda.manager.compile.sources import get_sources, read_attempts
 from remuda.manager.compile.step_entries import CompileError, Entry, Setting, entry, project_path
 from remuda.manager.compile.stored_files import download_artifacts, restore_caches, save_caches, upload_artifacts
 from remuda.manager.compile.user_steps import user_steps
-from remuda.manager.compile.variables import Variables
+from remuda.manager.compile.variables import TRUE_WORDS, Variables
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.port import project_folder
 from remuda.stdsteps.custom.job import BUILDS_DIR, CACHE_DIR, PROJECT_DIR
@@ -33,7 +33,6 @@ drivers older than GitLab 17."""
 RETRY_SECONDS = 3
 """Pause between two attempts of `prepare_exec`."""
 SPARE_SECONDS = 5
-_TRUE = ("true", "t", "1")
 
 
 def is_custom(runner: RunnerConfig) -> bool:
@@ -93,7 +92,7 @@ def driver_order(
         {key: service.get(key) for key in ("name", "alias", "entrypoint", "command")}
         for service in payload.services or ()
     ]
-    is_old = any(variable.key == OLD_STAGE and variable.value.lower() in _TRUE for variable in variables)
+    is_old = any(variable.key == OLD_STAGE and variable.value.lower() in TRUE_WORDS for variable in variables)
     order = {
         "config": {"exec": custom.config_exec, "args": custom.config_args, "seconds": custom.config_seconds},
         "prepare": {"exec": custom.prepare_exec, "args": custom.prepare_args, "seconds": custom.prepare_seconds},

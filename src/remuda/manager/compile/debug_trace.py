@@ -6,11 +6,10 @@ checkout. Values of masked variables stay hidden in the log."""
 from collections.abc import Iterable
 
 from remuda.manager.compile.step_entries import Entry
-from remuda.manager.compile.variables import Variables
+from remuda.manager.compile.variables import TRUE_WORDS, Variables
 from remuda.manager.config.values import RunnerConfig
 
 VARIABLE = "CI_DEBUG_TRACE"
-_TRUE = ("true", "t", "1")
 
 
 def trace_scripts(entries: Iterable[Entry], runner: RunnerConfig, variables: Variables) -> list[Entry]:
@@ -41,4 +40,4 @@ def trace_remarks(runner: RunnerConfig, variables: Variables) -> Iterable[str]:
 
 
 def _is_requested(variables: Variables) -> bool:
-    return variables[VARIABLE].lower() in _TRUE
+    return variables[VARIABLE].lower() in TRUE_WORDS

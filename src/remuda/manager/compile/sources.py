@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from remuda.manager.compile.step_entries import CompileError, Entry, cache_folder, entry, lines, path_of_project
-from remuda.manager.compile.variables import Variables
+from remuda.manager.compile.variables import TRUE_WORDS, Variables
 from remuda.manager.config.values import RunnerConfig
 from remuda.stdsteps.common.sizes import parse_size
 from remuda.wire.runner_api import JobPayload
@@ -18,7 +18,6 @@ SUBMODULE_STRATEGIES = ("none", "normal", "recursive")
 MIRRORS = ".git-mirrors"
 """Folder in a cache folder. Names of groups, projects and caches do not begin with a dot."""
 _FALSE = ("false", "f", "0")
-_TRUE = ("true", "t", "1")
 _DEPTHS = ("GIT_DEPTH", "GIT_SUBMODULE_DEPTH")
 _FLAGS = ("GIT_CHECKOUT", "GIT_LFS_SKIP_SMUDGE", "GIT_SUBMODULE_FORCE_HTTPS")
 MAX_ATTEMPTS = 10
@@ -67,7 +66,7 @@ def source_remarks(variables: Variables) -> Iterable[str]:
     choices = {"GIT_STRATEGY": STRATEGIES, "GIT_SUBMODULE_STRATEGY": SUBMODULE_STRATEGIES}
     expected = {name: f"one of {', '.join(words)}" for name, words in choices.items() if variables[name] not in words}
     expected |= {name: "a whole number" for name in _DEPTHS if _number(variables[name]) is None}
-    expected |= {name: "true or false" for name in _FLAGS if variables[name].lower() not in (*_TRUE, *_FALSE)}
+    expected |= {name: "true or false" for name in _FLAGS if variables[name].lower() not in (*TRUE_WORDS, *_FALSE)}
     attempts = f"a number from 1 to {MAX_ATTEMPTS}"
     expected |= {name: attempts for name in _ATTEMPTS if read_attempts(variables[name]) is None}
     for name, what in expected.items():
@@ -86,7 +85,7 @@ def _git_options(variables: Variables) -> dict[str, Any]:
     for name, key in (("GIT_CLEAN_FLAGS", "clean_flags"), ("GIT_FETCH_EXTRA_FLAGS", "fetch_flags")):
         if flags := variables[name]:
             options[key] = [] if flags == "none" else flags.split()
-    if variables["GIT_LFS_SKIP_SMUDGE"].lower() in _TRUE:
+    if variables["GIT_LFS_SKIP_SMUDGE"].lower() in TRUE_WORDS:
         options["lfs"] = False
     if variables["GIT_CHECKOUT"].lower() in _FALSE:
         options["checkout"] = False
@@ -103,7 +102,7 @@ def _submodules(variables: Variables, depth: int) -> dict[str, Any]:
         "submodule_depth": depth if own_depth is None else own_depth,
         "submodule_paths": variables["GIT_SUBMODULE_PATHS"].split(),
         "submodule_flags": variables["GIT_SUBMODULE_UPDATE_FLAGS"].split(),
-        "instead_of_ssh": variables["GIT_SUBMODULE_FORCE_HTTPS"].lower() in _TRUE,
+        "instead_of_ssh": variables["GIT_SUBMODULE_FORCE_HTTPS"].lower() in TRUE_WORDS,
     }
 
 

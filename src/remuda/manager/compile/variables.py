@@ -11,6 +11,8 @@ from remuda.wire.runner_api import Variable
 
 LONGEST_VALUE: Final = 1 << 20
 DEEPEST: Final = 32
+TRUE_WORDS: Final = ("true", "t", "1")
+"""Values of a variable that mean true, as in gitlab-runner, in any case."""
 
 _REFERENCE = re.compile(r"\$(?:\$|\{([^{}]*)\}|([A-Za-z_][A-Za-z0-9_]*)|[*#@!?0-9-])")
 
