@@ -117,6 +117,11 @@ def is_draft(title: str) -> bool:
     return title.lower().startswith(("draft:", "[draft]", "(draft)"))
 
 
+def mark_draft(title: str) -> str:
+    """Return the title of a merge request with the mark of a draft, unless it has one."""
+    return title if is_draft(title) else f"Draft: {title}"
+
+
 def of_merge_request(
     *,
     iid: int,

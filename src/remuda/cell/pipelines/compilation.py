@@ -32,7 +32,7 @@ from remuda.pipeline.predefined_variables import (
     SOURCE_BRANCH,
     TARGET_BRANCH,
     TITLE,
-    is_draft,
+    mark_draft,
     of_image_proxy,
     of_merge_request,
     of_tag,
@@ -160,8 +160,8 @@ def _merge_request(request: PipelineRequest, facts: RequestFacts, reader: Reader
         (branch for branch in branches if branch not in (target, default)), variables.get(SOURCE_BRANCH)
     )
     title = variables.get(TITLE) or facts.of_commit.get("CI_COMMIT_TITLE", "")
-    if DRAFT in request.predefined and not is_draft(title):
-        title = f"Draft: {title}"
+    if DRAFT in request.predefined:
+        title = mark_draft(title)
     others = {
         name: request.merge_request_lists.get(name, ListChange()).apply(variables.get(name, ""))
         for name in (LABELS, ASSIGNEES)

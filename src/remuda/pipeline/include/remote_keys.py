@@ -1,5 +1,4 @@
-"""Reads `cache` and `integrity` of an included file that has a web address; a separate module, because `includes`,
-which calls it, is long."""
+"""Reads `cache` and `integrity` of an included file that has a web address."""
 
 from __future__ import annotations
 

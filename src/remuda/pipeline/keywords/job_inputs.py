@@ -102,14 +102,14 @@ def check_given(declared: Mapping[str, JobInput], given: Mapping[str, Any]) -> d
             report.add(place, name, f"the job has no input {quote(name)}", suggestion)
             continue
         node = read_as(declaration.type, node_of(value, place))
-        one = Input(
+        expected = Input(
             type=declaration.type,
             default=None,
             options=declaration.options,
             regex=declaration.regex,
             key=Scalar(text=name, kind="text", line=1, column=1),
         )
-        if check_value(report, one, node, name, patterns):
+        if check_value(report, expected, node, name, patterns):
             values[name] = plain(node)
     report.finish()
     return values

@@ -27,9 +27,9 @@ def read_run(report: Report, node: Node, path: str, read_file: ReadFile) -> tupl
         report.add(node, path, "must not be empty", "give it at least one step")
     from remuda.pipeline.keywords.step_checks import check_steps  # imported here: it is large, and most jobs have none
 
-    steps = [(item, step) for item in node.items if (step := _step(report, item, path))]
-    check_steps(report, [entries for _, (entries, _) in steps], path, read_file)
-    return tuple(data for _, (_, data) in steps)
+    steps = [step for item in node.items if (step := _step(report, item, path))]
+    check_steps(report, [entries for entries, _ in steps], path, read_file)
+    return tuple(data for _, data in steps)
 
 
 def _step(report: Report, node: Node, path: str) -> tuple[dict[str, Entry], dict[str, Any]] | None:

@@ -166,7 +166,7 @@ class Judge:
         return self._answers[paths, None]
 
     def _exists_elsewhere(self, exists: Exists, paths: tuple[str, ...], own: Variables) -> bool:
-        """Whether another project has a file that matches. Reports a project or ref that is not available."""
+        """Return whether another project has a file that matches. Reports a project or ref that is not available."""
         project, ref = self._expand((exists.project, exists.ref or ""), own, exists.at)
         key = (project, ref, *paths)
         if key not in self._elsewhere:

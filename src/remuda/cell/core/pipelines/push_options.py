@@ -16,7 +16,7 @@ from remuda.pipeline.predefined_variables import (
     SOURCE_BRANCH,
     TARGET_BRANCH,
     TITLE,
-    is_draft,
+    mark_draft,
 )
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
@@ -74,9 +74,8 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
             inputs[name] = _decode_input(value)
         elif key in _KNOWN:
             ignored.append(option)
-    title = merge_request.get(TITLE, "")
-    if DRAFT in merge_request and title and not is_draft(title):
-        merge_request[TITLE] = f"Draft: {title}"
+    if DRAFT in merge_request and TITLE in merge_request:
+        merge_request[TITLE] = mark_draft(merge_request[TITLE])
     return PushOptions(
         skip=skip,
         variables=variables,
