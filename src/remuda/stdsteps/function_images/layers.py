@@ -12,7 +12,6 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from remuda.lib.dataclass import dataclass
 from remuda.lib.safe_paths import open_inside
@@ -153,12 +152,5 @@ def _add(archive: tarfile.TarFile, root: Path, target: str, source: str) -> None
 
 
 def _digest(path: Path) -> str:
-    hasher = hashlib.sha256()
     with path.open("rb") as file:
-        _feed(hasher.update, file)
-    return f"sha256:{hasher.hexdigest()}"
-
-
-def _feed(update: Callable[[bytes], None], file: IO[bytes]) -> None:
-    while data := file.read(_FRAME_BYTES):
-        update(data)
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"

@@ -34,6 +34,9 @@ from remuda.steps.process.launch import Launch
 from remuda.steps.process.step_files import StepFiles
 from remuda.steps.process.worker_pool import WorkerPool
 
+LONGEST_UNTRUSTED_TEXT = 256 * 1024
+"""Limit for the texts of a result from an agent that the job has chosen."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
@@ -44,10 +47,6 @@ class _Run:
     is_jobs_doing: bool = False
     worker_waits: bool = False
     usage: dict[str, Any] = field(default_factory=dict)
-
-
-LARGEST_UNTRUSTED = 256 * 1024
-"""Limit for the texts of a result from an agent that the job has chosen."""
 
 
 class CommandExecution:
@@ -252,7 +251,7 @@ class CommandExecution:
         events, end, place = read_returned(files.results, node.folded, self._returned.get(node.serial, (0, 0)))
         is_trusted = not self._state.facts.is_apart
         shown = step_results.Shown(self._state.log.secrets)
-        show = None if is_trusted else partial(shown.values, limit=LARGEST_UNTRUSTED)
+        show = None if is_trusted else partial(shown.values, limit=LONGEST_UNTRUSTED_TEXT)
         for event in events:
             result = translate_result(node, event, show=show) if "path" in event else None
             self._state.record(replay.delegated_result_event(node, event), result)

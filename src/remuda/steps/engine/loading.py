@@ -19,12 +19,9 @@ from remuda.steps.job_tree.tree import INSERTED, LONGEST_PATH, MOST_STEPS, Loade
 from remuda.steps.language.escaping import OPENER
 from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import parse_reference
-from remuda.steps.language.values import Reference, ReferenceKind
+from remuda.steps.language.values import FETCHED, Reference, ReferenceKind
 from remuda.steps.process.environment import AUTHORITIES
 from remuda.steps.resolving.values import PackageOrigin, Resolved
-
-FETCHED = (ReferenceKind.GIT, ReferenceKind.OCI)
-"""Kinds of references whose packages come from a server."""
 
 
 class _Nearby:

@@ -12,7 +12,7 @@ from typing import Any
 from remuda.lib.dataclass import dataclass
 from remuda.steps.job_tree.outcome import Cause, Finished, Status
 from remuda.steps.language.evaluate import runs_after_failure
-from remuda.steps.language.values import Call, Definition, Exec, Place, ReferenceKind, Spec, Step
+from remuda.steps.language.values import FETCHED, Call, Definition, Exec, Place, ReferenceKind, Spec, Step
 
 ENVIRONMENT = "environment"
 """Output of a step that has opened an environment: how to run something there."""
@@ -69,7 +69,7 @@ class Loaded:
     @property
     def is_fetched(self) -> bool:
         """True if the step belongs to a package that was fetched from a repository or registry."""
-        return self.kind in (ReferenceKind.GIT, ReferenceKind.OCI) and self.root is not None
+        return self.kind in FETCHED and self.root is not None
 
     @property
     def is_script(self) -> bool:

@@ -66,6 +66,10 @@ class ReferenceKind(StrEnum):
     DYNAMIC = "dynamic"  # holds an expression: evaluated first, then one of the others
 
 
+FETCHED = (ReferenceKind.GIT, ReferenceKind.OCI)
+"""Kinds of references whose packages come from a server."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """Where a step's package is found. `kind` determines which fields are used; the others are empty."""
