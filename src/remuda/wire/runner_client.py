@@ -256,13 +256,14 @@ class RunnerClient:
 
     async def reset_token(self, *, runner_id: int = 0, personal: str = "") -> RunnerReply:
         """Replace the token of this client's runner, or of `runner_id` if `personal`, a user's access token, is set."""
-        path, headers = "/api/v4/runners/reset_authentication_token", {"Accept": "application/json"}
-        body: bytes | msgspec.Struct = VerifyRunner(token=self._token)
-        if not personal:
-            headers["RUNNER-TOKEN"] = self._token
+        headers = {"Accept": "application/json"}
+        body: bytes | msgspec.Struct
         if personal:
             path, body = f"/api/v4/runners/{runner_id}/reset_authentication_token", b"{}"
             headers["PRIVATE-TOKEN"] = personal
+        else:
+            path, body = "/api/v4/runners/reset_authentication_token", VerifyRunner(token=self._token)
+            headers["RUNNER-TOKEN"] = self._token
         response = await self._call("POST", path, endpoint="reset_token", headers=headers, body=body)
         if response.status != 201 or not response.is_json:
             return RunnerReply(status=response.status, message=response.message)
