@@ -1,4 +1,5 @@
-"""Reads `cache` and `integrity` of an included file that has a web address."""
+"""Reads `cache` and `integrity` of an included file that has a web address. A separate module, because `includes` would
+be too long with it."""
 
 from __future__ import annotations
 
