@@ -84,6 +84,8 @@ def _outside(report: Report, node: Table, path: str) -> OutsideNeed | None:
         for key in ("job", "ref"):
             if key not in fields:
                 report.add(node, path, f'a need of another project must have a "{key}"', f'give it a "{key}"')
+    if "pipeline" in fields and "job" not in fields:
+        report.warn(node, path, 'has no effect without a "job"', "name the job whose artifacts are needed")
     if "parallel" in fields:
         fields.refuse_key("parallel", '"parallel" works only for jobs of this pipeline', "remove it")
     return OutsideNeed(
