@@ -152,6 +152,8 @@ async def test_invalid_requests(setup: PipelineSetup) -> None:
 async def test_a_trigger_job_starts_one_pipeline(setup: PipelineSetup) -> None:
     parent = await setup.start()
     fields = {"source": "parent_pipeline", "upstream": await setup.upstream(parent), "text": "child: {script: [x]}\n"}
+    with pytest.raises(InvalidError, match=r"Missing CI config file: .* has no file ci/gone\.yml"):
+        await setup.start(**fields | {"text": None, "file": "ci/gone.yml"})
     child = await setup.start(**fields)
     assert (child.is_child, child.upstream_pipeline_id, child.depth) == (True, parent.id, 1)
     assert list(await setup.jobs(child)) == ["child"]

@@ -112,6 +112,10 @@ class Pipelines:
         check_depth(request, await self._ancestors(request.upstream.pipeline) if request.upstream else ())
         await self._check_starter(request)
         new = await self._compile(request)
+        if new is None and request.upstream is not None:
+            # The user sees only the trigger job, which may be of another project.
+            place = f"{request.project.path} has no file {request.file}"
+            raise InvalidError(f"Missing CI config file: {place}")
         if new is None:
             raise InvalidError("Missing CI config file")
         if new.compiled.skipped is not None:
