@@ -6,7 +6,7 @@ no environment. After a restart of the agent, `job_tree.stored_steps` restores l
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -118,13 +118,8 @@ async def load(
         substitutes=substitutes,
         caller=_origin_of(frame.loaded) if root == frame.loaded.root else None,
     )
-    if reference.kind in FETCHED:
-        async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
-            announcing = tasks.create_task(announce(reference), name=f"fetch of {node.path}")
-            resolved = await work
-            announcing.cancel()
-    else:
-        resolved = await work
+    is_fetched = reference.kind in FETCHED
+    resolved = await (_run_beside(work, announce(reference), f"fetch of {node.path}") if is_fetched else work)
     loaded = Loaded(
         step=read_step(resolved.text, file=resolved.file),
         reference=resolved.reference,
@@ -144,6 +139,15 @@ async def load(
             _nearby.clear()
         _nearby[key] = _Nearby(loaded, loaded.reference)
     return loaded
+
+
+async def _run_beside(work: Awaitable[Resolved], beside: Coroutine[Any, Any, None], name: str) -> Resolved:
+    """Run `beside`, in a task with this name, while `work` runs. It is cancelled when `work` has ended."""
+    async with unwrap_group_error(), asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(beside, name=name)
+        resolved = await work
+        task.cancel()
+    return resolved
 
 
 def _origin_of(loaded: Loaded) -> PackageOrigin | None:

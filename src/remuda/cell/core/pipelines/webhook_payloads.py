@@ -103,17 +103,6 @@ def push_body(
     is_tag = ref.startswith(TAGS)
     kind = "tag_push" if is_tag else "push"
     who = _user(user, user_id)
-    described = [
-        {
-            "id": commit.sha,
-            "message": commit.message,
-            "title": commit.title,
-            "timestamp": rfc3339(commit.committed_at),
-            "url": f"{url}/{project.path}/-/commit/{commit.sha}",
-            "author": {"name": commit.author_name, "email": commit.author_email},
-        }
-        for commit in commits[:MAX_COMMITS]
-    ]
     return _encode(
         {
             "object_kind": kind,
@@ -131,7 +120,7 @@ def push_body(
             "user_avatar": None,
             "project_id": project.id,
             "project": _project(project, url),
-            "commits": described[::-1],
+            "commits": [_pushed_commit(commit, project, url) for commit in commits[:MAX_COMMITS]][::-1],
             "total_commits_count": len(commits),
             "push_options": {},
             "repository": {
@@ -145,6 +134,17 @@ def push_body(
             },
         }
     )
+
+
+def _pushed_commit(commit: PushedCommit, project: Project, url: str) -> dict[str, Any]:
+    return {
+        "id": commit.sha,
+        "message": commit.message,
+        "title": commit.title,
+        "timestamp": rfc3339(commit.committed_at),
+        "url": f"{url}/{project.path}/-/commit/{commit.sha}",
+        "author": {"name": commit.author_name, "email": commit.author_email},
+    }
 
 
 def _time(seconds: float | None) -> str | None:
