@@ -119,6 +119,16 @@ def test_another_address_does_not_get_the_secrets_of_the_old_one(
     assert receiver.requests[-1][1]["X-Gitlab-Token"] == "new"
 
 
+def test_the_error_of_a_test_does_not_show_url_variables(cell: ServedCell, shop: str) -> None:
+    push(cell, shop)
+    variables = [{"key": "host", "value": "s3cret.invalid"}]
+    path = f"{shop}/hooks/{create(cell, shop, 'http://{host}/hook', url_variables=variables)['id']}"
+    failed = cell.api("POST", f"{path}/test/push_events")
+    assert failed.status == 422
+    assert b"s3cret" not in failed.body
+    assert b"s3cret" not in cell.api("GET", f"{path}/events").body
+
+
 def test_a_variable_for_the_server_drops_the_token(cell: ServedCell, shop: str, receiver: Receiver) -> None:
     push(cell, shop)
     old = [{"key": "host", "value": "ci.example"}]

@@ -41,6 +41,9 @@ async def send_request(
                 connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
+                # A small compressed answer could fill the memory.
+                auto_decompress=False,
+                headers={"Accept-Encoding": "identity"},
             ) as session,
         ):
             # aiohttp resolves no address that is written as one.

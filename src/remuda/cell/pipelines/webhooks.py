@@ -14,7 +14,14 @@ from functools import partial
 from msgspec.structs import replace
 
 from remuda.cell.core.access.protected_refs import HEADS, TAGS
-from remuda.cell.core.pipelines.webhook_delivery import address_of, after_try, body_of, headers_of, hook_after
+from remuda.cell.core.pipelines.webhook_delivery import (
+    address_of,
+    after_try,
+    body_of,
+    headers_of,
+    hide_variables,
+    hook_after,
+)
 from remuda.cell.core.pipelines.webhook_payloads import (
     JOB,
     MAX_COMMITS,
@@ -277,6 +284,7 @@ class Webhooks:
             is_verifying=hook.is_verifying,
             allows_local=self._settings.hook_local_addresses,
         )
+        outcome = hide_variables(hook, outcome)
         reach("cell.webhook_sent")
         ended = after_try(delivery, outcome, self._clock.now())
         await self._store.hooks.change_delivery(delivery.id, lambda _: ended)

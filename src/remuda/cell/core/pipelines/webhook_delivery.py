@@ -63,6 +63,16 @@ def address_of(hook: Hook) -> str:
     return _VARIABLE.sub(lambda match: str(variables.get(match[1], match[0])), hook.url)
 
 
+def hide_variables(hook: Hook, outcome: Outcome) -> Outcome:
+    """Return an outcome whose error shows the names of the hook's URL variables instead of their values, in any case
+    of letters: an error names the server, and a variable may be a part of that."""
+    error = outcome.error
+    for name, value in sorted(hook.secrets.get("variables", {}).items(), key=lambda pair: -len(str(pair[1]))):
+        if value:
+            error = re.sub(re.escape(str(value)), f"{{{name}}}", error, flags=re.IGNORECASE)
+    return replace(outcome, error=error)
+
+
 def drop_old_secrets(old: Hook, new: Hook, given: Collection[str]) -> Hook:
     """Return `new`, a hook after a change, without the secrets of `old` that belong to another receiver, so that nobody
     reads them with an address of their own: all secrets if `url` has changed, the token and the headers if a variable

@@ -12,6 +12,7 @@ from remuda.cell.core.pipelines.webhook_delivery import (
     body_of,
     drop_old_secrets,
     headers_of,
+    hide_variables,
     hook_after,
     is_public_address,
 )
@@ -58,6 +59,13 @@ def test_a_variable_that_changes_the_server_drops_the_other_secrets() -> None:
     assert drop_old_secrets(hook, other_path, ("variables",)).secrets["token"] == "s3"
     other_host = replace(hook, secrets={**hook.secrets, "variables": {"host": "y.org", "key": "1"}})
     assert drop_old_secrets(hook, other_host, ("variables",)).secrets == {"variables": {"host": "y.org", "key": "1"}}
+
+
+def test_an_error_does_not_show_url_variables() -> None:
+    hook = replace(HOOK, secrets={"variables": {"key": "s3cret", "other": "s3cret-2", "empty": ""}})
+    failed = Outcome(error="Cannot connect to s3cret-2.org:80, S3CRET.org", answer="s3cret")
+    assert hide_variables(hook, failed).error == "Cannot connect to {other}.org:80, {key}.org"
+    assert hide_variables(HOOK, failed) == failed
 
 
 def test_addresses_headers_and_bodies() -> None:
