@@ -2,16 +2,18 @@
 
 import asyncio
 import socket
+import struct
 from typing import Any
 
 import pytest
 from grpclib.client import UnaryStreamMethod
 from grpclib.const import Cardinality, Handler
+from grpclib.exceptions import ProtocolError
 from grpclib.protocol import H2Protocol
 from grpclib.testing import ChannelFor
 from hyperframe.frame import DataFrame
 
-from remuda.wire.http2 import FRAME_BYTES, LiveChannel, allow_large_frames, disable_frame_texts
+from remuda.wire.http2 import FRAME_BYTES, LARGEST_MESSAGE_BYTES, LiveChannel, allow_large_frames, disable_frame_texts
 from remuda.wire.proto.step_runner_pb2 import FollowLogsRequest, FollowLogsResponse
 
 PATH = "/tests.Source/Read"
@@ -23,10 +25,16 @@ class Source:
 
     allowed = 0
     is_silent = False
+    claimed = 0
+    """Sends the beginning of a message of this size."""
 
     async def read(self, stream: Any) -> None:
         await stream.recv_message()
         if self.is_silent:
+            await asyncio.Event().wait()
+        if self.claimed:
+            await stream.send_initial_metadata()
+            await stream._stream.send_data(struct.pack(">?I", False, self.claimed))
             await asyncio.Event().wait()
         self.allowed = stream._stream.connection._connection.max_outbound_frame_size
         await stream.send_message(FollowLogsResponse(data=MESSAGE))
@@ -81,3 +89,12 @@ async def test_a_call_that_times_out_leaves_no_cancellation() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await asyncio.Event().wait()
+
+
+async def test_a_message_that_is_too_large_is_not_read() -> None:
+    source = Source()
+    source.claimed = LARGEST_MESSAGE_BYTES + 1
+    async with ChannelFor([source]) as channel:
+        method = UnaryStreamMethod(channel, PATH, FollowLogsRequest, FollowLogsResponse)
+        with pytest.raises(ProtocolError, match="the limit is"):
+            await method(FollowLogsRequest(), timeout=5)

@@ -180,7 +180,10 @@ class Delegate:
             async for event in stream:
                 match event.WhichOneof("event"):
                     case "log" if event.log.offset == log.offset:
-                        text, offset, holds_line_end = log.feed(event.log.data)
+                        try:
+                            text, offset, holds_line_end = log.feed(event.log.data)
+                        except ValueError as error:
+                            raise _FinalError(f"the agent of the environment sent an invalid log: {error}") from None
                         write_all(1, text)
                         returns.note_log(offset, holds_line_end=holds_line_end)
                         if offset - confirmed >= CONFIRM_BYTES:

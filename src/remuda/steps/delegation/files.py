@@ -23,6 +23,8 @@ LARGEST_RESULT_BYTES = 4 * 1024**2
 MOST_RESULTS, LARGEST_RESULTS_BYTES = 50_000, 256 * 1024**2
 """Limits for all results of a delegated job."""
 LONGEST_MESSAGE = 10_000
+LONGEST_LOG_LINE = 1024**2
+"""Limit for a line of the other agent's log. An agent divides lines that are much shorter."""
 HEADER_BYTES = 32
 _LONGEST_TEXT = 10_000
 _CONTINUES = b"+"
@@ -222,7 +224,8 @@ class PlainLog:
 
     def feed(self, data: bytes) -> tuple[bytes, int, bool]:
         """Add bytes of the log. Returns the text to print (complete lines without the last line feed), the log offset
-        after it, and True if its line feed is still to be printed: what `note_log` stores once the text is printed."""
+        after it, and True if its line feed is still to be printed: what `note_log` stores once the text is printed.
+        Raises ValueError for a line that is too long."""
         self._rest += data
         *lines, rest = self._rest.split(b"\n")
         offset, holds = self._returns.log_offset, self._returns.holds_line_end
@@ -235,6 +238,8 @@ class PlainLog:
                 parts.append(b"\n")
             parts.append(text)
             holds = True
+        if len(rest) > LONGEST_LOG_LINE:
+            raise ValueError(f"a line of its log has more than {LONGEST_LOG_LINE} bytes")
         offset += len(self._rest) - len(rest)
         self._rest = rest
         return b"".join(parts), offset, holds

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.steps.delegation.files import LARGEST_RESULT_BYTES, Order, PlainLog, Returns, read_result
+from remuda.steps.delegation.files import LARGEST_RESULT_BYTES, LONGEST_LOG_LINE, Order, PlainLog, Returns, read_result
 
 STAMP = b"2026-11-15T09:40:00.123456Z "
 
@@ -94,6 +94,14 @@ def join_output(lines: list[tuple[str, bytes]]) -> bytes:
 def test_messages_of_the_other_agent_about_its_job_are_left_out(tmp_path: Path) -> None:
     log = format_log(("01O ", b"Job succeeded"), ("00O ", b"WARNING: x"), ("00O ", b"Job succeeded"))
     assert PlainLog(Returns(tmp_path / "r")).feed(log)[0] == b"Job succeeded\nWARNING: x"
+
+
+def test_a_log_without_line_feeds_is_refused(tmp_path: Path) -> None:
+    log = PlainLog(Returns(tmp_path / "r"))
+    piece = b"x" * (LONGEST_LOG_LINE // 2)
+    assert log.feed(piece) == log.feed(piece) == (b"", 0, False)
+    with pytest.raises(ValueError, match="a line of its log has more than"):
+        log.feed(b"x")
 
 
 def a_result(**values: Any) -> bytes:
