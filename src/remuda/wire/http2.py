@@ -73,6 +73,6 @@ def _take_back_cancellations(
     _raise_error(wrapper, kind, error, traceback)
 
 
-Stream.recv_data = _receive_within_limit  # type: ignore[method-assign]
+Stream.recv_data = _receive_within_limit  # type: ignore[assignment,method-assign]
 Wrapper.cancel = _count_cancellations  # type: ignore[assignment,method-assign]
 Wrapper.__exit__ = _take_back_cancellations  # type: ignore[method-assign]
