@@ -79,7 +79,9 @@ def test_templates_of_a_folder_win(tmp_path: Path) -> None:
     assert "image: golang" in str(find_template("Go.gitlab-ci.yml", folder, no_server, hint=HINT))
     assert "there is no template" in reason(find_template("out.gitlab-ci.yml", folder, no_server, hint=HINT))
     assert "larger than" in reason(find_template("big.gitlab-ci.yml", folder, no_server, hint=HINT))
+    (tmp_path / "folder.gitlab-ci.yml").mkdir()
     assert {"Jobs/Mine", "Bash", "Go"} <= set(list_keys(folder))
+    assert not {"out", "folder"} & set(list_keys(folder)), "what cannot be included is not suggested"
 
 
 def test_templates_of_a_server() -> None:

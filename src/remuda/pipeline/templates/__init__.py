@@ -98,7 +98,7 @@ def _fetch(key: str, address: str, fetch: Fetch) -> str | SourceProblem | None:
 def _read(folder: Path, key: str) -> str | SourceProblem | None:
     path = folder / f"{key}{SUFFIX}"
     try:
-        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)) or not path.is_file():
+        if not _is_file_of(folder, path):
             return None
         with path.open("rb") as file:
             data = file.read(LIMIT_BYTES + 1)
@@ -111,9 +111,14 @@ def _read(folder: Path, key: str) -> str | SourceProblem | None:
         return SourceProblem(reason=f"the template cannot be read: {error.strerror}", suggestion="check its mode")
 
 
+def _is_file_of(folder: Path, path: Path) -> bool:
+    """True if `path` is a file and no symbolic link that leads out of the folder."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)) and path.is_file()
+
+
 def _keys(folder: Path) -> list[str]:
     paths = sorted(folder.rglob(f"*{SUFFIX}"))[:_MAX_LISTED]
-    keys = (path.relative_to(folder).as_posix().removesuffix(SUFFIX) for path in paths)
+    keys = (path.relative_to(folder).as_posix().removesuffix(SUFFIX) for path in paths if _is_file_of(folder, path))
     return [key for key in keys if key_of(key) == key]
 
 
