@@ -194,7 +194,11 @@ class Loader:
     ) -> list[SourceFile]:
         """Return the files of an include that is a map of `entries`. `choices`: the kinds of files that it may have."""
         kinds = [kind for kind in choices if kind in entries]
-        if len(kinds) != 1:
+        if len(kinds) > 1:
+            names = " and ".join(quote(kind) for kind in kinds)
+            self._report.add(node, path, f"{names} do not go together", "keep one")
+            return []
+        if not kinds:
             message = "must have one of: " + ", ".join(choices)
             self._report.add(node, path, message, "say which file to include")
             return []
