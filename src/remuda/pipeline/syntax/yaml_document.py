@@ -255,7 +255,8 @@ class _Builder:
                 entries.update(merged)
             else:
                 if key.text in written:
-                    lines = f"on lines {written[key.text].key.line} and {key.line}"
+                    line = written[key.text].key.line
+                    lines = f"twice on line {line}" if line == key.line else f"on lines {line} and {key.line}"
                     message = f"the key {quote(key.text)} is {lines}; only the last one counts"
                     self._report.warn(key, key.text, message, "remove one of them")
                 entries[key.text] = written[key.text] = Entry(key=key, value=value)
