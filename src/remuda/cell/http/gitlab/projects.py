@@ -14,13 +14,13 @@ from remuda.cell.git.commits import FileAction, is_branch_name
 from remuda.cell.http.edge.access import USER, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, check_level
 from remuda.cell.http.edge.bodies import flag_in_query, with_given
-from remuda.cell.http.edge.endpoints import Edge, Shape
+from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, blame_field, forbidden, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.edge.unsupported_fields import Unsupported
 from remuda.cell.http.gitlab.project_fields import UNSUPPORTED_OF_PROJECT, ProjectFields, read_fields
-from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, project_view, time_text
+from remuda.cell.http.gitlab.views import MessageShape, ProjectShape, ProjectSummaryShape, project_view, summary_fields
 from remuda.cell.projects.bots import remove_bots
 from remuda.cell.projects.paths import check_path
 from remuda.cell.projects.projects import CommitRequest
@@ -64,14 +64,7 @@ class ProjectChange(ProjectFields, kw_only=True):
     priority: int | None = None
 
 
-class ImportShape(Shape, kw_only=True):
-    id: int
-    description: str
-    name: str
-    name_with_namespace: str
-    path: str
-    path_with_namespace: str
-    created_at: str | None
+class ImportShape(ProjectSummaryShape, kw_only=True):
     import_status: str = "none"
     import_type: None = None
     correlation_id: None = None
@@ -264,14 +257,7 @@ async def _put_archived(edge: Edge, project: Project, *, is_archived: bool) -> P
 @routes.get("/api/v4/projects/{id}/import", in_project(Level.GUEST))
 async def show_import(edge: Edge, project: Project) -> ImportShape:
     """Show the state of the project's import: `none`, because the cell imports nothing."""
-    namespace, _, path = project.path.rpartition("/")
-    return ImportShape.of(
-        project,
-        path=path,
-        name_with_namespace=f"{namespace} / {project.name}",
-        path_with_namespace=project.path,
-        created_at=time_text(project.created_at),
-    )
+    return ImportShape.of(project, **{**summary_fields(project), "description": project.description})
 
 
 @routes.delete("/api/v4/projects/{id}", in_project(Level.OWNER), status=202)

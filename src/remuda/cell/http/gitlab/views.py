@@ -74,7 +74,9 @@ class NamespaceShape(Shape, kw_only=True):
     web_url: str
 
 
-class ProjectShape(Shape, kw_only=True):
+class ProjectSummaryShape(Shape, kw_only=True):
+    """A project with the fields that are shown inside other objects."""
+
     id: int
     description: str | None
     name: str
@@ -82,6 +84,9 @@ class ProjectShape(Shape, kw_only=True):
     path: str
     path_with_namespace: str
     created_at: str | None
+
+
+class ProjectShape(ProjectSummaryShape, kw_only=True):
     default_branch: str | None
     http_url_to_repo: str
     ssh_url_to_repo: None = None
@@ -120,17 +125,25 @@ class ProjectShape(Shape, kw_only=True):
     empty_repo: bool | UnsetType = UNSET
 
 
+def summary_fields(project: Project) -> dict[str, Any]:
+    """Return those fields of `ProjectSummaryShape` that are not fields of the project itself."""
+    namespace, _, path = project.path.rpartition("/")
+    return {
+        "description": project.description or None,
+        "name_with_namespace": f"{namespace} / {project.name}",
+        "path": path,
+        "path_with_namespace": project.path,
+        "created_at": time_text(project.created_at),
+    }
+
+
 def project_view(
     project: Project, url: str, default_branch: str | None, *, is_empty: bool | None = None
 ) -> ProjectShape:
-    namespace, _, path = project.path.rpartition("/")
+    namespace = project.path.rpartition("/")[0]
     return ProjectShape.of(
         project,
-        description=project.description or None,
-        name_with_namespace=f"{namespace} / {project.name}",
-        path=path,
-        path_with_namespace=project.path,
-        created_at=time_text(project.created_at),
+        **summary_fields(project),
         last_activity_at=time_text(max(project.created_at, project.last_activity_at)),
         default_branch=default_branch,
         http_url_to_repo=f"{url}/{project.path}.git",

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from remuda.cell.http.edge.admission import Caller
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.gitlab.jobs import describe
-from remuda.cell.http.gitlab.views import JobShape, UserShape, time_text, user_view
+from remuda.cell.http.gitlab.views import JobShape, ProjectSummaryShape, UserShape, summary_fields, time_text, user_view
 from remuda.cell.values import Project
 from remuda.cell.values.deployments import Deployment, Environment
 from remuda.cell.values.people import FIRST_USER
@@ -24,16 +24,6 @@ class EnvironmentSummaryShape(Shape, kw_only=True):
     external_url: str | None
     created_at: str | None
     updated_at: str | None
-
-
-class ProjectSummaryShape(Shape, kw_only=True):
-    id: int
-    description: str | None
-    name: str
-    name_with_namespace: str
-    path: str
-    path_with_namespace: str
-    created_at: str | None
 
 
 class DeploymentShape(Shape, kw_only=True):
@@ -88,15 +78,7 @@ def environment_view(environment: Environment) -> EnvironmentShape:
 def environment_in_list(environment: Environment, project: Project) -> EnvironmentShape:
     """The response for an environment in a list and after a change, which has the project."""
     view = environment_view(environment)
-    namespace, _, path = project.path.rpartition("/")
-    view.project = ProjectSummaryShape.of(
-        project,
-        description=project.description or None,
-        name_with_namespace=f"{namespace} / {project.name}",
-        path=path,
-        path_with_namespace=project.path,
-        created_at=time_text(project.created_at),
-    )
+    view.project = ProjectSummaryShape.of(project, **summary_fields(project))
     return view
 
 
