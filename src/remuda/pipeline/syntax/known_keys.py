@@ -17,7 +17,7 @@ _COMPARED_NAMES = 100
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of one kind of map: supported ones (`works`), and ones of GitLab that are refused yet (`later`)."""
+    """The keys of one kind of map: supported ones (`works`), and those of GitLab that are not yet (`later`)."""
 
     works: tuple[str, ...]
     later: tuple[str, ...] = ()
