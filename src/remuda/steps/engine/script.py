@@ -16,11 +16,12 @@ SHELLS = ("auto", "bash", "sh", *powershell.SHELLS)
 
 # Shells write the path of a script file before their errors, which means nothing to a reader. Text that is evaluated
 # has the name given here instead; line numbers stay the same. Bash needs no process for it; the other shells start cat.
-# BusyBox counts the lines of evaluated text from 0, hence the empty line.
+# BusyBox counts the lines of evaluated text from 0, hence the empty line. $() removes the last line feed, which a
+# backslash before it needs.
 _NAMED_BASH = 'IFS= read -r -d "" _remuda_script <"$1" || :; shift; eval "unset _remuda_script; $_remuda_script"'
 _NAMED_SH = (
     """_remuda_script=$(eval '[ "$LINENO" != 0 ] || echo'; cat "$1"); shift; """
-    'eval "unset _remuda_script; $_remuda_script"'
+    'eval "unset _remuda_script; $_remuda_script\n"'
 )
 _BASH, _SH = ("-e", "-o", "pipefail"), ("-e",)
 # Inside an environment: $1 is the file, $2 and $3 are the texts above.
@@ -66,8 +67,7 @@ def script_command(
     if shell_name == "bash" and not shell.endswith("bash"):
         raise DefinitionError('input "shell": there is no bash here; use sh, or auto')
     options, named = (_BASH, _NAMED_BASH) if shell.endswith("bash") else (_SH, _NAMED_SH)
-    # Shells cannot hold a NUL in a variable, but a script may contain one.
-    return [shell, *options, *(["-c", named, "script"] if "\0" not in text else ()), str(file)], text
+    return [shell, *options, "-c", named, "script", str(file)], text
 
 
 def _find_bash(path: str) -> str | None:
@@ -89,7 +89,8 @@ def script_text(commands: str | Sequence[str], *, variables: Mapping[str, str], 
         between = "\n" if needs_line else "; "
         echoed = [f"printf '%s\\n' {shlex.quote(echo_of(command))}{between}{command}" for command in commands]
         lines += [trace + echoed[0], *echoed[1:]]
-    return "\n".join(lines) + "\n"
+    # A shell cannot hold a NUL in a variable; in a file it ignores it.
+    return "\n".join(lines).replace("\0", "") + "\n"
 
 
 def echo_of(command: str) -> str:

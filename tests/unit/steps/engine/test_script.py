@@ -87,6 +87,25 @@ def _run(
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["on the machine", "in an environment"])
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize(
+    ("script", "output"),
+    [
+        ("echo a\0\necho b", ["a", "b"]),
+        (["echo a\0", "echo b"], ["a", "b"]),
+        ("echo a \\", ["a"]),
+        ("trap 'echo bye' EXIT\nexec 3>&1\necho a >&3", ["a", "bye"]),
+        ("cat <<-'END'\n\t$x\n\tEND", ["$x"]),
+    ],
+    ids=["NUL in a text", "NUL in a command", "continued at its end", "trap and exec", "here-document at its end"],
+)
+def test_unusual_scripts(script: str | list[str], output: list[str], shell: str, inside: bool, tmp_path: Path) -> None:
+    completed = _run({"script": script, "shell": shell}, tmp_path / "file", inside=inside)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert [line for line in completed.stdout.splitlines() if GREEN not in line] == output
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["on the machine", "in an environment"])
 @pytest.mark.parametrize("shell", ["auto", "bash", "sh"])
 @pytest.mark.parametrize("script", ["X=1\necho $X\nfalse", ["X=1", "echo $X", "false"]], ids=["text", "commands"])
 def test_trace_shows_each_command_with_its_values(
