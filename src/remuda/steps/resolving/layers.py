@@ -59,7 +59,8 @@ class _Guarded(io.FileIO):
 
 
 class _Tree:
-    """The folder that the layers are unpacked into. Symbolic links are collected and created at the end."""
+    """The folder that the layers are unpacked into. Symbolic links are collected, each with an empty file in its place,
+    and created at the end."""
 
     def __init__(self, root: Path, limit_bytes: int) -> None:
         self._root = root
@@ -93,13 +94,15 @@ class _Tree:
             self._clear(parts)
             path.parent.mkdir(parents=True, exist_ok=True)
             _check_length(member.linkname)
+            path.touch()
             self._links[parts] = member.linkname
             return
         source = archive.extractfile(member) if member.isreg() else None
         if source is None and not member.islnk():
             raise ResolveError(f"the image contains {member.name!r}, which is not a file, folder or link")
-        other = self._root.joinpath(*_parts(member.linkname)) if source is None else None
-        if other is not None and (other == path or not other.is_file()):
+        linked = _parts(member.linkname) if source is None else ()
+        other = self._root.joinpath(*linked) if source is None else None
+        if other is not None and (other == path or linked in self._links or not other.is_file()):
             raise ResolveError(f"the image contains {member.name!r} as a hard link to a file that is not in it")
         self._clear(parts)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,7 +115,7 @@ class _Tree:
         root = os.path.realpath(self._root)
         for parts, target in self._links.items():
             path = self._root.joinpath(*parts)
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.unlink()
             path.symlink_to(target)
         for parts, target in self._links.items():
             if not Path(os.path.realpath(self._root.joinpath(*parts))).is_relative_to(root):
@@ -132,13 +135,24 @@ class _Tree:
     def _clear(self, parts: tuple[str, ...]) -> None:
         path = self._root.joinpath(*parts)
         if path.is_dir():
-            # Only a folder can contain links; searching them for every file would be too slow.
-            for link in [link for link in self._links if link[: len(parts)] == parts]:
-                del self._links[link]
+            self._forget_links(parts)
             remove_tree(path)
         else:
             self._links.pop(parts, None)
             path.unlink(missing_ok=True)
+
+    def _forget_links(self, parts: tuple[str, ...]) -> None:
+        """Forget the links below a folder. Looks at the folder, not at all links: an archive may empty many folders."""
+        folders = [parts]
+        while folders:
+            folder = folders.pop()
+            with os.scandir(self._root.joinpath(*folder)) as entries:
+                for entry in entries:
+                    inside = (*folder, entry.name)
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(inside)
+                    else:
+                        self._links.pop(inside, None)
 
 
 def _parts(name: str) -> tuple[str, ...]:

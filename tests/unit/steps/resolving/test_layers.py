@@ -25,6 +25,7 @@ def create_link(name: str, destination: str) -> tuple[tarfile.TarInfo, bytes]:
 
 def unpack(tmp_path: Path, *archives: list[tuple[tarfile.TarInfo, bytes]], limit_bytes: int = 30_000) -> Path:
     files = []
+    tmp_path.mkdir(exist_ok=True)
     for number, members in enumerate(archives):
         files.append(tmp_path / f"layer-{number}")
         with tarfile.open(files[-1], "w") as archive:
@@ -48,6 +49,7 @@ MALICIOUS_MEMBERS: dict[str, list[tuple[tarfile.TarInfo, bytes]]] = {
     "a pipe": [create_member("pipe", type=tarfile.FIFOTYPE)],
     "a hard link to a file outside": [create_member("name", type=tarfile.LNKTYPE, linkname="../secret")],
     "a hard link to a missing file": [create_member("name", type=tarfile.LNKTYPE, linkname="nothing")],
+    "a hard link to a link": [create_link("a", "b"), create_member("name", type=tarfile.LNKTYPE, linkname="a")],
     "a whiteout of a parent folder": [create_member(".wh...")],
     "a file as the folder of another file": [create_member("a"), create_member("a/b")],
     "too much data": [create_member("a", "x" * 40_000)],
@@ -148,3 +150,12 @@ def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(layers, "MOST_FILES", 2)
     with pytest.raises(ResolveError, match="more than 2 files"):
         unpack(tmp_path, [create_member(name) for name in "abc"])
+
+
+def test_links_in_removed_folders_are_forgotten(tmp_path: Path) -> None:
+    first = [create_link("a/b/link", "../x"), create_link("keep", "y"), create_link("a.link", "z")]
+    out = unpack(tmp_path, first, [create_member(".wh.a"), create_member("a/b/link", "a file")])
+    assert (out / "a/b/link").read_text() == "a file"
+    assert sorted(path.name for path in out.iterdir() if path.is_symlink()) == ["a.link", "keep"]
+    again = unpack(tmp_path / "2", [create_link("a", "b")], [create_member("a", "replaced"), create_link("c", "a")])
+    assert (again / "c").read_text() == "replaced"
