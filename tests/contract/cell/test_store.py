@@ -218,6 +218,13 @@ class TestJobs:
         assert await store.jobs.change_job(JobId(9), lambda row: row) is None
         assert await store.jobs.load_job(job.id) == job
 
+    async def test_a_job_keeps_that_it_is_traced(self, store: Store, project: Project) -> None:
+        job = (await push(store, project, a_spec())).jobs[0]
+        await store.jobs.change_job(job.id, lambda row: replace(row, is_traced=True), known=job)
+        stored = await store.jobs.load_job(job.id)
+        assert stored is not None
+        assert (job.is_traced, stored.is_traced) == (False, True)
+
     async def test_load_payload_parts(self, store: Store, project: Project) -> None:
         spec = a_spec("build")
         family = await push(store, project, spec)
