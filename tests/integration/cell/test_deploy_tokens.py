@@ -124,3 +124,9 @@ def test_a_far_expiry_does_not_break_the_list(cell: ServedCell, shop: str, time:
     body = {"name": "deploy", "scopes": ["read_repository"], "expires_at": time}
     assert cell.api("POST", f"{shop}/deploy_tokens", body).status in (201, 400)
     assert cell.api("GET", f"{shop}/deploy_tokens").status == 200
+
+
+def test_the_user_name_of_job_tokens_is_refused(cell: ServedCell, shop: str) -> None:
+    body = {"name": "deploy", "scopes": ["read_repository"], "username": "gitlab-ci-token"}
+    refused = cell.api("POST", f"{shop}/deploy_tokens", body)
+    assert (refused.status, list(refused.json()["message"])) == (400, ["username"])

@@ -1,16 +1,21 @@
 """Webhooks: their API, and the requests that a receiver gets for pushes, tags, pipelines and jobs."""
 
 import json
+import sqlite3
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gitlab
+import msgspec
 import pytest
 from tests.support.cells.people import add_member, create_group, create_group_project, create_person
 from tests.support.cells.served_cell import ServedCell, commit_file
 from tests.support.servers.hook_receiver import Receiver
 
+from remuda.cell.values.hooks import HookDelivery
 from remuda.testing.waiting import wait_until
 
 PIPELINE = "job: {script: [echo]}\n"
@@ -220,3 +225,23 @@ def test_python_gitlab(cell: ServedCell, shop: str, receiver: Receiver) -> None:
     hook.save()
     assert [row.pipeline_events for row in project.hooks.list()] == [True]
     hook.delete()
+
+
+def test_deliveries_of_a_removed_hook_are_removed(tmp_path: Path, receiver: Receiver) -> None:
+    with ServedCell(tmp_path / "old", hook_local_addresses=True) as cell:
+        cell.new_project("app")
+    with sqlite3.connect(tmp_path / "old" / "cell.sqlite") as rows:
+        now = time.time()
+        delivery = HookDelivery(id=1, hook_id=7, uuid="u", event="push_events", body=b"{}", created_at=now, due_at=now)
+        values = (1, 7, "u", now, now, msgspec.json.encode(delivery))
+        rows.execute("INSERT INTO hook_deliveries VALUES (?, ?, ?, ?, ?, ?)", values)
+    rows.close()
+
+    def count() -> int:
+        with closing(sqlite3.connect(tmp_path / "old" / "cell.sqlite")) as rows:
+            [(number,)] = rows.execute("SELECT count(*) FROM hook_deliveries")
+        return int(number)
+
+    assert count() == 1
+    with ServedCell(tmp_path / "old", hook_local_addresses=True):
+        wait_until(lambda: count() == 0, "the delivery without a hook is removed")

@@ -131,10 +131,14 @@ def test_check_reports_missing_data(tmp_path: Path) -> None:
     next((settings.data / "repos").glob("*/*.git")).rename(tmp_path / "gone")
     with sqlite3.connect(settings.data / "cell.sqlite") as db:
         db.execute("DELETE FROM specs")
+        db.execute("INSERT INTO hook_deliveries VALUES (1, 8, 'u', NULL, 1.0, '{}')")
+        db.execute("INSERT INTO environments VALUES (1, 9, 'prod', 'available', 'prod', NULL, '{}')")
     db.close()
     problems = "\n".join(asyncio.run(check_cell(settings)).problems)
     for expected in (
         "refer to specs 1,",
+        "hook_deliveries: 1 rows refer to hooks 8,",
+        "environments: 1 rows refer to projects 9,",
         "its repository",
         "its archive (22 bytes",
         "LFS object d35c",

@@ -273,6 +273,8 @@ class Webhooks:
         """Send a delivery once and store what came of it."""
         hook, now = await self._store.hooks.load_hook(delivery.hook_id), self._clock.now()
         if hook is None:
+            # Stored while the hook was removed; otherwise it would be due again and again.
+            await self._store.hooks.remove_hook(delivery.hook_id)
             return delivery
         if hook.disabled_until is not None and hook.disabled_until > now and not delivery.is_test:
             later = replace(delivery, due_at=hook.disabled_until)

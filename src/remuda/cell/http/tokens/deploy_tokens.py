@@ -22,6 +22,7 @@ from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_field, bad_parameter, bad_request, not_found
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.git.git_access import JOB_USER
 from remuda.cell.http.gitlab.members import Place, place_in_path
 from remuda.cell.http.gitlab.views import time_text
 from remuda.cell.http.tokens.personal_tokens import MAX_NAME, check_future, check_name_and_scopes
@@ -148,6 +149,8 @@ def _check_new(params: NewDeployToken) -> None:
     username = params.username or ""
     if len(username) > MAX_NAME or ":" in username or not username.isprintable():
         raise bad_field("username", f"must have at most {MAX_NAME} characters, and no colon")
+    if username == JOB_USER:
+        raise bad_field("username", f"cannot be {username}, which is for the tokens of jobs")
     if set(params.scopes) <= set(NO_EFFECT):
         raise bad_parameter(
             f"scopes: a cell has no package registry, so this token could do nothing; give one of {', '.join(SCOPES)}"
