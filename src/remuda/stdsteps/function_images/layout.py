@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.dataclass import dataclass
+from remuda.lib.safe_paths import open_plain
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.function_images.layers import Layer, write_layer
 from remuda.stdsteps.function_images.versions import check_version
@@ -135,17 +136,23 @@ class Archive:
 
     def __init__(self, file: Path) -> None:
         try:
-            self._tar = tarfile.open(file)  # noqa: SIM115 - closed by `close`
-            self._members = {member.name.removeprefix("./"): member for member in self._tar if member.isreg()}
+            self._file = open(open_plain(file, follow=True), "rb")  # noqa: SIM115 - closed by `close`
         except FileNotFoundError:
             raise StepError(f"archive: {file.name} does not exist; function/oci/build writes it") from None
+        except OSError as error:
+            raise StepError(f"archive: {file.name} is not a tar archive: {error.strerror}") from None
+        try:
+            # Not a packed one: a small file could unpack to any size.
+            self._tar = tarfile.open(fileobj=self._file, mode="r:")  # noqa: SIM115 - closed by `close`
+            self._members = {member.name.removeprefix("./"): member for member in self._tar if member.isreg()}
         except (tarfile.TarError, EOFError, OSError) as error:
+            self._file.close()
             raise StepError(f"archive: {file.name} is not a tar archive: {error}") from None
         self._name = file.name
         try:
             self._read_index()
         except BaseException:
-            self._tar.close()
+            self.close()
             raise
 
     def _read_index(self) -> None:
@@ -162,6 +169,7 @@ class Archive:
 
     def close(self) -> None:
         self._tar.close()
+        self._file.close()
 
     def manifest(self, digest: str) -> bytes:
         return self._document(digest)

@@ -1,4 +1,6 @@
+import gzip
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -89,3 +91,18 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, damage: str) -> None:
                 target.add(path, name)
     with pytest.raises(StepError, match=r"archive: image\.tar is"):
         Archive(file)
+
+
+def test_a_packed_archive_is_refused(tmp_path: Path) -> None:
+    """Reading it could take any time: a small file may unpack to a very large one."""
+    plain = build(tmp_path)
+    packed = tmp_path / "packed.tar"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    with pytest.raises(StepError, match="is not a tar archive"):
+        Archive(packed)
+
+
+def test_a_pipe_is_no_archive(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StepError, match="pipe is not a tar archive"):
+        Archive(tmp_path / "pipe")
