@@ -410,15 +410,16 @@ keys = st.builds(
     soon=st.lists(soon, max_size=2).map(tuple),
 )
 demands = st.builds(Demand, keys=st.lists(keys, max_size=3).map(tuple))
-policies = st.builds(
+working_policies = st.builds(
     Policy,
     idle_count=counts,
     idle_seconds=st.sampled_from([0.0, 60.0, 600.0]),
     scale_factor=st.sampled_from([0.0, 0.5, 1.5]),
     scale_factor_limit=counts,
     preemptive=st.booleans(),
-    is_ending=st.booleans(),
 )
+policies = st.one_of(working_policies, st.builds(policy_for_draining, working_policies, is_ending=st.booleans()))
+"""Policies of fleets that request jobs, and of those that drain or end, which want no idle slots."""
 often = settings(max_examples=150, deadline=None)
 
 
