@@ -68,6 +68,10 @@ class Git:
         if program is None:
             raise PlatformError("git is not installed on this machine; install it, or set GIT_STRATEGY: none")
         self._start = [program, "-c", f"include.path={config}"]
+        if shutil.which("git-lfs") is None:
+            # The machine's configuration may demand the filters of a git-lfs that is not there.
+            for setting in ("process=", "smudge=", "clean=", "required=false"):
+                self._start += ["-c", f"filter.lfs.{setting}"]
         self._work_dir = work_dir
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
         own = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
