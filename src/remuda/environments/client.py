@@ -29,6 +29,9 @@ def translate_errors(what: str) -> Iterator[None]:
     try:
         yield
     except GRPCError as error:
+        if error.status is Status.DEADLINE_EXCEEDED and not error.message:
+            # The gRPC library of the plugin noticed the timeout first.
+            raise TemporaryError(f"the plugin has not answered {what} in time") from error
         text = error.message or error.status.name
         if error.status in FOR_GOOD:
             raise LostError(text) from error
