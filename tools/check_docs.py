@@ -1,4 +1,5 @@
-"""Check that no line of the documentation is wider than 120 columns."""
+"""Check that no line of the documentation is wider than 120 columns, and that tests execute the blocks of the tutorial
+and of every how-to, except those that say why not."""
 
 import subprocess
 import sys
@@ -6,6 +7,9 @@ from pathlib import Path
 
 WIDTH = 120
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.support.pages import problems_of_pages  # noqa: E402 - the root of the repository must be on the path first
 
 
 def main() -> int:
@@ -17,8 +21,9 @@ def main() -> int:
         for number, line in enumerate((ROOT / name).read_text().splitlines(), 1)
         if len(line) > WIDTH
     ]
-    print("\n".join(wide[:50]), end="\n" if wide else "")
-    return 1 if wide else 0
+    problems = [*wide[:50], *problems_of_pages(ROOT)]
+    print("\n".join(problems), end="\n" if problems else "")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

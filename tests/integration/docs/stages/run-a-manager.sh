@@ -1,0 +1,1 @@
+export RUNNER_TOKEN=glrt-0123456789abcdefghij

@@ -1,0 +1,59 @@
+# Functions for pages and their stages; tests/support/page_runs.py starts each page with them.
+set -euo pipefail
+PAGE=/run/page/tmp
+
+# Execute the commands on stdin in another terminal, which goes on beside the page; its output is in $PAGE/NAME.terminal.
+in_terminal() {
+    cat > "$PAGE/$1.commands"
+    setsid bash -euo pipefail "$PAGE/$1.commands" > "$PAGE/$1.terminal" 2>&1 < /dev/null &
+    echo $! > "$PAGE/$1.pid"
+}
+
+# Type Ctrl-C in that terminal and wait for the end of its commands.
+end_terminal() {
+    kill -INT -- "-$(cat "$PAGE/$1.pid")"
+    wait "$(cat "$PAGE/$1.pid")" || test $? -ge 128
+}
+
+# Repeat a command until it succeeds, a minute at most. Its output is shown if it never does.
+await() {
+    local until=$((SECONDS + 60))
+    until "$@" > $PAGE/await-output 2>&1; do
+        if [ $SECONDS -ge $until ]; then
+            echo "never succeeded: $*" >&2
+            tail -n 40 $PAGE/await-output $PAGE/*.terminal $PAGE/*.journal >&2 || true
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+expect_exit_code() {
+    if [ "$1" != "$2" ]; then
+        echo "the commands must end with $1, they ended with $2" >&2
+        return 1
+    fi
+}
+
+# Keep what the commands between these two print, for compare_output.
+begin_output() {
+    exec 3>&1 4>&2 > "$PAGE/output" 2>&1
+}
+
+end_output() {
+    exec 1>&3 2>&4 3>&- 4>&-
+}
+
+show_end() {
+    local code=$?
+    if { true >&3; } 2> /dev/null; then
+        end_output
+        cat "$PAGE/output" >&2
+    fi
+    exit $code
+}
+trap show_end EXIT
+
+compare_output() {
+    python3 "$PAGE_MACHINE/compare_output.py" "$PAGE/output" /dev/stdin
+}
