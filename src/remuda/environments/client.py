@@ -15,6 +15,7 @@ from remuda.environments.errors import ConfigurationError, LostError, TemporaryE
 from remuda.environments.host import EnvironmentProcess
 from remuda.environments.tunnel import Tunnel, open_tunnel
 from remuda.environments.values import Folders, Place, to_wire
+from remuda.lib.connection_errors import explain_local
 from remuda.wire.proto import environment_pb2 as pb
 from remuda.wire.proto.environment_grpc import EnvironmentStub
 
@@ -43,7 +44,7 @@ def translate_errors(what: str) -> Iterator[None]:
     except TimeoutError as error:
         raise TemporaryError(f"the plugin has not answered {what} in time") from error
     except (ProtocolError, StreamTerminatedError, OSError) as error:
-        raise TemporaryError(f"the plugin cannot be reached: {str(error) or type(error).__name__}") from error
+        raise TemporaryError(f"the plugin cannot be reached: {explain_local(error)}") from error
 
 
 class PluginClient:

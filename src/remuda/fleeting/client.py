@@ -26,6 +26,7 @@ from remuda.fleeting.port import (
     TaggedInstance,
     Wishes,
 )
+from remuda.lib.connection_errors import explain_local
 from remuda.lib.dataclass import dataclass
 from remuda.telemetry.logs import Logger
 from remuda.wire.proto import fleeting_pb2 as pb
@@ -80,10 +81,8 @@ def translate_errors(what: str) -> Iterator[None]:
         raise TemporaryError(text) from error
     except TimeoutError as error:
         raise HungError(f"the plugin has not answered {what} in time") from error
-    except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise TemporaryError("the plugin cannot be reached: nobody listens at its socket; it has ended") from error
     except (ProtocolError, StreamTerminatedError, OSError) as error:
-        raise TemporaryError(f"the plugin cannot be reached: {str(error) or type(error).__name__}") from error
+        raise TemporaryError(f"the plugin cannot be reached: {explain_local(error)}") from error
 
 
 class WireGroup:

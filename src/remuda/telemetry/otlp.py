@@ -20,8 +20,8 @@ from remuda.lib.clock import Clock
 from remuda.telemetry.logs import logger
 from remuda.telemetry.otlp_settings import OtlpError, OtlpSettings
 from remuda.telemetry.spans import Span, encode
-from remuda.wire.http_session import HttpSession
-from remuda.wire.runner_server import environment_proxy, tls_context
+from remuda.wire.http_session import HttpSession, environment_proxy
+from remuda.wire.runner_server import tls_context
 
 MOST_WAITING = 10_000
 """Maximum number of unsent spans in memory. A span has at most some kilobytes."""

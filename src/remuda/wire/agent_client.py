@@ -18,6 +18,7 @@ from grpclib.const import Status
 from grpclib.events import SendRequest, listen
 from grpclib.exceptions import ProtocolError, StreamTerminatedError
 
+from remuda.lib.connection_errors import explain_local
 from remuda.wire.http2 import LiveChannel, allow_large_frames, disable_frame_texts
 from remuda.wire.proto import agent_pb2 as pb
 from remuda.wire.proto.agent_grpc import AgentStub
@@ -406,7 +407,7 @@ def translate_errors() -> Iterator[None]:
     except StreamTerminatedError as error:
         raise AgentUnavailableError(f"the connection to the agent is lost: {error}") from None
     except (OSError, ProtocolError) as error:
-        raise AgentUnavailableError(f"the agent cannot be reached: {error}") from None
+        raise AgentUnavailableError(f"the agent cannot be reached: {explain_local(error)}") from None
     except AttributeError as error:
         # grpclib raises this for a connection that ended before its first use.
         if error.name != "_transport":

@@ -1,20 +1,23 @@
 """HTTP sessions of the API clients: aiohttp in general, `loopback_http` for a server on this machine.
 
-Both raise `CannotConnectError` if the connection is refused or the address cannot be reached, any other OSError if the
-connection broke or timed out (with aiohttp also a timeout while connecting), ValueError if the address is invalid.
-Redirects are returned as answers, because calls carry tokens for one server. aiohttp is imported at the first call that
-needs it."""
+Both raise `CannotConnectError` if there is no connection to the server, any other OSError if it broke or timed out,
+ValueError if the address is invalid. `lib.connection_errors` explains these errors. Redirects are returned as answers,
+because calls carry tokens for one server. aiohttp is imported at the first call that needs it."""
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
+from urllib.parse import urlsplit
 
 from remuda.wire.loopback_http import CannotConnectError, LoopbackClient, is_loopback
 
 if TYPE_CHECKING:
     import aiohttp
+
+_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 
 
 class BrokenCallError(ConnectionError):
@@ -46,7 +49,7 @@ class HttpSession:
 
     def __init__(self, headers: Mapping[str, str], *, connect_seconds: float = 30.0) -> None:
         self._headers = dict(headers)
-        self._connect_seconds = connect_seconds
+        self.connect_seconds = connect_seconds
         self._loopback = LoopbackClient(connect_seconds)
         self._library: aiohttp.ClientSession | None = None
 
@@ -105,12 +108,31 @@ class HttpSession:
                 ssl=tls or True,
                 proxy=proxy,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds, sock_read=read_seconds),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.connect_seconds, sock_read=read_seconds),
             ) as answer:
                 yield answer
         except aiohttp.ClientConnectorError as error:
             raise CannotConnectError(error.errno, str(error)) from error
+        except (aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError) as error:
+            raise CannotConnectError(None, str(error)) from error
         except aiohttp.InvalidURL:
             raise
         except aiohttp.ClientError as error:
             raise BrokenCallError(str(error) or type(error).__name__) from error
+
+
+def environment_proxy(url: str) -> str | None:
+    """Proxy for `url` by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY of the environment; None: no proxy. For a
+    server on this machine always None."""
+    if not any(name.lower() in _PROXIES for name in os.environ):
+        return None
+    import urllib.request  # not at the top: most have no proxy, and all would pay for it
+
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in ("localhost", "::1") or host.startswith("127."):
+        return None
+    proxies = urllib.request.getproxies_environment()
+    if urllib.request.proxy_bypass(parts.netloc, proxies):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")

@@ -20,6 +20,8 @@ KEPT_SECONDS = 2.0
 """How long an idle connection is reused. Servers close idle connections later than that."""
 _MOST_BUFFERED_BYTES = 1 << 20
 _START = re.compile(r"[^/?#]*(?://[^/?#]*)?")
+_TLS_ALERT = b"\x15\x03"
+"""First bytes of the answer of a TLS server to plain HTTP."""
 _HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
@@ -132,7 +134,8 @@ class LoopbackAnswer(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._error = ConnectionError(f"the answer is no HTTP: {error}")
+            is_tls = data.startswith(_TLS_ALERT)
+            self._error = ConnectionError("the answer is TLS" if is_tls else f"the answer is no HTTP: {error}")
             self.close()
         self._wake()
 

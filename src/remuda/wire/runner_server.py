@@ -6,7 +6,6 @@ Repeating is safe: the server's handlers are idempotent, and all attempts of one
 
 import asyncio
 import json
-import os
 import platform
 import random
 import ssl
@@ -20,7 +19,9 @@ import msgspec
 from remuda import __version__
 from remuda.lib.backoff import Backoff
 from remuda.lib.clock import Clock
-from remuda.wire.http_session import HttpSession
+from remuda.lib.connection_errors import Fault, explain, is_https_notice, needs_tls
+from remuda.wire.http_session import HttpSession, environment_proxy
+from remuda.wire.loopback_http import CannotConnectError
 
 ATTEMPTS = 5
 MOST_REDIRECTS = 5
@@ -30,9 +31,14 @@ CALL_TIMEOUT_SECONDS = 60.0
 LONGEST_WAIT_SECONDS = 300.0
 """Longest wait between two attempts of a call. If the server requests more, the call ends and the caller repeats it
 later."""
-_PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy"})
 _BACKOFF = Backoff(first_seconds=0.1, ceiling_seconds=60.0)
 _PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
+_ADVICE = {
+    Fault.UNTRUSTED: "name the certificate of its authority in tls-ca-file of the runner, or put it into "
+    "certs/HOST.crt beside config.toml",
+    Fault.CLIENT_CERTIFICATE: "name another certificate in tls-cert-file, and its key in tls-key-file, of the runner",
+    Fault.REFUSED: "check the url of the runner, and whether the server runs",
+}
 _USER_AGENT = f"remuda-manager {__version__} ({_PYTHON}; {platform.system().lower()}/{platform.machine()})"
 
 
@@ -88,19 +94,6 @@ def new_session() -> HttpSession:
     return HttpSession({"User-Agent": _USER_AGENT})
 
 
-def environment_proxy(url: str) -> str | None:
-    """Proxy for `url` by HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and NO_PROXY of the environment; None: no proxy."""
-    if not any(name.lower() in _PROXIES for name in os.environ):
-        return None
-    import urllib.request  # not at the top: most have no proxy, and all would pay for it
-
-    parts = urlsplit(url)
-    proxies = urllib.request.getproxies_environment()
-    if urllib.request.proxy_bypass(parts.netloc, proxies):
-        return None
-    return proxies.get(parts.scheme) or proxies.get("all")
-
-
 class Server:
     """Sends calls to one server, and repeats those that it answers with a temporary error status."""
 
@@ -147,11 +140,15 @@ class Server:
                 async with asyncio.timeout(timeout):
                     answer = await self._exchange(method, path, headers, data)
                 status = answer.status
+                if is_https_notice(answer.status, answer.body):
+                    raise RunnerApiTemporaryError(str(needs_tls(self.root)))
                 return answer
-            except TimeoutError:
-                raise RunnerApiTemporaryError(f"{self.root} did not answer within {timeout:.0f} s") from None
-            except (OSError, ValueError) as error:
-                raise RunnerApiTemporaryError(f"{self.root}: {str(error) or type(error).__name__}") from error
+            except OSError as error:
+                seconds = self._session.connect_seconds if isinstance(error, CannotConnectError) else timeout
+                reason = explain(error, self.root, proxy=self._proxy, seconds=seconds, advice=_ADVICE)
+                raise RunnerApiTemporaryError(str(reason)) from error
+            except ValueError as error:
+                raise RunnerApiTemporaryError(f"{self.root}: {error}") from error
             finally:
                 seconds = self.clock.monotonic() - began
                 self._measure(Measured(endpoint=endpoint, method=method.lower(), status=status, seconds=seconds))

@@ -4,16 +4,16 @@ Each method returns a decoded value, or raises an error that names the cause and
 calls may overlap."""
 
 import itertools
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from remuda.wire.http_session import Answer, HttpSession
+from remuda.lib.connection_errors import Explanation, Fault, explain, is_https_notice, needs_tls
+from remuda.wire.http_session import Answer, HttpSession, environment_proxy
 from remuda.wire.loopback_http import CannotConnectError
 from remuda.wire.user_api import LintInfo, MistakeInfo, NewPipelineRequest, PipelineProgress
 
@@ -23,6 +23,10 @@ NAMESPACE = "root"
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 """Longest pause of the cell within an answer."""
+_ADVICE = {
+    Fault.REFUSED: "start it with `remuda up`, or name another one with --url or REMUDA_URL",
+    Fault.UNKNOWN_NAME: "check the address in --url or REMUDA_URL, and the name servers of this machine",
+}
 
 _T = TypeVar("_T")
 
@@ -129,8 +133,11 @@ class UserClient:
         self.url = url.rstrip("/")
         self._token = token
         self._session: HttpSession | None = None
+        self._proxy: str | None = None
 
     async def __aenter__(self) -> Self:
+        with suppress(ValueError):  # the first call reports an invalid address
+            self._proxy = environment_proxy(self.url)
         self._session = await HttpSession({"PRIVATE-TOKEN": self._token}, connect_seconds=CONNECT_SECONDS).__aenter__()
         return self
 
@@ -335,7 +342,7 @@ class UserClient:
             data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         try:
             async with self._session.request(
-                method, address, data=data, headers=headers, read_seconds=READ_SECONDS
+                method, address, data=data, headers=headers, proxy=self._proxy, read_seconds=READ_SECONDS
             ) as answer:
                 if 300 <= answer.status < 400:
                     target = urlsplit(answer.headers.get("Location", ""))
@@ -345,23 +352,27 @@ class UserClient:
                         answer.status,
                     )
                 if answer.status >= 400:
-                    raise _refusal(self.url, method, path, answer.status, await answer.read())
+                    refusal = await answer.read()
+                    if is_https_notice(answer.status, refusal):
+                        raise _unreachable(self.url, needs_tls(self.url))
+                    raise _refusal(self.url, method, path, answer.status, refusal)
                 yield answer
         except ValueError:
             raise UserApiError(
                 f"{self.url} is not the address of a cell; write it like http://127.0.0.1:8929"
             ) from None
         except CannotConnectError as error:
-            raise UserApiError(
-                f"cannot reach the cell at {self.url}: {os.strerror(error.errno) if error.errno else error.strerror}. "
-                "Is it running? "
-                "Start it with `remuda up`, or name another one with --url or REMUDA_URL"
-            ) from error
+            reason = explain(error, self.url, proxy=self._proxy, seconds=CONNECT_SECONDS, advice=_ADVICE)
+            raise _unreachable(self.url, reason) from error
         except OSError as error:
-            raise UserApiError(
-                f"the cell at {self.url} broke off its answer to {method} {path} ({str(error) or type(error).__name__})"
-                "; its log says why"
-            ) from error
+            reason = explain(error, self.url, seconds=READ_SECONDS)
+            if reason.fault in (Fault.NEEDS_TLS, Fault.OTHER):
+                raise _unreachable(self.url, reason) from error
+            raise UserApiError(f"the cell at {self.url} broke off its answer to {method} {path}: {reason}") from error
+
+
+def _unreachable(url: str, reason: Explanation) -> UserApiError:
+    return UserApiError(f"cannot reach the cell at {url}: {reason}")
 
 
 async def _lines(answer: Answer) -> AsyncIterator[bytes]:

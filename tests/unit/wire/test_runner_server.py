@@ -2,7 +2,8 @@
 
 import pytest
 
-from remuda.wire.runner_server import api_root, environment_proxy, is_retried, parse_retry_after, resolve_redirect
+from remuda.wire.http_session import environment_proxy
+from remuda.wire.runner_server import api_root, is_retried, parse_retry_after, resolve_redirect
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ async def test_a_refused_connection_is_explained_with_the_fix() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server_socket:
         port = server_socket.getsockname()[1]
     async with UserClient(f"http://127.0.0.1:{port}", "t") as client:
-        with pytest.raises(UserApiError, match=r"Connection refused.*remuda up"):
+        with pytest.raises(UserApiError, match=r"refused the connection.*remuda up"):
             await client.call("GET", "/x")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import asyncssh
 from grpclib.protocol import H2Protocol
 
+from remuda.lib.connection_errors import Fault, explain
 from remuda.lib.dataclass import dataclass
 from remuda.wire.agent_client import CHANNEL_CONFIG
 from remuda.wire.http2 import LiveChannel
@@ -27,6 +28,7 @@ COMMAND_SECONDS = 120.0
 COMMANDS_AT_ONCE = 4
 """An sshd allows ten sessions on a connection by default; the agent needs one."""
 _STDERR_BYTES = 2000
+_ADVICE = {Fault.REFUSED: "check host and port of the machine, and whether its sshd runs"}
 
 
 class SshError(Exception):
@@ -208,7 +210,8 @@ class SshConnection:
             case FileNotFoundError() | PermissionError():
                 text = f"{error.filename} cannot be read: {error.strerror}"
             case _:
-                text = f"{name} cannot be reached: {_text(error)}"
+                reason = explain(error, f"ssh://{address.host}:{address.port}", advice=_ADVICE)
+                text = f"{name} cannot be reached: {_text(error) if reason.fault is Fault.OTHER else reason}"
         is_denied = isinstance(
             error, asyncssh.HostKeyNotVerifiable | asyncssh.PermissionDenied | asyncssh.KeyImportError
         )

@@ -41,7 +41,7 @@ async def open_client(
         try:
             yield client
         except RunnerApiTemporaryError as error:
-            raise RegisterError(f"the server cannot be reached: {error}. Check the address and try again.") from error
+            raise RegisterError(f"the server cannot be reached: {error}") from error
 
 
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:

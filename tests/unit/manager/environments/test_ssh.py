@@ -12,7 +12,14 @@ from remuda.manager.environments.ssh import Address, SshConnection, SshError, Ss
 @pytest.mark.parametrize(
     ("cause", "error"),
     [
-        (ConnectionRefusedError("nobody there"), SshError("root@away:22 cannot be reached: nobody there")),
+        (OSError("broken"), SshError("root@away:22 cannot be reached: broken")),
+        (
+            ConnectionRefusedError(111, "Connect call failed"),
+            SshError(
+                "root@away:22 cannot be reached: away:22 refused the connection: no server listens there; check host "
+                "and port of the machine, and whether its sshd runs"
+            ),
+        ),
         (asyncssh.PermissionDenied("no"), SshLastingError("root@away:22 does not accept the key id_ed25519")),
     ],
 )
