@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from inspect import getsource
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import client_table
 import msgspec
@@ -26,6 +26,9 @@ from remuda.cell.http.edge.app import api_document
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.settings import CellSettings
 from remuda.cli.main import COMMANDS, GROUPS, build_app
+from remuda.cli.options import PipelineArguments
+from remuda.cli.run import RunArguments
+from remuda.localrun.settings.keys import all_keys
 from remuda.manager.config.keys.fact import UNSAFE, Fact, Verdict
 from remuda.manager.config.keys.lookup import GROUPS as KEY_GROUPS
 from remuda.manager.metrics import metric_table
@@ -120,6 +123,32 @@ def _documented(statements: list[ast.stmt]) -> Iterable[tuple[ast.stmt, str]]:
         value = following.value if isinstance(following, ast.Expr) else None
         text = value.value if isinstance(value, ast.Constant) else ""
         yield statement, text if isinstance(text, str) else ""
+
+
+def run_settings() -> str:
+    helps = {}
+    for arguments in (PipelineArguments, RunArguments):
+        for name, hint in get_type_hints(arguments, include_extras=True).items():
+            helps[name] = next((each.help or "" for each in getattr(hint, "__metadata__", ())), "")
+    sections = []
+    for is_safe in (True, False):
+        title = "Keys for every file" if is_safe else "Keys for your own file only"
+        why = "" if is_safe else "A repository that sets one of these keys is refused, with file and line.\n"
+        sections.append(f"## {title}\n\n{why}")
+        for key in all_keys().values():
+            if key.is_safe is is_safe:
+                kind = key.describe_kind() + (", or a table of names and values" if key.is_assignment else "")
+                joined = " Values of several files and of the command line are joined." if key.adds_up else ""
+                variable = f" The environment variable `{key.variable}` wins over files." if key.variable else ""
+                default = f" Default: `{json.dumps(key.default)}`." if key.default or key.default is False else ""
+                text = f"{kind[0].upper()}{kind[1:]}.{default}{joined}{variable}"
+                sections.append(definition(f"`{key.name}`", helps[key.field], text))
+    return page(
+        "Settings of remuda run",
+        "Keys of `.remuda.toml` in the top folder of a repository, and of `~/.config/remuda/settings.toml`. They are "
+        "the options of `remuda run`, without dashes. [Command line](../cli.md#settings-files) explains the files.",
+        sections,
+    )
 
 
 def config_toml() -> str:
@@ -346,6 +375,7 @@ PAGES = {
     "commands": commands,
     "cell-settings": cell_settings,
     "config-toml": config_toml,
+    "run-settings": run_settings,
     "metrics": metrics,
     "http": http,
     "grpc": grpc,

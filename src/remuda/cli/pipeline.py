@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from remuda.cli.options import NO_PIPELINE_ARGUMENTS, Folder, Output, PipelineArguments
 from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.compilation import PipelineFile, prepare
+from remuda.localrun.settings.files import load_settings
 
 if TYPE_CHECKING:
     from remuda.pipeline import Mistake, Pipeline, PipelineError
@@ -40,7 +41,7 @@ def lint(
     from remuda.pipeline import PipelineError
     from remuda.pipeline.errors import printable
 
-    file = prepare(path, options)
+    file = prepare(path, load_settings(path).apply(options))
     pipeline: Pipeline | None = None
     mistakes: PipelineError | None = None
     try:
@@ -98,7 +99,7 @@ def show(
 
     if job is not None and output == "yaml":
         raise BadInputError("--job: the file is shown as a whole; leave out --job, or --output yaml")
-    file = prepare(path, options)
+    file = prepare(path, load_settings(path).apply(options))
     if output == "yaml":
         with file.excerpts():
             print(file.merge_yaml(), end="")
@@ -148,7 +149,7 @@ def graph(
     from remuda.cli.render.graph import document, graph_of
     from remuda.cli.render.svg import svg
 
-    file = prepare(path, options)
+    file = prepare(path, load_settings(path).apply(options))
     pipeline = file.compile_and_warn()
     if output == "json":
         print(json.dumps(document(pipeline), indent=2))

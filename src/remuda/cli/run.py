@@ -1,6 +1,6 @@
 """`remuda run`: its options and help text. `remuda.localrun.command` runs the pipeline."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -102,6 +102,11 @@ def run(
     changed. The pipeline is the one that a push of the snapshot would get. Jobs run on this machine as your user, with
     your programs, but they do not see the files of the run itself, such as its administrator's token (see --isolation).
 
+    Each option below is also a key of settings files, without its dashes: `jobs = 4`, `logs = true`, `job = ["test"]`.
+    The command line wins over .remuda.toml in the top folder of the repository, which wins over your own file
+    ~/.config/remuda/settings.toml. A repository can come from anybody, so some keys are for your own file only. A
+    switch from a file is turned off with --logs=false. docs/reference/generated/run-settings.md lists the keys.
+
     Ctrl-C cancels the pipeline and waits up to 30 seconds for its jobs to end. A second Ctrl-C exits at once.
 
     Try:
@@ -116,4 +121,4 @@ def run(
 
     Exit codes: 0 the pipeline succeeded, 1 it failed, 2 bad input, 130 interrupted.
     """
-    return command.run(path, pipeline, replace(options, job=(*names, *options.job)))
+    return command.run(path, pipeline, options.change(job=(*names, *options.job)) if names else options)

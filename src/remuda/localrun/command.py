@@ -16,6 +16,7 @@ from remuda.lib.exits import BadInputError, CommandError, Exit
 from remuda.localrun.compilation import PipelineFile, find_project, prepare
 from remuda.localrun.data_folder import platform_folder, usable_folder
 from remuda.localrun.options import PipelineOptions, RunOptions
+from remuda.localrun.settings.files import load_settings
 from remuda.localrun.startup import end, listen_to_signals, manager_data, start, start_cell
 
 if TYPE_CHECKING:
@@ -31,7 +32,12 @@ LEAST_AT_ONCE = 4
 def run(
     path: Path = Path("."), pipeline: PipelineOptions = _PIPELINE_DEFAULTS, options: RunOptions = _RUN_DEFAULTS
 ) -> int:
-    """Run the pipeline of a folder or file and return the exit code. Raises BadInputError for invalid options."""
+    """Run the pipeline of a folder or file and return the exit code. Options that the command line did not set have the
+    values of settings files, which are read again for each run of `--watch`. Raises BadInputError for invalid options.
+    """
+    given_pipeline, given_options = pipeline, options
+    settings = load_settings(path)
+    pipeline, options = settings.apply(given_pipeline), settings.apply(given_options)
     if options.jobs is not None and options.jobs < 1:
         raise BadInputError(f"--jobs {options.jobs}: must be at least 1")
     if options.artifacts is not None:
@@ -42,8 +48,10 @@ def run(
     path = find_project(path, pipeline.file)
 
     def run_once() -> int:
-        spec = resolve(prepare(path, pipeline), options)
-        return Exit.SUCCESS if spec is None else _run_spec(spec, options)
+        settings = load_settings(path)
+        current = settings.apply(given_options)
+        spec = resolve(prepare(path, settings.apply(given_pipeline)), current)
+        return Exit.SUCCESS if spec is None else _run_spec(spec, current)
 
     if options.watch and not options.list_only:
         return _run_on_changes(path if path.is_dir() else path.parent, run_once)

@@ -28,6 +28,7 @@ from remuda.localrun.isolation import (
     runs_folder,
     sandbox_command,
 )
+from remuda.localrun.settings.places import may_change_start
 from remuda.localrun.sources.git_environment import REPOSITORY_VARIABLES
 from remuda.manager.environments.agent_process import spawn_agent
 
@@ -60,7 +61,8 @@ _cells: "list[CellProcess]" = []
 
 def begin(arguments: Sequence[str]) -> None:
     """Start agent and cell process before the options are parsed, unless `arguments` has an option such as `--help`,
-    with which no pipeline runs. With `--data` or `--isolation` the agent is started after parsing."""
+    with which no pipeline runs. With `--data` or `--isolation` the agent is started after parsing, also if the user's
+    settings may set them."""
     for name in REPOSITORY_VARIABLES:
         # Inside a git hook these would point the git of every job to the hook's repository.
         os.environ.pop(name, None)
@@ -70,7 +72,8 @@ def begin(arguments: Sequence[str]) -> None:
     gc.disable()
     listen_to_signals()
     keep_off_proxies()
-    if not any(word.startswith(("--data", OPTION)) for word in arguments):
+    is_set = any(word.startswith(("--data", OPTION)) for word in arguments)
+    if not is_set and not may_change_start((b"data", b"isolation")):
         start(None)
     start_cell()
 
