@@ -49,9 +49,10 @@ class InvalidError(CellError):
 class MistakesError(InvalidError):
     """The pipeline file or an included one has mistakes; the message has a line for each."""
 
-    def __init__(self, mistakes: tuple[Mistake, ...]) -> None:
+    def __init__(self, mistakes: tuple[Mistake, ...], warnings: tuple[Mistake, ...] = ()) -> None:
         super().__init__("\n".join(str(mistake) for mistake in mistakes))
         self.mistakes = mistakes
+        self.warnings = warnings
 
 
 class TooDeepError(InvalidError):

@@ -3,14 +3,14 @@ memory of this process, which the periodic check in `timeouts` updates from the 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from remuda.cell.core.jobs.resource_groups import order_upcoming
 from remuda.cell.core.waiting import demand
-from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, RunnerView
+from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, RunnerView, explain_missing_runners
 from remuda.cell.core.waiting.why import Situation, explain
 from remuda.cell.dispatch.job_changes import load_job
 from remuda.cell.dispatch.memory import DispatchMemory
@@ -137,6 +137,17 @@ class Explanations:
         since = job.pending_at or job.created_at
         estimate = self._memory.pick_ups.estimate(need, place.ahead, now, since=since) if place else None
         return RunnerSupply(runners=runners, place=place, estimate=estimate)
+
+    async def explain_missing_runners(self, groups: Sequence[Sequence[Job]]) -> list[list[str]]:
+        """For each group of jobs of one project return sentences about those that no runner can take now."""
+        if not any(groups):
+            return [[] for _ in groups]
+        now, everywhere = self._clock.now(), await self._load_runners()
+        texts = []
+        for jobs in groups:
+            runners = [view for view in everywhere if jobs and view.runner.may_serve(jobs[0].organization_id)]
+            texts.append(explain_missing_runners(jobs, runners, now))
+        return texts
 
     async def _load_runners(self) -> tuple[RunnerView, ...]:
         runners, _ = await self._store.runners.list_runners(_ALL)

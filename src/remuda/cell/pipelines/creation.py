@@ -36,9 +36,10 @@ from remuda.cell.pipelines.remote_files import RemoteFiles
 from remuda.cell.projects.refs import default_branch
 from remuda.cell.settings import CellSettings
 from remuda.cell.store.ports import Store
-from remuda.cell.values import NewJob, Page, Pipeline, PipelineFilter, Project
+from remuda.cell.values import Family, NewJob, Page, Pipeline, PipelineFilter, Project
 from remuda.cell.values.people import Level
 from remuda.cell.values.pipeline_requests import PipelineRequest
+from remuda.cell.values.pushes import PushOutcome
 from remuda.lib.clock import Clock, rfc3339
 from remuda.model.job import PipelineId
 from remuda.pipeline import Pipeline as Compiled
@@ -120,7 +121,7 @@ class Pipelines:
             raise InvalidError("Missing CI config file")
         if new.compiled.skipped is not None:
             raise InvalidError(_skip_message(new.compiled))
-        return await self._add(request, new.pipeline, new.jobs)
+        return (await self._add(request, new.pipeline, new.jobs)).pipeline
 
     async def _check_starter(self, request: PipelineRequest) -> None:
         """Raise InvalidError unless the user is at least a developer and, if the ref is protected, may run its
@@ -138,15 +139,17 @@ class Pipelines:
         if request.variables.keys() - {"TRIGGER_PAYLOAD"} and not can_set_variables(request.project, level):
             raise InvalidError(explain_refusal(request.project))
 
-    async def push(self, request: PipelineRequest, *, is_skipped: bool = False) -> Pipeline | None:
+    async def push(self, request: PipelineRequest, *, skip_reason: str = "") -> PushOutcome:
         """Create the pipeline of a push. If the file has mistakes or the user may not start a pipeline, a failed
-        pipeline without jobs is stored. Returns None if the commit has no pipeline file, or its rules leave no jobs.
+        pipeline without jobs is stored. No pipeline is created if the commit has no pipeline file, or its rules leave
+        no jobs.
 
         The user's rights, checked before the push, are checked again, because a push can take long: meanwhile its
         branch may have become protected, or the user may have left the project.
 
-        `is_skipped`: store the pipeline as skipped, without jobs, because the user asked for that (`[skip ci]`)."""
+        `skip_reason`: why the pipeline is stored as skipped, without jobs (`[skip ci]`); empty: it is not skipped."""
         request = with_config_path(request)
+        outcome = PushOutcome(ref=request.ref, sha=request.sha, file=request.file)
         try:
             await self._check_starter(request)
             new = await self._compile(request)
@@ -154,9 +157,11 @@ class Pipelines:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a commit holds, the project's other refs still need their pipelines
             described, reason = await self._describe(request), str(error)
-            if is_skipped:
-                return await self._add(request, replace(described, status="skipped"), ())
-            if not isinstance(error, CellError):
+            if skip_reason:
+                return await self._add_skipped(request, described, outcome, skip_reason)
+            if isinstance(error, MistakesError):
+                outcome = replace(outcome, mistakes=error.mistakes, warnings=error.warnings)
+            elif not isinstance(error, CellError):
                 _log.error(
                     "unexpected error in the compilation of a pipeline file; stored a failed pipeline",
                     project=request.project.path,
@@ -165,14 +170,28 @@ class Pipelines:
                     exc_info=error,
                 )
                 reason = "the cell failed to compile the pipeline file; the log of the cell has the error"
-            return await self._add(request, replace(described, status="failed", yaml_errors=reason), ())
-        if new is not None and is_skipped:
-            return await self._add(request, replace(new.pipeline, status="skipped"), ())
+            warnings = "\n".join(map(str, outcome.warnings)) or None
+            failed = replace(described, status="failed", yaml_errors=reason, yaml_warnings=warnings)
+            family = await self._add(request, failed, ())
+            return replace(outcome, pipeline=family.pipeline, reason=reason)
+        if new is not None and skip_reason:
+            return await self._add_skipped(request, new.pipeline, outcome, skip_reason)
         if new is None or new.compiled.skipped is not None:
             if request.sees is not None:
                 await self._store.projects.put_seen_refs(request.project.id, dict([request.sees]))
-            return None
-        return await self._add(request, new.pipeline, new.jobs)
+            if new is None:
+                return replace(outcome, reason=f"there is no file {request.file}")
+            compiled = new.compiled
+            left_out = {"left_out": compiled.left_out, "warnings": compiled.warnings}
+            return replace(outcome, reason=compiled.skipped or "", **left_out)
+        family = await self._add(request, new.pipeline, new.jobs)
+        return replace(outcome, pipeline=family.pipeline, jobs=family.jobs, warnings=new.compiled.warnings)
+
+    async def _add_skipped(
+        self, request: PipelineRequest, pipeline: Pipeline, outcome: PushOutcome, reason: str
+    ) -> PushOutcome:
+        family = await self._add(request, replace(pipeline, status="skipped"), ())
+        return replace(outcome, pipeline=family.pipeline, reason=reason)
 
     async def lint(self, request: PipelineRequest) -> Linted:
         """Compile the pipeline file of a request without creating a pipeline, and return its jobs or its mistakes.
@@ -203,7 +222,7 @@ class Pipelines:
         try:
             return await self._in_thread(work, request, facts, self._compilers)
         except PipelineError as error:
-            raise MistakesError(error.errors) from None
+            raise MistakesError(error.errors, error.warnings) from None
 
     async def _describe(self, request: PipelineRequest) -> Pipeline:
         """Return the pipeline of a request without jobs, to be stored as failed or skipped."""
@@ -309,7 +328,7 @@ class Pipelines:
 
         return await compilers.run(run)
 
-    async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Pipeline:
+    async def _add(self, request: PipelineRequest, new: Pipeline, jobs: Sequence[NewJob]) -> Family:
         family = await self._store.pipelines.add_pipeline(
             new,
             jobs,
@@ -322,7 +341,7 @@ class Pipelines:
         self._changes.announce_pipeline(family)
         if family.jobs and request.project.auto_cancel_pending_pipelines == "enabled":
             await self._cancel_redundant(family.pipeline)
-        return family.pipeline
+        return family
 
     async def _cancel_redundant(self, newest: Pipeline) -> None:
         """Cancel the older pipelines that the new one replaces (`workflow:auto_cancel`). A failure is only logged."""

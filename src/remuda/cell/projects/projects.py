@@ -32,6 +32,7 @@ from remuda.cell.store.ports import Store
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, Project
 from remuda.cell.values.people import FIRST_USER, ProjectFilter, User
 from remuda.cell.values.pipeline_requests import PipelineRequest
+from remuda.cell.values.pushes import PushOutcome
 from remuda.lib.clock import Clock
 from remuda.lib.killpoints import reach
 from remuda.lib.waiting import wait_for_any_event
@@ -48,6 +49,8 @@ RETRY_SECONDS = 5.0
 ABANDONED_SECONDS = 60.0
 """How long a git process of an abandoned push may still move refs."""
 
+MOST_OUTCOMES = 1000
+"""Results of so many refs are collected for the answer to a push."""
 COMMITS_AT_ONCE = 2
 """How many commits are created at the same time: each needs the list of all files of a repository in memory."""
 _SKIP = re.compile(r"\[(ci[ _-]skip|skip[ _-]ci)\]", re.IGNORECASE)
@@ -99,6 +102,8 @@ class Projects:
         self._commits = asyncio.Semaphore(COMMITS_AT_ONCE)
         self._abandoned: dict[str, float] = {}
         """Abandoned pushes, and when each was found."""
+        self._outcomes: dict[ProjectId, list[dict[str, PushOutcome]]] = {}
+        """For each push under way a dictionary with the result for each ref."""
 
     async def create(
         self,
@@ -179,16 +184,36 @@ class Projects:
         return sha
 
     @asynccontextmanager
-    async def track_push(self, project: Project) -> AsyncIterator[None]:
-        """Context manager: after the block, start pipelines of refs moved in it; if this process dies, another does."""
+    async def track_push(self, project: Project) -> AsyncIterator[dict[str, PushOutcome]]:
+        """Context manager: after the block, start pipelines of refs moved in it; if this process dies, another does.
+        Yields a dictionary that gets the result for each ref, as soon as this process has it."""
+        outcomes: dict[str, PushOutcome] = {}
+        collectors = self._outcomes.setdefault(project.id, [])
         with self._pushes.begin(project.id) as acted_on:
+            collectors.append(outcomes)
             try:
-                yield
+                yield outcomes
             finally:
                 reach("cell.ref_updated")
-                await self.act_on_refs(project)
+                try:
+                    await self.act_on_refs(project)
+                finally:
+                    self._forget_outcomes(project, outcomes)
                 if project.id not in self._unsynced:
                     acted_on()
+
+    def _forget_outcomes(self, project: Project, outcomes: dict[str, PushOutcome]) -> None:
+        left = [other for other in self._outcomes.get(project.id, ()) if other is not outcomes]
+        if left:
+            self._outcomes[project.id] = left
+        else:
+            self._outcomes.pop(project.id, None)
+
+    def _note_outcome(self, project: Project, outcome: PushOutcome) -> None:
+        """Tell all pushes that are under way: each starts the pipelines of all refs that have moved."""
+        for outcomes in self._outcomes.get(project.id, ()):
+            if len(outcomes) < MOST_OUTCOMES:
+                outcomes[outcome.ref] = outcome
 
     def note_push(self, project: Project, refs: Mapping[str, str], user_id: int) -> None:
         """Record, before `refs` (full names with object hashes) move, which user moves them: their pipelines run with
@@ -351,9 +376,11 @@ class Projects:
         started = 0
         while waiting and started < self._pipelines_per_push:
             ref, sha = next(iter(waiting.items()))
-            started += await self._start_pipeline(
+            outcome = await self._start_pipeline(
                 project, ref, sha, before_sha=processed.get(ref, NO_SHA), note=notes.get(ref)
             )
+            started += outcome.pipeline is not None
+            self._note_outcome(project, outcome)
             del waiting[ref]
         if waiting:
             if self._pipelines_per_push:
@@ -363,6 +390,9 @@ class Projects:
                     limit=self._pipelines_per_push,
                     without_pipeline=len(waiting),
                 )
+                for ref, sha in waiting.items():
+                    reason = f"a push starts at most {self._pipelines_per_push}"
+                    self._note_outcome(project, PushOutcome(ref=ref, sha=sha, reason=reason))
             await self._store.projects.put_seen_refs(project.id, waiting)
 
     async def _follow_first_branch(self, project: Project, refs: Mapping[str, str]) -> None:
@@ -373,13 +403,13 @@ class Projects:
 
     async def _start_pipeline(
         self, project: Project, ref: str, sha: str, *, before_sha: str, note: PushNote | None
-    ) -> bool:
-        """Start the pipeline of a moved ref; False if none is created, for example without a pipeline file.
+    ) -> PushOutcome:
+        """Start the pipeline of a moved ref, if it gets one; without a pipeline file, for example, it does not.
         `before_sha`: its commit before the push; `note`: who pushed it with which options, if recorded."""
         is_request = ref.startswith("refs/merge-requests/")
         if is_request and merge_request_iid(ref) is None:
             await self._store.projects.put_seen_refs(project.id, {ref: sha})
-            return False
+            return PushOutcome(ref=ref, sha=sha)
         options = read_push_options(note.options if note else ())
         if options.ignored:
             _log.warning("ignoring invalid push options", project=project.path, ref=ref, options=options.ignored)
@@ -397,8 +427,11 @@ class Projects:
             sees=(ref, sha),
             user_id=(note.user_id if note else None) or project.creator_id,
         )
-        is_skipped = options.skip or bool(_SKIP.search(commit.message if commit else ""))
-        return await self._pipelines.push(request, is_skipped=is_skipped) is not None
+        skip_reason = "the push option ci.skip asks for it" if options.skip else ""
+        if not skip_reason and _SKIP.search(commit.message if commit else ""):
+            skip_reason = "the commit message asks for it"
+        outcome = await self._pipelines.push(request, skip_reason=skip_reason)
+        return msgspec.structs.replace(outcome, ignored_options=options.ignored)
 
     def ref_rules(self, project: Project) -> tuple[Rule, ...]:
         """Return the rules for the protected branches and tags of a project."""

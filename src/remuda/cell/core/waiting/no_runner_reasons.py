@@ -8,7 +8,9 @@ import msgspec
 from remuda.cell.values import Job, Runner
 from remuda.cell.values.people import ONLINE_SECONDS, PRESENT_SECONDS
 from remuda.lib.clock import rfc3339
-from remuda.model.runner import RunnerType, lacks, misfit
+from remuda.model.job import FINAL
+from remuda.model.runner import CapabilityKey, RunnerType, lacks, misfit
+from remuda.pipeline.errors import printable
 from remuda.queue import Place
 from remuda.queue.pickups import Estimate
 from remuda.wire.explanations import EstimateInfo, QueueInfo, ReasonCount, RunnerCounts
@@ -19,6 +21,8 @@ _PROJECT_SETTINGS = {
     RunnerType.INSTANCE.value: "shared_runners_enabled",
     RunnerType.GROUP.value: "group_runners_enabled",
 }
+NAMED_JOBS = 5
+"""Number of jobs of a kind that `explain_missing_runners` names."""
 PROMPT_SECONDS = 60
 """A free runner takes a job within this time: it polls at least once a minute."""
 
@@ -82,6 +86,26 @@ def explain_no_runner(job: Job, supply: RunnerSupply, now: float) -> NoRunnerRea
         estimate=_estimate(supply.estimate) if supply.estimate and is_hopeful else None,
         advice=tuple(_advice(job, supply, matching, counts, now)),
     )
+
+
+def explain_missing_runners(jobs: Sequence[Job], runners: Sequence[RunnerView], now: float) -> list[str]:
+    """Return a sentence for each kind of jobs that no runner can take now: none fits, or those that fit are paused or
+    silent. Jobs that have ended, and trigger jobs, need no runner."""
+    kinds: dict[CapabilityKey, list[Job]] = {}
+    for job in jobs:
+        if job.state not in FINAL and not job.is_trigger:
+            kinds.setdefault(job.key(), []).append(job)
+    texts = []
+    for members in kinds.values():
+        reason = explain_no_runner(members[0], RunnerSupply(runners=tuple(runners)), now)
+        if reason.runners.free or reason.runners.busy:
+            continue
+        names = [printable(job.name) for job in members]
+        more = [f"{len(names) - NAMED_JOBS} more"] if len(names) > NAMED_JOBS else []
+        verb = "waits" if len(names) == 1 else "wait"
+        why = reason.text if reason.runners.matching else next(iter(reason.advice))
+        texts.append(f"{', '.join([*names[:NAMED_JOBS], *more])} {verb} for a runner: {why}")
+    return texts
 
 
 def _text(counts: RunnerCounts, place: Place | None) -> str:

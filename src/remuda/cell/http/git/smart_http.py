@@ -3,10 +3,10 @@
 `git_access` says who may fetch and push, `core.access.protected_refs` who may push to protected branches and tags. A
 fetch of a job shows that the job is alive. A maintainer's push to a missing project creates it.
 
-Invariant: when a push is answered, the pipelines that it starts are stored, even if its client disconnects."""
+Invariant: the pipelines that a push starts are stored, even if its client disconnects: before its answer ends or, if
+that takes long (`push_answer`), after it."""
 
 import re
-from contextlib import nullcontext
 from functools import partial
 from urllib.parse import parse_qs, unquote
 
@@ -22,6 +22,7 @@ from remuda.cell.http.edge.bodies import Body
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError
 from remuda.cell.http.git.git_access import GitRefusedError, authorize
+from remuda.cell.http.git.push_answer import serve_push
 from remuda.cell.http.gitlab.projects import check_namespace
 from remuda.cell.projects.file_locks import list_locked_paths
 from remuda.cell.projects.refs import tag_with_name_of
@@ -80,16 +81,22 @@ async def _serve(edge: Edge, path: str, service: str, scope: Scope, receive: Rec
 
     wait_hang_up = None if is_push else body.hang_up.wait
     client = GitClient(body=body.pieces(), start=start, send=send_piece, wait_hang_up=wait_hang_up)
-    async with edge.projects.track_push(project) if is_push else nullcontext():
+
+    async def end() -> None:
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    if is_push:
+        stderr = await serve_push(edge, project, git_request, client, end)
+    else:
         stderr = await edge.projects.repos.serve(project.repo_path, git_request, client)
-        if stderr:
-            _log.info(
-                "git wrote to stderr while it served a fetch or push; its answer was sent unchanged",
-                project=project.path,
-                service=service,
-                stderr=stderr[-500:],
-            )
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await end()
+    if stderr:
+        _log.info(
+            "git wrote to stderr while it served a fetch or push; its answer was sent unchanged",
+            project=project.path,
+            service=service,
+            stderr=stderr[-500:],
+        )
 
 
 async def _authorize(edge: Edge, path: str, wanted_service: str, headers: Headers) -> tuple[Project, PushRules | None]:

@@ -8,6 +8,7 @@ from remuda.cell.core.waiting.no_runner_reasons import (
     RunnerSupply,
     RunnerView,
     availability,
+    explain_missing_runners,
     explain_no_runner,
     rough_duration,
 )
@@ -169,3 +170,22 @@ def test_a_runner_with_jobs_is_busy_even_without_recent_polls() -> None:
 )
 def test_rough_durations(seconds: float, text: str) -> None:
     assert rough_duration(seconds) == text
+
+
+def test_jobs_without_a_runner_are_named_by_what_is_missing() -> None:
+    jobs = [
+        a_job("a", tags=("gpu",)),
+        a_job("b", tags=("gpu",)),
+        a_job("c", tags=("linux",)),
+        a_job("d"),
+        a_job("trigger", tags=("gpu",), is_trigger=True),
+        a_job("ended", tags=("gpu",), state=JobState.SUCCESS),
+    ]
+    runners = [runner_view(1, tags=("linux",), ago=None), runner_view(2)]
+    assert explain_missing_runners(jobs, runners, NOW) == [
+        "a, b wait for a runner: no runner has the tag gpu: register one or change the tags",
+        "c waits for a runner: 1 fits, but it was never seen",
+    ]
+    assert explain_missing_runners(jobs[3:], runners, NOW) == []
+    many = [a_job(f"job{number}", tags=("gpu",)) for number in range(8)]
+    assert "job0, job1, job2, job3, job4, 3 more wait" in explain_missing_runners(many, runners, NOW)[0]
