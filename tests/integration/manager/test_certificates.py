@@ -139,6 +139,10 @@ def test_certificates_beside_the_configuration_file(tmp_path: Path) -> None:
     assert authority_of(explicit) == ""
     plain = RunnerConfig(url="http://gitlab.example")
     assert with_certificates(plain, tmp_path / "certs") == plain
+    valid, key = write_certificate(tmp_path)
+    for name in ("gitlab.example.crt", "gitlab.example.auth.crt"):
+        (tmp_path / "certs" / name).write_text(valid.read_text())
+    (tmp_path / "certs" / "gitlab.example.auth.key").write_text(key.read_text())
     config = tmp_path / "config.toml"
     config.write_text('[[runners]]\nurl = "https://gitlab.example"\ntoken = "t"\nexecutor = "shell"\n')
     assert load(config).config.runners[0].tls_ca_file == completed.tls_ca_file

@@ -34,7 +34,7 @@ async def test_a_port_in_use_is_named(harness: ManagerHarness, environment: Fake
 
 async def test_missing_tls_files_are_an_error(harness: ManagerHarness, environment: FakeEnvironment) -> None:
     harness.write_config(extra='tls-ca-file = "/nowhere/ca.pem"')
-    with pytest.raises(ManagerError, match="tls files cannot be used"):
+    with pytest.raises(ManagerError, match=r"config.toml:\d+: runners\[0\].tls-ca-file: /nowhere/ca.pem: no such file"):
         await ManagerService(harness.config, harness.data, environment=environment).run(asyncio.Event())
 
 

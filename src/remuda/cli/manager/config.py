@@ -28,11 +28,11 @@ def check(*, config: ConfigToml, output: Output = "text") -> int:
         remuda manager check --config config.toml
         remuda manager check --config config.toml --output json
     """
-    from remuda.manager.config.load import inspect
+    from remuda.manager.config.load import inspect_file
     from remuda.manager.config.plugin_checks import warn_of_plugins
 
     text = _text(config)
-    result = inspect(text, file=str(config), environment=os.environ)
+    result = inspect_file(text, config, environment=os.environ)
     own = [*_check_mode(config), *_check_code_access(result.config, text)]
     warnings = [*result.warnings, *warn_of_plugins(text), *own]
     if output == "json":

@@ -1,8 +1,9 @@
 """Explains how Remuda treats a gitlab-runner configuration: each key, problems, and advice for the migration. I/O:
-reads login key files, and searches for plugins through the parameter `look` of `examine`."""
+reads login key files and TLS files, and searches for plugins through the parameter `look` of `examine`."""
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from remuda.manager.config.fleet_setup import is_autoscaled
 from remuda.manager.config.keys.fact import Verdict
 from remuda.manager.config.keys.lookup import Finding, walk
 from remuda.manager.config.lines import find_lines, line_of
-from remuda.manager.config.load import inspect
+from remuda.manager.config.load import inspect_file
 from remuda.manager.config.plugin_checks import Look, Use, find_uses
 from remuda.manager.config.plugin_schema import find_mismatches
 from remuda.manager.config.ssh import table_of
@@ -42,7 +43,7 @@ def examine(
 ) -> Report:
     """Return a report on a gitlab-runner configuration: how Remuda treats each key, problems, and advice. `environment`
     has the variables for `$NAME` in it. `look` finds a plugin by name and asks it for its schema."""
-    inspection = inspect(text, file=file, environment=environment)
+    inspection = inspect_file(text, Path(file), environment=environment)
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError:

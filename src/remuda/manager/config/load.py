@@ -1,8 +1,8 @@
 """Loads gitlab-runner's `config.toml` into immutable objects (`values.py`).
 
 Every message has file, line and key. Unknown keys and keys without effect cause warnings, for an unknown key with the
-nearest known name. Only the file itself and the key files for the login to machines are read; certificates beside the
-file are searched."""
+nearest known name. `load` and `inspect_file` also read the TLS files of runners, `parse` and `inspect` only the key
+files for the login to machines."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.manager.config.certificates import with_certificates
+from remuda.manager.config.certificates import find_tls_problems, with_certificates
 from remuda.manager.config.lines import find_lines, line_of_message
 from remuda.manager.config.ssh import with_defaults
 from remuda.manager.config.value_checks import check_runner, check_whole
@@ -39,8 +39,16 @@ def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idl
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     environment = os.environ if environment is None else environment
     loaded = parse(text, file=str(path), environment=environment, may_be_idle=may_be_idle and bool(text.strip()))
-    runners = tuple(with_certificates(runner, path.parent / "certs") for runner in loaded.config.runners)
-    return msgspec.structs.replace(loaded, config=msgspec.structs.replace(loaded.config, runners=runners))
+    config = add_certificates(loaded.config, path)
+    if problem := next(find_tls_problems(config), ""):
+        raise ConfigError(Remark(line=line_of_message(problem, find_lines(text)), text=problem).in_file(str(path)))
+    return msgspec.structs.replace(loaded, config=config)
+
+
+def add_certificates(config: ManagerConfig, path: Path) -> ManagerConfig:
+    """Add the TLS files in the folder `certs` beside the configuration file to the runners that name none."""
+    runners = tuple(with_certificates(runner, path.parent / "certs") for runner in config.runners)
+    return msgspec.structs.replace(config, runners=runners)
 
 
 def read_regular(path: Path) -> str:
@@ -83,6 +91,17 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
         problems=tuple(Remark(line=line_of_message(text, lines), text=text) for text in problems),
         warnings=tuple(Remark(line=line_of_message(text, lines), text=text) for text in warnings),
     )
+
+
+def inspect_file(text: str, path: Path, *, environment: Mapping[str, str]) -> Inspection:
+    """Check the text of the configuration file `path` as `inspect`, and the TLS files that it names."""
+    inspection = inspect(text, file=str(path), environment=environment)
+    if inspection.config is None:
+        return inspection
+    config, lines = add_certificates(inspection.config, path), find_lines(text)
+    found = [Remark(line=line_of_message(problem, lines), text=problem) for problem in find_tls_problems(config)]
+    problems = (*inspection.problems, *found)
+    return msgspec.structs.replace(inspection, config=None if problems else config, problems=problems)
 
 
 def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], *, is_valid: bool) -> Iterator[str]:
