@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remuda.lib import event_loop
-from remuda.lib.exits import BadInputError, CommandError, Exit
+from remuda.lib.exits import BadInputError, CommandError, Exit, InterruptedRunError
 from remuda.localrun.compilation import PipelineFile, find_project, prepare
 from remuda.localrun.data_folder import platform_folder, usable_folder
 from remuda.localrun.options import PipelineOptions, RunOptions
@@ -67,6 +67,8 @@ def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
         try:
             if run_once() == Exit.INTERRUPTED:
                 return Exit.INTERRUPTED
+        except InterruptedRunError:  # at its start, before there was a pipeline
+            raise
         except CommandError as error:
             print(f"remuda: {error}", file=sys.stderr)
         listen_to_signals()

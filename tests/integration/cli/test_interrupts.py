@@ -123,6 +123,21 @@ def test_a_watching_run_ends_with_its_terminal(world: Any, pipeline: MakePipelin
     wait_until(world.is_empty, "no processes or files are left")
 
 
+@pytest.mark.parametrize("after", ["cell", "manager", "cell/repos/*"])
+def test_an_interrupt_at_the_start_of_a_rerun_ends_watching(
+    world: Any, pipeline: MakePipeline, finish: Any, after: str
+) -> None:
+    folder = pipeline(f"a:\n  script: [touch {world.folder}/begun]\n")
+    process = world.start("run", folder, "--watch")
+    wait_until((world.folder / "begun").exists, "the job runs")
+    wait_until(lambda: not list(world.temporary.iterdir()), "the run is over")
+    (folder / "changed.txt").write_text("a change")
+    wait_until(lambda: list(world.temporary.glob(f"*/remuda-run-*/{after}")), f"{after} exists")
+    process.send_signal(signal.SIGINT)
+    assert finish(process).code == 130
+    wait_until(world.is_empty, "no processes or files are left")
+
+
 def test_a_run_ends_when_its_cell_is_killed(world: Any, slow: Path, finish: Any) -> None:
     process = world.start("run", slow)
     wait_until((world.folder / "begun").exists, "the job runs")

@@ -39,8 +39,8 @@ def authority_of(runner: RunnerConfig) -> str:
 
 
 def find_tls_problems(config: ManagerConfig) -> Iterator[str]:
-    """Yield a text for each TLS file of a runner that cannot be used, beginning with the key. A manager with such a file
-    does not start."""
+    """Yield a text for each TLS file of a runner that cannot be used, beginning with the key. A manager with such a
+    file does not start."""
     for index, runner in enumerate(config.runners):
         where = f"runners[{index}]"
         names = {"ca": runner.tls_ca_file, "cert": runner.tls_cert_file, "key": runner.tls_key_file}
