@@ -16,7 +16,7 @@ from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from remuda.cell.blobs.folder import FolderBlobs
 from remuda.cell.errors import CellError, DataFolderError
 from remuda.cell.operations.backups import back_up, restore
-from remuda.cell.operations.integrity_checks import Report, check
+from remuda.cell.operations.integrity_checks import Report, check, find_dangling_rows
 from remuda.cell.settings import CellSettings
 from remuda.cell.store import snapshots
 from remuda.cell.traces.archive import ArchivedTraces
@@ -146,6 +146,41 @@ def test_check_reports_missing_data(tmp_path: Path) -> None:
         "its log has 0 bytes, not the 4",
     ):
         assert expected in problems
+
+
+def test_check_finds_a_dangling_row_of_every_reference(tmp_path: Path) -> None:
+    """The references come from the schema: each column `<name>_id` whose table exists."""
+    settings = CellSettings(data=tmp_path / "cell")
+    with ServedCell(settings.data):
+        pass
+    # The rows stay when the runner or the job is removed.
+    without_row = {("jobs", "runner_id"), ("deployments", "job_id")}
+    expected = set()
+    with sqlite3.connect(settings.data / "cell.sqlite") as db:
+        tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in tables:
+            columns = [(row[1], row[2]) for row in db.execute(f"PRAGMA table_info({table})")]
+            references = {
+                name: target
+                for name, _ in columns
+                for target in (f"{name.removesuffix('_id')}s",)
+                if name.endswith("_id") and target in tables and (table, name) not in without_row
+            }
+            if references:
+                values = [77 if name in references else 78 if kind == "INTEGER" else b"{}" for name, kind in columns]
+                db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(values))})", values)
+            expected |= {
+                f"{table}: 1 rows refer to {target} 77, which does not exist" for target in references.values()
+            }
+    db.close()
+    assert len(expected) > 15
+
+    async def find() -> set[str]:
+        async with snapshots.read(settings) as snapshot:
+            return {problem async for problem in find_dangling_rows(snapshot)}
+
+    problems = asyncio.run(find())
+    assert expected <= problems, expected - problems
 
 
 def test_invalid_sources_and_targets(tmp_path: Path) -> None:

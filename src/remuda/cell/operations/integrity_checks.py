@@ -49,8 +49,10 @@ REFERENCES = (
     ("releases", "project_id", "projects"),
     ("lfs_objects", "project_id", "projects"),
     ("lfs_locks", "project_id", "projects"),
+    ("lfs_usage", "project_id", "projects"),
     ("environments", "project_id", "projects"),
     ("deployments", "project_id", "projects"),
+    ("deployments", "environment_id", "environments"),
     ("resource_groups", "project_id", "projects"),
     ("hook_deliveries", "hook_id", "hooks"),
     ("variables", "project_id", "projects"),
@@ -99,7 +101,7 @@ async def check(tables: Snapshot, settings: CellSettings, traces: Traces, blobs:
     problems: list[str] = []
     for kind in (
         _find_missing_keys(tables, settings),
-        _find_dangling_rows(tables),
+        find_dangling_rows(tables),
         _find_missing_repositories(tables, settings),
         _find_missing_blobs(tables, blobs),
         _find_missing_lfs(tables, blobs),
@@ -132,7 +134,7 @@ async def _find_missing_keys(tables: Snapshot, settings: CellSettings) -> AsyncI
                 yield f"{rows} rows are encrypted with key {key}, which is missing; see `remuda cell encryption list`"
 
 
-async def _find_dangling_rows(tables: Snapshot) -> AsyncIterator[str]:
+async def find_dangling_rows(tables: Snapshot) -> AsyncIterator[str]:
     for table, column, target in REFERENCES:
         sql = (
             f"SELECT {column}, count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} != 0"
