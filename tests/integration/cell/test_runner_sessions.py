@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from remuda.cell.settings import CellSettings
+from remuda.cell.shells import runner_sessions
 from remuda.cell.shells.files import ShellFiles
 from remuda.cell.shells.port import INPUT, OUTPUT, About
 from remuda.cell.shells.runner_sessions import LARGEST_MESSAGE_BYTES, PROTOCOL, RunnerSessions
@@ -57,6 +58,7 @@ class SessionServer:
     def __init__(self) -> None:
         self.status = 101
         self.first_message, self.repeats = b"", 1
+        self.reads, self.stopped = True, asyncio.Event()
         self.certificate, self.key = a_certificate()
         self.url = ""
 
@@ -68,6 +70,12 @@ class SessionServer:
         socket = web.WebSocketResponse(protocols=(PROTOCOL,))
         await socket.prepare(request)
         assert socket.ws_protocol == PROTOCOL
+        if not self.reads:
+            assert request.transport is not None
+            request.transport.pause_reading()
+            await self.stopped.wait()
+            request.transport.abort()
+            return socket
         for _ in range(self.repeats if self.first_message else 0):
             await socket.send_bytes(self.first_message)
         async for message in socket:
@@ -93,6 +101,7 @@ async def server(tmp_path: Path) -> AsyncIterator[SessionServer]:
     await site.start()
     state.url = f"https://127.0.0.1:{runner.addresses[0][1]}/session/abc"
     yield state
+    state.stopped.set()
     await runner.cleanup()
 
 
@@ -203,6 +212,21 @@ async def test_a_message_that_is_too_large_is_a_failure_with_a_reason(shells: Sh
         [_, (_, text)] = await read_frames(shells, about, until=REFUSED)
     assert b"the connection to the session server of the runner broke" in text
     assert b"exceeds limit" in text
+
+
+async def test_a_session_server_that_does_not_read_ends_the_shell(
+    shells: Shells, server: SessionServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner_sessions, "SEND_SECONDS", 0.5)
+    server.reads = False
+    shells.store_session(JOB, {"url": server.url, "certificate": server.certificate, "authorization": SECRET})
+    about = open_shell(shells)
+    async with serve(shells):
+        data, offset = frame(DATA, bytes(60_000)), 0
+        while (await shells.append(about, INPUT, offset, data)).taken:
+            offset += len(data)
+        [_, (_, text)] = await read_frames(shells, about, until=REFUSED)
+    assert b"did not read" in text
 
 
 async def test_output_that_the_runner_writes_itself_ends_the_shell(shells: Shells, server: SessionServer) -> None:

@@ -114,8 +114,12 @@ class RunnerSessions:
             offset += len(piece.data)
             for kind, data in frames.feed(piece.data):
                 if kind in (DATA, END):
-                    async with asyncio.timeout(SEND_SECONDS):
-                        await socket.send_bytes(data if kind == DATA else _END_OF_INPUT)
+                    try:
+                        async with asyncio.timeout(SEND_SECONDS):
+                            await socket.send_bytes(data if kind == DATA else _END_OF_INPUT)
+                    except TimeoutError:
+                        reason = f"the session server of the runner did not read the input for {SEND_SECONDS:g} s"
+                        raise _RefusedError(reason) from None
             if piece.state == "over":
                 await socket.close()
                 return
