@@ -1,5 +1,6 @@
 """Webhooks: their API, and the requests that a receiver gets for pushes, tags, pipelines and jobs."""
 
+import gzip
 import json
 import sqlite3
 import time
@@ -187,6 +188,17 @@ def test_tests_events_and_resending(cell: ServedCell, shop: str, receiver: Recei
     assert [event["response_status"] for event in others] == ["200"] * 5
     receiver.status = 200
     assert cell.api("POST", f"{path}/events/{failed['id']}/resend").json() == {"response_status": "200"}
+
+
+def test_a_compressed_answer_is_not_decompressed(cell: ServedCell, shop: str, receiver: Receiver) -> None:
+    path = f"{shop}/hooks/{create(cell, shop, receiver.url)['id']}"
+    receiver.headers = {"Content-Encoding": "gzip"}
+    receiver.answer = gzip.compress(b"thanks")
+    push(cell, shop)
+    wait_until(lambda: bool(receiver.requests))
+    assert receiver.requests[0][1]["Accept-Encoding"] == "identity"
+    [event] = wait_until(lambda: [row for row in cell.api("GET", f"{path}/events").json() if row["response_status"]])
+    assert event["response_body"] == receiver.answer.decode(errors="replace")
 
 
 def test_a_failed_delivery_is_sent_again_after_a_restart(tmp_path: Path, receiver: Receiver) -> None:

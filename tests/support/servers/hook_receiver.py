@@ -9,11 +9,12 @@ from typing import Any
 
 
 class Receiver(ThreadingHTTPServer):
-    """A server that records requests and answers with `status`."""
+    """A server that records requests and answers with `status`, `headers` and `answer`."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
-        self.status = 200
+        self.status, self.answer = 200, b"thanks"
+        self.headers: dict[str, str] = {}
         super().__init__(("127.0.0.1", 0), _Handler)
 
     @property
@@ -32,8 +33,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.requests.append((self.path, dict(self.headers), body))
         self.send_response(self.server.status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(b"thanks")
+        self.wfile.write(self.server.answer)
 
     def log_message(self, *_: object) -> None:
         return
