@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import shutil
+import socket
 import subprocess
 import tarfile
 import time
@@ -24,13 +25,15 @@ import jwt
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from tests.support.git_client import git
+from tests.support.isolation.relay import forward_connection
 from tests.support.servers.http_server import PlainHandler, run_http_server
 from tests.support.servers.registry_server import PROGRAM, Answer, send
 from tests.support.servers.step_server import TOKEN, StepServer
 
 from remuda.testing.lab import free_port
+from remuda.testing.waiting import wait_until
 
 INDEX = "application/vnd.oci.image.index.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -207,6 +210,54 @@ def step_registry(folder: Path, *, auth: str = "", address: str = "") -> Iterato
 
 
 @contextmanager
+def misconfigured_registry(folder: Path, name: str) -> Iterator[tuple[str, list[str], Path]]:
+    """A registry at https://`name` whose configuration says that its address begins with http://, as happens behind a
+    proxy for TLS. Yields the address of an HTTP proxy that leads to it, the plain requests that this proxy gets, and
+    the file of the registry's certificate."""
+    key, certificate = a_certificate(name)
+    folder.mkdir(parents=True)
+    (folder / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (folder / "certificate.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
+    (folder / "htpasswd").write_text(_HTPASSWD)
+    port = free_port()
+    (folder / "registry.yml").write_text(
+        f'version: 0.1\nstorage: {{filesystem: {{rootdirectory: "{folder}/images"}}}}\n'
+        f'auth: {{htpasswd: {{realm: test, path: "{folder}/htpasswd"}}}}\n'
+        f'http: {{addr: "127.0.0.1:{port}", host: "http://{name}", secret: test, '
+        f'tls: {{certificate: "{folder}/certificate.pem", key: "{folder}/key.pem"}}}}\n'
+    )
+    plain: list[str] = []
+
+    class Proxy(PlainHandler):
+        def respond(self) -> None:
+            plain.append(f"{self.command} {self.path}")
+            self.answer(400)
+
+        def do_CONNECT(self) -> None:  # noqa: N802 - a name of the base class
+            self.send_response(200)
+            self.end_headers()
+            forward_connection(self.connection, port)
+            self.close_connection = True
+
+    command = [PROGRAM, "serve", str(folder / "registry.yml")]
+    with (
+        (folder / "log").open("ab") as log,
+        subprocess.Popen(command, stdout=log, stderr=log) as process,
+        run_http_server(Proxy) as proxy,
+    ):
+        try:
+            wait_until(lambda: _is_listening(port), "docker-registry listens")
+            yield f"http://127.0.0.1:{proxy.server_port}", plain, folder / "certificate.pem"
+        finally:
+            process.kill()
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
 def basic_registry(folder: Path) -> Iterator[StepRegistry]:
     """A registry with basic authentication for USER and PASSWORD."""
     folder.mkdir(parents=True)
@@ -257,6 +308,7 @@ def a_certificate(name: str) -> tuple[ec.EllipticCurvePrivateKey, x509.Certifica
     builder = builder.serial_number(1).not_valid_before(now - timedelta(hours=1))
     builder = builder.not_valid_after(now + timedelta(days=1))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
     return key, builder.sign(key, hashes.SHA256())
 
 

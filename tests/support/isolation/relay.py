@@ -51,10 +51,10 @@ def _accept(listener: socket.socket, port: int) -> None:
             inner, _ = listener.accept()
         except OSError:
             return
-        threading.Thread(target=_connect, args=(inner, port), name="relay connection", daemon=True).start()
+        threading.Thread(target=forward_connection, args=(inner, port), name="relay connection", daemon=True).start()
 
 
-def _connect(inner: socket.socket, port: int) -> None:
+def forward_connection(inner: socket.socket, port: int) -> None:
     """Copy data in both directions until either end is closed."""
     with inner, socket.create_connection(("127.0.0.1", port)) as outer:
         back = threading.Thread(target=_copy, args=(outer, inner), name="relay answer", daemon=True)

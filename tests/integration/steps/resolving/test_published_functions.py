@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 from tests.support.step_jobs import Build
-from tests.support.step_packages import INDEX, PASSWORD, STEP_LAYER, USER, StepRegistry
+from tests.support.step_packages import (
+    INDEX,
+    PASSWORD,
+    STEP_LAYER,
+    USER,
+    StepRegistry,
+    has_registry,
+    misconfigured_registry,
+)
 
 from remuda.steps.resolving.images import host_platform
 from remuda.testing.agent_process import AgentProcess, Seen, run_job, steps_text
@@ -104,6 +112,28 @@ async def test_a_registry_with_a_login(
     variables = [JobVariable(key="DOCKER_AUTH_CONFIG", value=value)]
     seen = await run_job(agent, a_job("login", steps=steps, variables=variables))
     assert seen.check().status == "success", seen.log
+
+
+async def test_a_registry_with_tls_that_names_an_upload_address_without_tls(
+    agent: AgentProcess, a_job: Build, work: Path, tmp_path: Path
+) -> None:
+    if not has_registry():
+        pytest.skip("docker-registry is not installed: make packages")
+    name = "registry.example.com"
+    with misconfigured_registry(tmp_path / "registry", name) as (proxy, plain_requests, certificate):
+        login = {"auth": b64encode(f"{USER}:{PASSWORD}".encode()).decode()}
+        variables = [
+            JobVariable(key="DOCKER_AUTH_CONFIG", value=json.dumps({"auths": {name: login}})),
+            JobVariable(key="CI_SERVER_TLS_CA_FILE", value=certificate.read_text(), file=True),
+            *(JobVariable(key=key, value=proxy) for key in ("http_proxy", "https_proxy")),
+        ]
+        steps = steps_text(build_step("1.0.0"), publish_step(f"{name}/tools/hello"))
+        seen = await run_job(agent, a_job(steps=steps, variables=variables))
+    assert seen.check().status == "failure"
+    [text] = [line for line in seen.lines if b"the registry names" in line]
+    assert f"'http://{name}/v2/tools/hello/blobs/uploads/".encode() in text
+    assert b"which is not an https address; check its setup" in text
+    assert plain_requests == []
 
 
 @pytest.mark.parametrize(
