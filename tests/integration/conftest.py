@@ -1,4 +1,4 @@
-"""Fixtures for several folders of integration tests: a cell, a manager, an agent, and fake servers."""
+"""Fixtures for several folders of integration tests: cell, manager, agent, container engine, and fake servers."""
 
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.support.cells.served_cell import ServedCell
 from tests.support.runners.manager_harness import ManagerHarness
+from tests.support.servers.docker_engine import DEBIAN, DockerEngine, debian_files
 from tests.support.servers.object_server import ObjectServer, run_object_server
 from tests.support.servers.step_server import StepServer, run_step_server
 from tests.support.servers.vault_server import FakeVault, run_vault_server
@@ -93,3 +94,29 @@ def write_signing_key(folder: Path) -> Path:
     path.chmod(0o600)
     subprocess.run(["openssl", "pkey", "-in", path, "-pubout", "-out", folder / "public.pem"], check=True)
     return path
+
+
+@pytest.fixture(scope="session")
+def session_engine() -> Iterator[DockerEngine]:
+    """An engine that the tests of the session share; they must not kill it."""
+    if missing := DockerEngine.missing():
+        pytest.skip(missing)
+    with DockerEngine() as engine:
+        engine.add_image(DEBIAN, debian_files(), 'CMD ["bash"]')
+        yield engine
+
+
+@pytest.fixture
+def engine(session_engine: DockerEngine) -> Iterator[DockerEngine]:
+    """The engine of the session. It is empty again after each test."""
+    yield session_engine
+    session_engine.clear()
+
+
+@pytest.fixture
+def own_engine() -> Iterator[DockerEngine]:
+    """A separate engine, which the test may kill."""
+    if missing := DockerEngine.missing():
+        pytest.skip(missing)
+    with DockerEngine() as engine:
+        yield engine

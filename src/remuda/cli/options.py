@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from remuda.lib.exits import BadInputError
 from remuda.localrun.isolation import OPTION, IsolationChoice
-from remuda.localrun.options import PipelineOptions
+from remuda.localrun.options import ContainersChoice, PipelineOptions
 
 Data = Annotated[Path | None, Parameter(help="Data folder [default: the user's data folder].")]
 Output = Annotated[Literal["text", "json"], Parameter(help="Format of the output.")]
@@ -20,6 +20,15 @@ Isolate = Annotated[
         "you are root), or not at all (none). auto uses the first that works on this machine.",
     ),
 ]
+Containers = Annotated[
+    ContainersChoice,
+    Parameter(
+        help="Which jobs run in containers of Docker or Podman: those that name an image or services (auto), all, or "
+        "none. Without an engine, jobs that need one fail."
+    ),
+]
+NoContainers = Annotated[bool, Parameter(negative=(), help="The same as --containers never.")]
+DefaultImage = Annotated[str, Parameter(help="Image of jobs that run in a container and name none.")]
 Url = Annotated[
     str | None,
     Parameter(help="Address of the cell [default: REMUDA_URL, else the address that `remuda up` stored in --data]."),

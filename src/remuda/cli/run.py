@@ -6,9 +6,19 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.options import NO_PIPELINE_ARGUMENTS, Folder, Isolate, Output, PipelineArguments, repeatable
+from remuda.cli.options import (
+    NO_PIPELINE_ARGUMENTS,
+    Containers,
+    DefaultImage,
+    Folder,
+    Isolate,
+    NoContainers,
+    Output,
+    PipelineArguments,
+    repeatable,
+)
 from remuda.localrun import command
-from remuda.localrun.options import RunOptions
+from remuda.localrun.options import DEFAULT_IMAGE, RunOptions
 
 
 def _switch(about: str) -> Parameter:
@@ -83,6 +93,9 @@ class RunArguments(RunOptions):
         ),
     ] = False
     isolation: Isolate = "auto"
+    containers: Containers = "auto"
+    no_containers: NoContainers = False
+    image: DefaultImage = DEFAULT_IMAGE
 
 
 _NO_RUN_ARGUMENTS = RunArguments()
@@ -99,8 +112,11 @@ def run(
 
     Starts a cell, a runner manager and an agent for this run only, pushes a snapshot of PATH to the cell and follows
     the pipeline. The snapshot contains uncommitted changes, but no files that git ignores. The repository itself is not
-    changed. The pipeline is the one that a push of the snapshot would get. Jobs run on this machine as your user, with
-    your programs, but they do not see the files of the run itself, such as its administrator's token (see --isolation).
+    changed. The pipeline is the one that a push of the snapshot would get.
+
+    Jobs that name an image or services run in containers of Docker or Podman. All other jobs run on this machine as
+    your user, with your programs (see --containers). Jobs do not see the files of the run itself, such as its
+    administrator's token (see --isolation).
 
     Each option below is also a key of settings files, without its dashes: `jobs = 4`, `logs = true`, `job = ["test"]`.
     The command line wins over .remuda.toml in the top folder of the repository, which wins over your own file
@@ -121,4 +137,6 @@ def run(
 
     Exit codes: 0 the pipeline succeeded, 1 it failed, 2 bad input, 130 interrupted.
     """
+    if options.no_containers:
+        options = options.change(containers="never")
     return command.run(path, pipeline, options.change(job=(*names, *options.job)) if names else options)

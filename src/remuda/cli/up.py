@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.options import Data, Isolate, listen_address
+from remuda.cli.options import Containers, Data, DefaultImage, Isolate, NoContainers, listen_address
 from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError
+from remuda.localrun.containers import ContainerWish
 from remuda.localrun.data_folder import data_folder, platform_folder
 from remuda.localrun.isolation import Isolation, find_isolation, open_to_jobs, platform_places
+from remuda.localrun.options import DEFAULT_IMAGE
 
 if TYPE_CHECKING:
     from remuda.localrun.embedded import Cell
@@ -33,14 +35,18 @@ def up(
         int | None, Parameter(help="Number of jobs at the same time [default: the number of cores, at least 2].")
     ] = None,
     isolation: Isolate = "auto",
+    containers: Containers = "auto",
+    no_containers: NoContainers = False,
+    image: DefaultImage = DEFAULT_IMAGE,
 ) -> None:
     """Start the whole platform on this machine: cell, runner manager and agent.
 
     The first start creates an administrator's token, prints it once, and registers a runner. `remuda job` finds the
     cell without options. Ctrl-C stops the platform. Running jobs continue, and the next start takes them over.
 
-    Jobs run on this machine as your user, with your programs, but they do not see the platform's own files, such as
-    that token (see --isolation).
+    Jobs that name an image or services run in containers of Docker or Podman; the engine may be started later. All
+    other jobs run on this machine as your user, with your programs (see --containers). Jobs do not see the platform's
+    own files, such as that token (see --isolation).
 
     Try:
 
@@ -55,10 +61,12 @@ def up(
     means = find_isolation(isolation, folder)
     if (warning := means.warning()) is not None:
         print(f"remuda: {warning}", file=sys.stderr)
-    event_loop.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), means))
+    wish = ContainerWish(choice="never" if no_containers else containers, image=image)
+    wish.check(os.environ)
+    event_loop.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), means, wish))
 
 
-async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Isolation) -> None:
+async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Isolation, wish: ContainerWish) -> None:
     from remuda.cli.cell.serve import print_token
     from remuda.cli.cell.settings import print_warnings, settings_from
     from remuda.lib.clock import SystemClock
@@ -84,7 +92,7 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
         variables = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, chosen_token)}
         async with run_cell(settings_from(variables, data=folder / "cell", host=host, port=port)) as cell:
             write_access(folder, Access(url=cell.url, token=cell.token))
-            config = await _configure_manager(cell, folder, concurrent, isolation.run_as)
+            config = await _configure_manager(cell, folder, concurrent, isolation.run_as, wish)
             hidden = platform_places(folder) if isolation.kind == "bubblewrap" else ()
             if isolation.run_as:
                 open_to_jobs(folder)
@@ -101,10 +109,12 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
             print(f"jobs that keep running until the next `remuda up` takes them over: {len(running)}", file=sys.stderr)
 
 
-async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as: str) -> "ManagerConfig":
+async def _configure_manager(
+    cell: "Cell", folder: Path, concurrent: int, run_as: str, wish: ContainerWish
+) -> "ManagerConfig":
     """Return the manager's configuration. Creates a runner if `folder` has no token, or the cell does not know it."""
     from remuda.localrun.client_file import Access, read_access, write_access
-    from remuda.localrun.embedded import shell_manager
+    from remuda.localrun.embedded import local_manager
     from remuda.wire.user_client import RefusedError
 
     access = read_access(folder, RUNNER_FILE)
@@ -115,7 +125,7 @@ async def _configure_manager(cell: "Cell", folder: Path, concurrent: int, run_as
             access = None
     token = access.token if access else await cell.client.create_instance_runner("remuda up")
     write_access(folder, Access(url=cell.url, token=token), RUNNER_FILE)
-    return shell_manager("remuda up", url=cell.url, token=token, concurrent=concurrent, run_as=run_as)
+    return local_manager("remuda up", url=cell.url, token=token, concurrent=concurrent, run_as=run_as, containers=wish)
 
 
 def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:

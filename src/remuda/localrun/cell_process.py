@@ -77,10 +77,11 @@ class CellProcess:
             import_module(name)
         self._connection, theirs = socket.socketpair()
         self._is_reaped = False
+        parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             self._connection.close()
-            _run_child(theirs)
+            _run_child(theirs, parent)
         theirs.close()
 
     @asynccontextmanager
@@ -147,7 +148,7 @@ async def _listen(
                 raise message.error
 
 
-def _run_child(connection: socket.socket) -> NoReturn:
+def _run_child(connection: socket.socket, parent: int) -> NoReturn:
     code = 1
     try:
         # Ctrl-C must reach the parent only, which needs the cell to cancel the pipeline.
@@ -161,7 +162,7 @@ def _run_child(connection: socket.socket) -> NoReturn:
         with connection.makefile("rb") as stream:
             if head := stream.read(_SIZE.size):
                 task: Task = pickle.loads(stream.read(*_SIZE.unpack(head)))
-                event_loop.run(_serve(task, connection))
+                event_loop.run(_serve(task, connection, parent))
         code = 0
     except BaseException as error:  # noqa: BLE001 - the child must end here and not continue as its parent
         sys.excepthook(type(error), error, error.__traceback__)
@@ -206,12 +207,14 @@ def _skip_package_init(package: str, places: Mapping[str, str]) -> None:
     sys.modules[package] = module
 
 
-async def _serve(task: Task, connection: socket.socket) -> None:
+async def _serve(task: Task, connection: socket.socket, parent: int) -> None:
+    """Serve until the connection closes. `parent`: id of the process that started this one."""
     import msgspec
 
     from remuda.cell.service import CellService
     from remuda.lib.files import disable_sync, open_private
     from remuda.localrun.client_file import ensure_token
+    from remuda.localrun.containers import remove_containers
     from remuda.localrun.service_log import service_log
     from remuda.telemetry import logs
 
@@ -224,6 +227,9 @@ async def _serve(task: Task, connection: socket.socket) -> None:
 
     def leave() -> None:
         loop.remove_reader(connection)
+        if os.getppid() != parent:
+            # The run was killed: nobody else removes the containers of its jobs.
+            remove_containers(task.folder, os.environ)
         if task.ends_with_run and not _has_children():
             # An orderly stop takes longer than a short job, and the data is not used after the run.
             os._exit(0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError, CommandError, Exit, InterruptedRunError
 from remuda.localrun.compilation import PipelineFile, find_project, prepare
+from remuda.localrun.containers import ContainerWish
 from remuda.localrun.data_folder import platform_folder, usable_folder
 from remuda.localrun.options import PipelineOptions, RunOptions
 from remuda.localrun.settings.files import load_settings
@@ -98,6 +99,8 @@ def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
         _print_overview(file, pipeline, listed, options.output)
         return None
     _check_manual(pipeline, options.manual)
+    containers = ContainerWish(choice=options.containers, image=options.image)
+    containers.check(os.environ)
     return RunSpec(
         file=file,
         pipeline=pipeline,
@@ -112,6 +115,7 @@ def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
         manual=frozenset(options.manual),
         play_manual=options.play_manual,
         keeps_builds=options.keep or options.shell_on_failure,
+        containers=containers,
         borrows=options.data is None and not options.keep,
     )
 

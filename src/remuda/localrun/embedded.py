@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from remuda.manager.config.values import CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
+from remuda.localrun.containers import ContainerWish
+from remuda.manager.config.docker import AUTO_HOST, POLICIES, DockerConfig
+from remuda.manager.config.values import BY_JOB, CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.supervision import ManagerOptions
+from remuda.wire.runner_api import JobPayload
 from remuda.wire.user_client import UserClient
 
 if TYPE_CHECKING:
@@ -56,21 +59,38 @@ async def run_cell(settings: "CellSettings") -> AsyncIterator[Cell]:
             await _stop(task, stop)
 
 
-def shell_manager(
-    name: str, *, url: str, token: str, concurrent: int, run_as: str, cache_dir: str = "", clone_url: str = ""
+def local_manager(
+    name: str,
+    *,
+    url: str,
+    token: str,
+    concurrent: int,
+    run_as: str,
+    containers: ContainerWish,
+    cache_dir: str = "",
+    clone_url: str = "",
 ) -> ManagerConfig:
-    """Return the configuration of a manager with one runner, which runs jobs directly on this machine. `run_as`: the
-    user for jobs; '' for the current user. `clone_url`: where jobs clone from, if not from `url`."""
+    """Return the configuration of a manager with one runner, which runs jobs directly on this machine or, as
+    `containers` says, in containers. `run_as`: the user for jobs; '' for the current user. `clone_url`: where jobs
+    clone from, if not from `url`."""
     runner = RunnerConfig(
         name=name,
         url=url,
         token=token,
-        executor="shell",
+        executor="docker" if containers.choice == "always" else "shell",
+        docker=DockerConfig(
+            host=AUTO_HOST,
+            image=containers.image,
+            pull_policy="if-not-present",
+            allowed_pull_policies=POLICIES,
+            # The images belong to the user: none is removed to make room.
+            min_free_disk="0",
+        ),
         request_concurrency=min(concurrent, 4),
         cache_dir=cache_dir,
         clone_url=clone_url,
         custom_build_dir=CustomBuildDirConfig(enabled=True),
-        remuda=RemudaConfig(run_as=run_as),
+        remuda=RemudaConfig(run_as=run_as, containers=BY_JOB if containers.choice == "auto" else ""),
     )
     return ManagerConfig(concurrent=concurrent, runners=(runner,))
 
@@ -84,10 +104,12 @@ async def run_manager(
     recovers: bool = False,
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
+    on_job_start: Callable[[int, JobPayload], None] = lambda _id, _payload: None,
 ) -> AsyncIterator[None]:
     """Run a runner manager during the `async with` block; its agent, which `environment` starts, keeps running.
     `recovers`: take over the agent's jobs of an earlier manager whose journal (job records on disk) is lost.
-    `keep_builds`: keep working directories of failed jobs. `on_job_over`: called when a job has ended."""
+    `keep_builds`: keep working directories of failed jobs. `on_job_over`: called when a job has ended.
+    `on_job_start`: called with the id and the payload of a job before it starts."""
     ready, stop = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         service = ManagerService(
@@ -99,6 +121,7 @@ async def run_manager(
                 recovers=recovers,
                 keep_builds=keep_builds,
                 on_job_over=on_job_over,
+                on_job_start=on_job_start,
             ),
         )
         task = group.create_task(service.run(stop, ready=ready.set), name="manager")

@@ -4,10 +4,11 @@ not known in advance, and manual jobs that the user named are started. The loop 
 user interrupts twice, or when a cancelled pipeline takes longer than `CANCEL_SECONDS`."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import wait_for_event
+from remuda.localrun.containers import ContainerUse
 from remuda.localrun.interrupts import Interrupts
 from remuda.localrun.render.screen import Screen
 from remuda.localrun.view import JobView, RunView, build, manual_jobs, unfinished_tags
@@ -31,9 +32,12 @@ class Follower:
         tags: Collection[str],
         plays: Callable[[JobView], bool],
         news: asyncio.Event,
+        uses: Mapping[int, ContainerUse],
     ) -> None:
         """`runner`: the cell's only runner. `tags`: the tags that the runner has now. `plays`: returns True for a
-        manual job that is to be started. `news`: an event that others set to make the next poll happen at once."""
+        manual job that is to be started. `news`: an event that others set to make the next poll happen at once.
+        `uses`: images and services by job id; others add to it."""
+        self._uses = uses
         self._news = news
         self._client = client
         self._pipeline_id = pipeline_id
@@ -45,7 +49,7 @@ class Follower:
 
     async def look(self, details: str = "none") -> RunView:
         """Poll the pipeline once. `details`: the jobs whose steps are included (none, running, all)."""
-        return build(await self._client.progress(self._pipeline_id, details), self._clock.now())
+        return build(await self._client.progress(self._pipeline_id, details), self._clock.now(), self._uses)
 
     async def follow(self, screen: Screen, interrupts: Interrupts) -> RunView:
         """Show every state until the pipeline is over, or a cancelled one has taken too long, and return the last

@@ -66,6 +66,12 @@ class PipelineOptions(Options):
     templates: str = field(default="", metadata=setting(variable="REMUDA_TEMPLATES"))
 
 
+ContainersChoice = Literal["auto", "always", "never"]
+"""Which jobs run in containers: those that name an image or services, all, or none."""
+DEFAULT_IMAGE = "ruby:3.1"
+"""The image of jobs that run in a container and name none; GitLab.com's hosted runners use the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(Options):
     """Options about running the pipeline: which jobs run, how results are shown, and which files are kept."""
@@ -87,3 +93,5 @@ class RunOptions(Options):
     keep: bool = field(default=False, metadata=setting(is_safe=True))
     shell_on_failure: bool = False
     isolation: IsolationChoice = "auto"
+    containers: ContainersChoice = field(default="auto", metadata=setting(is_safe=True))
+    image: str = field(default=DEFAULT_IMAGE, metadata=setting(is_safe=True))

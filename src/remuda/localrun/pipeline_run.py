@@ -13,6 +13,7 @@ import msgspec
 
 from remuda.lib.exits import CommandError
 from remuda.localrun.cell_process import CellProcess, Task
+from remuda.localrun.containers import ContainerUse, ContainerWish, use_of
 from remuda.localrun.isolation import find_closed_folder
 from remuda.localrun.startup import AGENT_IDLE_SECONDS, Workspace, freeze_objects, manager_data
 from remuda.localrun.upload import Choice, Package, deliver, pack, repository_paths
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from remuda.localrun.report import Outcome
     from remuda.localrun.view import JobView, RunView
     from remuda.pipeline import Pipeline
+    from remuda.wire.runner_api import JobPayload
     from remuda.wire.user_client import UserClient
 
 TAIL_LINES = 30
@@ -56,6 +58,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     play_manual: bool = False
     keeps_builds: bool = False
     """Keep the working directories of failed jobs."""
+    containers: ContainerWish = ContainerWish()
     borrows: bool = True
     """The platform's data is deleted after the run. Therefore its cell uses the git objects of the user's repository
     without copying them, and nothing is synced to disk."""
@@ -150,7 +153,7 @@ async def _run_in_platform(
     from remuda.lib.clock import SystemClock
     from remuda.lib.files import disable_sync
     from remuda.localrun import local_agent
-    from remuda.localrun.embedded import run_manager, shell_manager
+    from remuda.localrun.embedded import local_manager, run_manager
     from remuda.localrun.follow import Follower
     from remuda.manager.environments.local import LocalEnvironment
 
@@ -160,18 +163,27 @@ async def _run_in_platform(
     tags = sorted({tag for job in spec.pipeline.jobs for tag in job.tags})
     data, news = manager_data(workspace.folder), asyncio.Event()
     links, run_as = _links(spec, workspace), workspace.isolation.run_as
+    uses: dict[int, ContainerUse] = {}
+
+    def note_use(job: int, payload: "JobPayload") -> None:
+        if (use := use_of(payload.image, payload.services, is_ignored=spec.containers.choice == "never")) is not None:
+            uses[job] = use
+
     if spec.borrows:
         disable_sync()
+    if spec.containers.concerns(spec.pipeline):
+        screen.say(await asyncio.to_thread(spec.containers.announce, os.environ))
     async with asyncio.TaskGroup() as group:
         delivering = group.create_task(deliver(cell, own, others, spec.file, spec.choice, links=links), name="upload")
         runner = await cell.client.add_instance_runner("remuda run", tags=tags)
         cache = _cache(spec, run_as)
-        config = shell_manager(
+        config = local_manager(
             "remuda run",
             url=cell.url,
             token=runner.token,
             concurrent=spec.at_once,
             run_as=run_as,
+            containers=spec.containers,
             cache_dir=str(cache) if cache else "",
             # The repositories are on this machine: git need not go through the cell.
             clone_url=links.as_uri() if links else "",
@@ -184,7 +196,14 @@ async def _run_in_platform(
             around_agent=workspace.agent_prefix,
         )
         try:
-            async with run_manager(config, data, environment, keep_builds=spec.keeps_builds, on_job_over=news.set):
+            async with run_manager(
+                config,
+                data,
+                environment,
+                keep_builds=spec.keeps_builds,
+                on_job_over=news.set,
+                on_job_start=note_use,
+            ):
                 pipeline = await delivering
                 freeze_objects()
                 interrupts.hold()
@@ -196,6 +215,7 @@ async def _run_in_platform(
                     tags=tags,
                     plays=spec.plays,
                     news=news,
+                    uses=uses,
                 )
                 return await _follow(spec, follower, cell.client, screen, interrupts)
         finally:

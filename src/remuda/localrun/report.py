@@ -169,6 +169,9 @@ def _job(job: JobView, now: float, tails: Mapping[int, Sequence[str]]) -> dict[s
         "failure_reason": job.failure_reason,
         "exit_code": job.exit_code,
         "coverage": job.coverage,
+        "image": job.containers.image or None if job.containers else None,
+        "services": list(job.containers.services) if job.containers else [],
+        "image_and_services_ignored": job.containers is not None and job.containers.is_ignored,
         "log_tail": [without_escapes(line) for line in tails.get(job.id, ())],
         "steps": [_step(step, now) for step in job.steps],
     }

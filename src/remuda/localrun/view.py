@@ -1,10 +1,11 @@
 """The state of a running pipeline, built from the cell's answer to a poll. Pure. `events` compares two states for the
 plain output, `render.tree_rows` draws the live tree of one, and `report` summarizes the last."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from remuda.localrun.containers import ContainerUse
 from remuda.localrun.render.step_events import StepView, fold, span
 from remuda.localrun.render.words import duration
 from remuda.wire.user_api import JobOverview, JobProgress, PipelineProgress
@@ -18,6 +19,7 @@ QUIET = frozenset({"created", "pending", "preparing"})
 BELOW = " > "
 """Joins the name of a trigger job and the name of a job in the pipeline that it started."""
 
+NO_USES: Mapping[int, ContainerUse] = {}
 NAMED_WAITS = 3
 """How many of the jobs that a job waits for are named."""
 
@@ -28,6 +30,8 @@ class JobView(JobOverview, frozen=True, kw_only=True):
     steps: tuple[StepView, ...] = ()
     downstream: "RunView | None" = None
     """The pipeline that this job started, if it is a trigger job."""
+    containers: ContainerUse | None = None
+    """The image and services that the job names; None: none, or the job has not started."""
 
     def seconds(self, now: float) -> float | None:
         """Return how many seconds the job ran, or has been running at `now`; None if it has not started."""
@@ -81,11 +85,12 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
 
 
-def build(pipeline: PipelineProgress, now: float) -> RunView:
-    """Convert the cell's answer to a view, with stages in the order of the file and jobs in the order of their ids."""
+def build(pipeline: PipelineProgress, now: float, uses: Mapping[int, ContainerUse] = NO_USES) -> RunView:
+    """Convert the cell's answer to a view, with stages in the order of the file and jobs in the order of their ids.
+    `uses`: images and services by job id."""
     by_stage: dict[str, list[JobView]] = {}
     for job in sorted(pipeline.jobs, key=lambda job: (job.stage_index, job.id)):
-        by_stage.setdefault(job.stage, []).append(_job(job, now))
+        by_stage.setdefault(job.stage, []).append(_job(job, now, uses))
     return RunView(
         pipeline_id=pipeline.id,
         status=pipeline.status,
@@ -96,21 +101,26 @@ def build(pipeline: PipelineProgress, now: float) -> RunView:
     )
 
 
-def _job(job: JobProgress, now: float) -> JobView:
+def _job(job: JobProgress, now: float, uses: Mapping[int, ContainerUse]) -> JobView:
     return JobView(
         **{name: getattr(job, name) for name in JobOverview.__struct_fields__},
         # A step that never reported its end lasted no longer than its job.
         steps=fold(job.steps, now if job.finished_at is None else job.finished_at),
-        downstream=build(job.downstream, now) if job.downstream is not None else None,
+        downstream=build(job.downstream, now, uses) if job.downstream is not None else None,
+        containers=uses.get(job.id),
     )
 
 
 def note_of(job: JobView, now: float) -> str:
-    """Return a short explanation of a job's status: why it failed, or what it waits for; and its coverage; else ''."""
+    """Return a short explanation of a job's status: why it failed, or what it waits for; which image
+    and services were ignored; and its coverage; else ''."""
     coverage = "" if job.coverage is None else f"coverage {job.coverage:g}%"
+    ignored = job.containers.note() if job.containers else ""
     match job.status:
         case "success":
-            return coverage
+            return ", ".join(word for word in (ignored, coverage) if word)
+        case "running":
+            return ignored
         case "failed":
             words = [job.failure_reason or ""]
             if job.failure_message and job.failure_reason != "script_failure":
@@ -119,7 +129,7 @@ def note_of(job: JobView, now: float) -> str:
                 words.append(f"exit code {job.exit_code}")
             if job.allow_failure:
                 words.append("allowed to fail")
-            words.append(coverage)
+            words += [ignored, coverage]
             return ", ".join(word for word in words if word)
         case "created" if job.waits_for:
             more = len(job.waits_for) - NAMED_WAITS

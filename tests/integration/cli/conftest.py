@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ class Result:
     code: int
     out: str
     err: str
+    jobs: dict[str, Any] = field(default_factory=dict)
+    """The jobs of a run by their names, if the output is JSON."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ import json
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ from remuda.testing.waiting import wait_until
 class Platform:
     """A `remuda up` process. The constructor waits until it serves."""
 
-    def __init__(self, world: Any, address: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self, world: Any, address: str = "127.0.0.1:0", *, options: Sequence[str] = (), **variables: str
+    ) -> None:
         self.world = world
-        self.process = world.start("up", "--data", "platform", "--listen", address)
+        self.process = world.start("up", "--data", "platform", "--listen", address, *options, **variables)
         self.output = ""
         self.error_output = b""
         self._reader = threading.Thread(target=self._read_errors)

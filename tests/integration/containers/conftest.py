@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.servers.docker_engine import BUSYBOX, DEBIAN, DockerEngine, debian_files
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine
 
 PROGRAM = [sys.executable, "-m", "remuda.stdsteps"]
 
@@ -103,32 +103,6 @@ class Job:
             "REMUDA_FAILURE": str(self._private / "failure"),
             "CI_JOB_ID": "1",
         } | self.env
-
-
-@pytest.fixture(scope="session")
-def session_engine() -> Iterator[DockerEngine]:
-    """An engine that the tests of the session share; they must not kill it."""
-    if missing := DockerEngine.missing():
-        pytest.skip(missing)
-    with DockerEngine() as engine:
-        engine.add_image(DEBIAN, debian_files(), 'CMD ["bash"]')
-        yield engine
-
-
-@pytest.fixture
-def engine(session_engine: DockerEngine) -> Iterator[DockerEngine]:
-    """The engine of the session. It is empty again after each test."""
-    yield session_engine
-    session_engine.clear()
-
-
-@pytest.fixture
-def own_engine() -> Iterator[DockerEngine]:
-    """A separate engine, which the test may kill."""
-    if missing := DockerEngine.missing():
-        pytest.skip(missing)
-    with DockerEngine() as engine:
-        yield engine
 
 
 @pytest.fixture

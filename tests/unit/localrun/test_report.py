@@ -123,6 +123,9 @@ def test_the_document_is_json_with_everything_a_program_needs(a_job: MakeJob, a_
             "failure_reason": "script_failure",
             "exit_code": 3,
             "coverage": None,
+            "image": None,
+            "services": [],
+            "image_and_services_ignored": False,
             "log_tail": ["boom"],
             "steps": [
                 {"name": "checkout", "path": "/checkout", "status": "success", "duration": 0.5, "exit_code": None},

@@ -1,6 +1,8 @@
 import pytest
+from msgspec.structs import replace
 from tests.support.local_runs import MakeJob, MakeRun
 
+from remuda.localrun.containers import ContainerUse
 from remuda.localrun.render.step_events import StepView
 from remuda.localrun.view import build, events, manual_jobs, note_of, unfinished_tags
 from remuda.wire.user_api import JobProgress, PipelineProgress
@@ -109,6 +111,22 @@ def test_the_note_of_a_job_with_coverage(a_job: MakeJob, coverage: float, note: 
     assert note_of(a_job("x", "success", coverage=coverage), NOW) == note
     failed = a_job("x", "failed", failure_reason="script_failure", exit_code=1, coverage=coverage)
     assert note_of(failed, NOW) == f"script_failure, exit code 1, {note}"
+
+
+def test_the_note_names_an_ignored_image_and_services_that_are_missing(a_job: MakeJob) -> None:
+    use = ContainerUse(image="python:3.12", services=("redis:7",), is_ignored=True)
+    for status, before in (("running", ""), ("success", ""), ("failed", "script_failure, ")):
+        job = a_job("x", status, containers=use, failure_reason="script_failure")
+        assert note_of(job, NOW) == f"{before}image python:3.12 ignored, service redis:7 not started"
+    for other in (None, ContainerUse(image="python:3.12", services=(), is_ignored=False)):
+        assert note_of(a_job("x", containers=other), NOW) == ""
+
+
+def test_images_and_services_are_found_by_the_id_of_the_job() -> None:
+    use = ContainerUse(image="python:3.12", services=(), is_ignored=False)
+    job = JobProgress(id=7, name="a", stage="test", status="running")
+    progress = PipelineProgress(id=1, project_id=1, status="running", jobs=(job, replace(job, id=8, name="b")))
+    assert [job.containers for job in build(progress, NOW, {7: use}).jobs] == [use, None]
 
 
 def test_the_note_of_a_failed_job(a_job: MakeJob) -> None:

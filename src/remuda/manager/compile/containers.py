@@ -13,7 +13,7 @@ import msgspec
 from remuda.manager.compile.step_entries import CompileError, Entry, entry, literal
 from remuda.manager.compile.variables import Variables
 from remuda.manager.config.docker import DEFAULT_HOST, DockerConfig, ServiceConfig
-from remuda.manager.config.values import RunnerConfig
+from remuda.manager.config.values import BY_JOB, RunnerConfig
 from remuda.manager.core.record import job_key
 from remuda.wire.runner_api import JobPayload
 
@@ -31,6 +31,14 @@ def image_of(payload: JobPayload, runner: RunnerConfig) -> str:
 
 def own_image(payload: JobPayload) -> str:
     return str((payload.image or {}).get("name") or "")
+
+
+def runner_of_job(payload: JobPayload, runner: RunnerConfig) -> RunnerConfig:
+    """Return the runner as it holds for this job: with the executor `docker` if the runner's jobs run in containers by
+    their `image` and `services`, and this job names any."""
+    if runner.remuda.containers != BY_JOB or not (own_image(payload) or payload.services):
+        return runner
+    return msgspec.structs.replace(runner, executor="docker")
 
 
 class Containers(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,10 +99,10 @@ def _engine_input(job: Containers) -> Entry:
 
 def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:
     if not runner.has_containers:
-        if payload.image and payload.image.get("name"):
-            yield "image: is ignored; this runner runs jobs on its own machine"
-        if payload.services:
-            yield "services: is ignored; this runner runs jobs on its own machine"
+        if image := own_image(payload):
+            yield f"image: {image} is ignored; this runner runs the job on its own machine, with the programs there"
+        if names := ", ".join(str(service.get("name") or "?") for service in payload.services or ()):
+            yield f"services: {names}: not started; this runner runs the job on its own machine"
     elif runner.docker.disable_entrypoint_overwrite and any(
         request.get("entrypoint") for request in (payload.image or {}, *(payload.services or ()))
     ):

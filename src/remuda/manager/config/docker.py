@@ -8,6 +8,8 @@ import msgspec
 from remuda.manager.errors import ConfigError
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
+AUTO_HOST = "auto"
+"""As `host`: the first engine of the manager's user that answers when a job starts."""
 DEFAULT_WAIT_SECONDS = 30
 POLICIES = ("always", "if-not-present", "never")
 
@@ -68,6 +70,7 @@ class DockerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The section `[runners.docker]`, with gitlab-runner's keys."""
 
     host: str = ""
+    """Address of the engine; empty: Docker's usual socket; `auto`: the engine that this user's tools would use."""
     image: str = ""
     """Image of jobs that name none."""
     pull_policy: str | tuple[str, ...] = ()
@@ -181,7 +184,8 @@ def check(docker: DockerConfig, where: str) -> None:
         if text not in POLICIES:
             raise ConfigError(f"{where}.pull_policy: {text!r} is none of {', '.join(POLICIES)}")
     try:
-        parse_address(docker.host or DEFAULT_HOST)
+        if docker.host != AUTO_HOST:
+            parse_address(docker.host or DEFAULT_HOST)
         parse_size(docker.min_free_disk, "min_free_disk")
         host_config(docker.job_options())
         host_config(docker.service_options())

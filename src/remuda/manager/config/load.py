@@ -17,7 +17,7 @@ from remuda.manager.config.certificates import find_tls_problems, with_certifica
 from remuda.manager.config.lines import find_lines, line_of_message
 from remuda.manager.config.ssh import with_defaults
 from remuda.manager.config.value_checks import check_runner, check_whole
-from remuda.manager.config.values import SECTIONS, WITH_MACHINES, Inspection, Loaded, ManagerConfig, Remark
+from remuda.manager.config.values import WITH_MACHINES, Inspection, Loaded, ManagerConfig, Remark, uses_section
 from remuda.manager.errors import ConfigError
 
 _MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
@@ -195,8 +195,7 @@ def _relevant_sections(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _relevant_keys(runner: Mapping[str, Any]) -> dict[str, Any]:
     """Return a runner's section without those of unused executors, and with defaults for `remuda.machines`."""
-    executor = runner.get("executor")
-    relevant = {key: value for key, value in runner.items() if executor in SECTIONS.get(key, (executor,))}
+    relevant = {key: value for key, value in runner.items() if uses_section(runner, key)}
     own = relevant.get("remuda")
     if isinstance(own, dict) and isinstance(own.get("machines"), list):
         machines = [

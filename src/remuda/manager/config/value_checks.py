@@ -9,7 +9,7 @@ from remuda.lib.durations import parse_duration
 from remuda.manager.config.custom import check as check_custom
 from remuda.manager.config.docker import check as check_docker
 from remuda.manager.config.ssh import check_machines, check_ssh
-from remuda.manager.config.values import EXECUTORS, WITH_MACHINES, ManagerConfig, RunnerConfig, listen_address
+from remuda.manager.config.values import BY_JOB, EXECUTORS, WITH_MACHINES, ManagerConfig, RunnerConfig, listen_address
 from remuda.manager.errors import ConfigError
 from remuda.stdsteps.common.errors import StepError
 from remuda.stdsteps.common.sizes import parse_size
@@ -85,7 +85,14 @@ def _check_executor(runner: RunnerConfig, where: str) -> None:
     if runner.executor not in EXECUTORS:
         problem = repr(runner.executor) if runner.executor else "is missing"
         raise ConfigError(f"{where}.executor: {problem}; write one of {', '.join(EXECUTORS)}")
-    if runner.has_containers:
+    choice = runner.remuda.containers
+    if choice not in ("", BY_JOB):
+        raise ConfigError(f"{where}.remuda.containers: {choice!r}; write {BY_JOB!r}, or remove the key")
+    if choice and runner.executor != "shell":
+        raise ConfigError(
+            f'{where}.remuda.containers: is for executor = "shell" only, this is {runner.executor!r}; remove the key'
+        )
+    if runner.may_use_containers:
         check_docker(runner.docker, f"{where}.docker")
     if runner.executor == "ssh":
         check_ssh(runner.ssh, f"{where}.ssh")

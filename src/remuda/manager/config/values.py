@@ -4,6 +4,7 @@ The fields are the supported keys, with gitlab-runner's names and defaults. Dura
 property such as `prepare_seconds` returns the number."""
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,6 +26,8 @@ WITH_CONTAINERS = frozenset({"docker", "docker-autoscaler", "docker+machine"})
 """Executors whose jobs run in containers; only these use `[runners.docker]`."""
 WITH_MACHINES = frozenset({"instance", "docker-autoscaler", "docker+machine"})
 """Executors whose machines come from a group or a list."""
+BY_JOB = "by-job"
+"""The value of `containers` with which each job's `image` and `services` decide whether it runs in a container."""
 SECTIONS: dict[str, frozenset[str]] = {
     "docker": WITH_CONTAINERS,
     "ssh": frozenset({"ssh"}),
@@ -37,9 +40,19 @@ SECTIONS: dict[str, frozenset[str]] = {
     "virtualbox": frozenset(),
 }
 """The executors that use a section of a runner; sections not named here are always used."""
+
+
 EXECUTORS = ("shell", "docker", "ssh", "instance", "docker-autoscaler", "docker+machine", "custom", "plugin")
 
 _PREFIX = re.compile(r"^(?:[a-z0-9_]+-)*?gl[a-z]+-(?:t[123]_)?|^t[123]_|^GR1348941")
+
+
+def uses_section(runner: Mapping[str, Any], key: str) -> bool:
+    """True if a parsed `[[runners]]` table uses its section `key`: its executor does, or `remuda.containers` is set."""
+    if key not in SECTIONS or runner.get("executor") in SECTIONS[key]:
+        return True
+    own = runner.get("remuda")
+    return key == "docker" and isinstance(own, Mapping) and bool(own.get("containers"))
 
 
 class EnvironmentConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +73,8 @@ class RemudaConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A user for each slot instead: this number plus the slot's."""
     policy: dict[str, Any] = {}
     """The step policy of the runner, see docs/reference/step-policy.md."""
+    containers: str = ""
+    """With `executor = "shell"`, `by-job`: jobs that name an image or services run in containers. Empty: none does."""
     signing_key: str = ""
     """File with the Ed25519 key that signs artifacts, on the machine where jobs run."""
     git_mirrors: str = ""
@@ -236,6 +251,11 @@ class RunnerConfig(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_containers(self) -> bool:
         return self.executor in WITH_CONTAINERS
+
+    @property
+    def may_use_containers(self) -> bool:
+        """True if some or all jobs run in containers, so that `[runners.docker]` is used."""
+        return self.has_containers or self.remuda.containers == BY_JOB
 
     @property
     def has_custom_build_dir(self) -> bool:

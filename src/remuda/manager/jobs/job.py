@@ -16,6 +16,7 @@ import msgspec
 from remuda.lib.killpoints import reach
 from remuda.manager.compile import kept_workdirs
 from remuda.manager.compile.compile import is_traced
+from remuda.manager.compile.containers import runner_of_job
 from remuda.manager.compile.start_request import StartContext, start_request
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.config.values import RunnerConfig
@@ -41,6 +42,7 @@ from remuda.manager.core.relay import CHUNK_BYTES
 from remuda.manager.environments.port import Environment, PreparedPlace, fixed_machine
 from remuda.manager.errors import ConnectingError, EnvironmentLostError, EnvironmentTemporaryError
 from remuda.manager.jobs import wire_mapping
+from remuda.manager.jobs.engine_choice import choose_engine
 from remuda.manager.jobs.job_context import JobContext
 from remuda.manager.jobs.link import AgentLink
 from remuda.manager.jobs.placement import place_of, release_place, store_slot
@@ -75,6 +77,7 @@ class ManagedJob:
         context: JobContext,
     ) -> None:
         payload = read_payload(row.payload)
+        runner = runner_of_job(payload, runner)
         self.key = row.key
         self.job_id = row.job_id
         self.slot: int = row.slot
@@ -277,16 +280,18 @@ class ManagedJob:
             self.slot, self._place = row.slot, place_of(row, payload, self._config, has_own_folder=has_own_folder)
         if (place := await self._prepare()) is None:
             return
-        start_context = StartContext(
-            runner=self._config,
-            place=self._place,
-            prepared=place,
-            system_id=self._context.system_id,
-            now=self._context.clock.now(),
-            may_shell=self.allows_shells,
-            may_hold=not self._is_released,
-        )
+        self._context.on_job_start(self.job_id, payload)
         try:
+            runner, note = await choose_engine(self._config)
+            start_context = StartContext(
+                runner=runner,
+                place=self._place,
+                prepared=msgspec.structs.replace(place, notes=(*place.notes, note)) if note else place,
+                system_id=self._context.system_id,
+                now=self._context.clock.now(),
+                may_shell=self.allows_shells,
+                may_hold=not self._is_released,
+            )
             start = start_request(payload, start_context)
         except CompileError as error:
             self._fail(FailureReason.RUNNER_CONFIGURATION_ERROR, str(error))

@@ -35,6 +35,8 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     """The data folder, if working directories of failed jobs are kept; None: they are not."""
     on_stage_end: Callable[[RunnerConfig, str, float], None] = lambda _runner, _stage, _seconds: None
     """Called when a job leaves a stage, with the seconds it spent there."""
+    on_job_start: Callable[[int, JobPayload], None] = lambda _id, _payload: None
+    """Called with the id and the payload of a job before it starts."""
     make_spans: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
     """Creates the spans of a job; None: no spans are wanted."""
     settle: "Callable[[ManagedJob], int]" = lambda job: job.slot

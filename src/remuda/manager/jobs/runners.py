@@ -81,6 +81,7 @@ class ClientFactory:
             system_id=self._system_id,
             info=runner_info(
                 executor=runner.executor,
+                has_containers=runner.may_use_containers,
                 labels=runner.labels,
                 capacity=min(runner.limit or concurrent, concurrent),
             ),

@@ -55,9 +55,16 @@ scripts only."""
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386"}
 
 
-def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capacity: int | None = None) -> RunnerInfo:
+def runner_info(
+    *,
+    executor: str,
+    has_containers: bool = False,
+    labels: Mapping[str, str] | None = None,
+    capacity: int | None = None,
+) -> RunnerInfo:
     """Return the `info` object for the server; `labels` are those of the configuration. A cell divides its demand for
-    machines among managers in proportion to `capacity`, the number of jobs that the manager can run at a time."""
+    machines among managers in proportion to `capacity`, the number of jobs that the manager can run at a time.
+    `has_containers`: jobs may run in containers, although the executor is another one."""
     return RunnerInfo(
         name=MANAGER_NAME,
         version=__version__,
@@ -68,7 +75,7 @@ def runner_info(*, executor: str, labels: Mapping[str, str] | None = None, capac
         shell="bash",
         features={
             feature: feature in IMPLEMENTED
-            or (executor in WITH_CONTAINERS and feature in OF_CONTAINERS)
+            or ((has_containers or executor in WITH_CONTAINERS) and feature in OF_CONTAINERS)
             or feature in (OF_DRIVERS if executor == "custom" else OF_STEPS)
             for feature in FEATURES
         },

@@ -36,6 +36,7 @@ from remuda.manager.scaling.scaling import Scaling
 from remuda.telemetry.logs import logger
 from remuda.wire.agent_client import AgentClient
 from remuda.wire.http_session import HttpSession
+from remuda.wire.runner_api import JobPayload
 from remuda.wire.runner_client import JobOffer
 
 TEND_SECONDS = 1.0
@@ -66,6 +67,8 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep_builds: bool = False
     """Give every job its own working directory, and keep those of failed jobs; see `kept_workdirs.py`."""
     on_job_over: Callable[[], None] = lambda: None
+    on_job_start: Callable[[int, JobPayload], None] = lambda _id, _payload: None
+    """Called with the id and the payload of each job before it starts."""
 
     @property
     def limits(self) -> Limits:
@@ -115,6 +118,7 @@ class Manager:
             recovers=options.recovers,
             kept_workdirs=folder.path if options.keep_builds else None,
             on_stage_end=self.metrics.count_stage,
+            on_job_start=options.on_job_start,
             make_spans=spans_factory(self.exporter),
             on_hold_change=self._shells.update_hold,
             settle=self._settle,

@@ -158,8 +158,10 @@ class Stream:
 class Engine:
     """A client of one container engine. Opens a new connection for each call."""
 
-    def __init__(self, host: str = "") -> None:
+    def __init__(self, host: str = "", *, ping_seconds: float = CALL_SECONDS) -> None:
+        """`ping_seconds`: how long the first call may take, which asks for the version of the API."""
         self.host = host or DEFAULT_HOST
+        self._ping_seconds = ping_seconds
         self._address = parse_address(self.host)
 
     @property
@@ -171,7 +173,7 @@ class Engine:
     def version(self) -> str:
         """The newest API version that both the engine and this client support. Raises PlatformError if the engine is
         too old, or the server at its address is not an engine."""
-        connection = self._connection(CALL_SECONDS)
+        connection = self._connection(self._ping_seconds)
         try:
             headers = self._send(connection, "GET", "/_ping", None, {}).headers
         finally:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from remuda.lib.dataclass import dataclass
+from remuda.lib.hidden_mark import is_hidden
 from remuda.lib.safe_paths import read_mounts
 from remuda.stdsteps.common.errors import PlatformError, StepError
 from remuda.stdsteps.common.log import say
@@ -75,9 +76,10 @@ def is_leftover(labels: Mapping[str, str], *, now: float, exists: Callable[[str]
     return (bool(folder) and not exists(folder)) or (until.isdecimal() and now > int(until))
 
 
-def sweep(engine: Engine, owner: Owner) -> None:
+def sweep(engine: Engine, owner: Owner, note: Callable[[str], None] = say) -> None:
     """Remove containers and networks that ended jobs left on the machine of `owner`. If the engine refuses a removal,
-    that is logged, and the next call tries it again. Raises EngineGoneError if the engine cannot be reached."""
+    that is logged by `note`, and the next call tries it again. Raises EngineGoneError if the engine cannot be
+    reached."""
     mine = {"label": [f"remuda.machine={owner.machine}"]}
     containers = engine.call("GET", "/containers/json", query={"all": 1, "filters": mine})
     networks = engine.call("GET", "/networks", query={"filters": mine})
@@ -86,15 +88,27 @@ def sweep(engine: Engine, owner: Owner) -> None:
             continue
         try:
             if is_network:
-                remove_network(engine, entry["Id"])
+                remove_network(engine, entry["Id"], note)
             else:
                 job = entry["Labels"].get("remuda.job") or "?"
-                say(f"Removing the container {_short_name(entry)}, which job {job} left behind")
+                note(f"Removing the container {_short_name(entry)}, which job {job} left behind")
                 remove(engine, entry["Id"])
         except EngineGoneError:
             raise
         except StepError as error:
-            say(f"WARNING: cannot remove a container or network that an earlier job left behind: {error}")
+            note(f"WARNING: cannot remove a container or network that an earlier job left behind: {error}")
+
+
+def remove_of_folder(engine: Engine, folder: Path) -> int:
+    """Remove all containers and networks of jobs whose own folder is in `folder`; returns how many there were."""
+    mine = {"label": ["remuda.folder"]}
+    count = 0
+    for kind in ("containers/json", "networks"):
+        for entry in engine.call("GET", f"/{kind}", query={"all": 1, "filters": mine}):
+            if Path(entry["Labels"]["remuda.folder"]).is_relative_to(folder):
+                (remove_network if kind == "networks" else remove)(engine, entry["Id"])
+                count += 1
+    return count
 
 
 def free_folder(host: str, folder: str) -> None:
@@ -168,7 +182,7 @@ def make_network(engine: Engine, owner: Owner, *, until: float, options: Mapping
     return name
 
 
-def remove_network(engine: Engine, name: str) -> None:
+def remove_network(engine: Engine, name: str, note: Callable[[str], None] = say) -> None:
     """Remove a network, if it exists; if a container uses the network, only warn."""
     try:
         engine.call("DELETE", f"/networks/{name}")
@@ -176,7 +190,7 @@ def remove_network(engine: Engine, name: str) -> None:
         if error.status not in (403, 404, 409):
             raise
         if error.status != 404:
-            say(f"WARNING: the network {name} is still in use and is not removed: {error}")
+            note(f"WARNING: the network {name} is still in use and is not removed: {error}")
 
 
 def end_without_engine(names: list[str], error: EngineGoneError, engine: Engine) -> None:
@@ -261,11 +275,12 @@ def _mounts(pid: str) -> dict[str, tuple[str, str]]:
 
 
 def _may_exist(path: str) -> bool:
-    """True if the path exists or this user is not allowed to check (the folder of another user's agent)."""
+    """True if the path exists or this process cannot check: the folder belongs to another user's agent, or is hidden by
+    the sandbox in which this program runs."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return is_hidden(path)
     except OSError:
         return True
     return True

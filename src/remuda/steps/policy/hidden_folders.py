@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 
+from remuda.lib.hidden_mark import HIDDEN_MARK
+
 SEARCH = ("/usr/local/bin", "/usr/bin", "/bin")
 # bubblewrap, which waits for the command, ignores the signals that end the command; `hide` resets them for the command.
 STAY = 'trap "" HUP INT TERM; exec "$@"'
@@ -156,7 +158,7 @@ def _arrange(
     above = {parent for path in fixed for parent in _parents(path)}
     mounts = [(path, 0, ["--dev-bind", path, path]) for path in above]
     mounts += [(path, 1, ["--ro-bind-try", path, path]) for path in fixed]
-    mounts += [(path, 2, ["--tmpfs", path]) for path in covered]
+    mounts += [(path, 2, ["--tmpfs", path, "--dir", f"{path}/{HIDDEN_MARK}"]) for path in covered]
     mounts += [(path, 3, ["--ro-bind-try", path, path]) for path in readable]
     mounts += [(path, 4, ["--bind-try", path, path]) for path in writable]
     return [word for _, _, words in sorted(mounts) for word in words]

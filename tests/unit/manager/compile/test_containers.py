@@ -7,9 +7,10 @@ import pytest
 from tests.support.manager_values import a_payload, a_runner_config, a_setting
 
 from remuda.manager.compile.compile import compile_job
+from remuda.manager.compile.containers import runner_of_job
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.config.docker import DockerConfig, ServiceConfig
-from remuda.manager.config.values import RemudaConfig
+from remuda.manager.config.values import BY_JOB, RemudaConfig
 from remuda.steps.job_tree.tree import confines_own_steps, is_confined
 from remuda.steps.language.reading import read_step
 from remuda.wire.agent_client import JobStart
@@ -279,10 +280,29 @@ def test_the_checkout_for_a_container_uses_no_login_of_its_user(own: dict[str, A
 def test_without_containers_image_and_services_are_ignored_with_a_warning() -> None:
     job = compile_payload(runner={"executor": "shell"}, services=[{"name": "redis"}])
     assert [entry["name"] for entry in steps_of(job)] == ["get_sources", "step_script", "after_script"]
-    assert [line for line in job.banner if "is ignored" in line] == [
-        "WARNING: image: is ignored; this runner runs jobs on its own machine",
-        "WARNING: services: is ignored; this runner runs jobs on its own machine",
+    assert [line for line in job.banner if "own machine" in line] == [
+        "WARNING: image: alpine:3 is ignored; this runner runs the job on its own machine, with the programs there",
+        "WARNING: services: redis: not started; this runner runs the job on its own machine",
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "executor"),
+    [
+        ({}, "docker"),
+        ({"image": None, "services": [{"name": "redis"}]}, "docker"),
+        ({"image": None}, "shell"),
+        ({"image": {}}, "shell"),
+    ],
+)
+def test_a_job_decides_by_its_image_and_services_whether_it_runs_in_a_container(
+    fields: dict[str, Any], executor: str
+) -> None:
+    runner = a_runner_config(executor="shell", remuda=RemudaConfig(containers=BY_JOB))
+    payload = a_payload(**{"image": {"name": "alpine:3"}} | fields)
+    assert runner_of_job(payload, runner).executor == executor
+    for other in (a_runner_config(executor="shell"), a_runner_config(executor="docker")):
+        assert runner_of_job(payload, other) is other
 
 
 def test_network_options_of_the_runner() -> None:

@@ -210,6 +210,19 @@ def test_a_section_of_another_executor_is_ignored() -> None:
     assert (loaded.warnings, loaded.config.runners[0].docker.image) == ((), "")
 
 
+def test_a_shell_runner_whose_jobs_decide_about_containers() -> None:
+    by_job = '[runners.remuda]\ncontainers = "by-job"\n'
+    [runner] = read(f'{RUNNER}{by_job}[runners.docker]\nhost = "auto"\nimage = "ruby:3.1"\n').config.runners
+    assert (runner.docker.host, runner.docker.image) == ("auto", "ruby:3.1")
+    assert (runner.has_containers, runner.may_use_containers) == (False, True)
+    with pytest.raises(ConfigError, match=r"runners.0..docker.image"):
+        read(f"{RUNNER}{by_job}[runners.docker]\nimage = 5\n")
+    with pytest.raises(ConfigError, match=r"remuda.containers: 'sometimes'; write 'by-job'"):
+        read(f'{RUNNER}[runners.remuda]\ncontainers = "sometimes"\n')
+    with pytest.raises(ConfigError, match='is for executor = "shell" only'):
+        read(f"{DOCKER}{by_job}")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [

@@ -37,3 +37,9 @@ def test_features_that_depend_on_the_executor(executor: str, additional: set[str
     features = runner_info(executor=executor).features
     assert features is not None
     assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED | additional
+
+
+def test_a_shell_runner_whose_jobs_may_use_containers_has_their_features() -> None:
+    features = runner_info(executor="shell", has_containers=True).features
+    assert features is not None
+    assert {name for name, is_true in features.items() if is_true} == IMPLEMENTED | OF_CONTAINERS | OF_STEPS

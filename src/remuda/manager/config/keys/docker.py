@@ -10,7 +10,8 @@ _NO_TLS = "an engine with TLS is not supported; use its socket, or plain TCP on 
 DOCKER: Facts = {
     "host": differs(
         "address of the engine: `unix:///PATH` or `tcp://HOST:PORT`. With a remote engine, working directories must "
-        "have the same paths on its machine",
+        "have the same paths on its machine. `auto`: [the engine that `remuda run` would "
+        "use](cli.md#containers-of-jobs), looked for at the start of each job",
         "`unix:///var/run/docker.sock`",
     ),
     "tls_cert_path": refused_if_set(_NO_TLS),

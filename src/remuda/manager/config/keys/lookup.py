@@ -14,7 +14,7 @@ from remuda.manager.config.keys.general import GENERAL
 from remuda.manager.config.keys.machines import AUTOSCALER, CUSTOM, INSTANCE, MACHINE, SSH
 from remuda.manager.config.keys.runner import OWN, RUNNER
 from remuda.manager.config.keys.storage import CACHE
-from remuda.manager.config.values import SECTIONS
+from remuda.manager.config.values import uses_section
 
 GROUPS: Mapping[str, Facts] = {
     "": GENERAL,
@@ -71,7 +71,7 @@ def walk(document: Mapping[str, Any]) -> Iterator[Finding]:
 def _walk(table: Mapping[str, Any], path: str, where: str, *, is_below: bool) -> Iterator[Finding]:
     for key, value in table.items():
         inner_path, here = (f"{path}.{key}", f"{where}.{key}") if path else (key, key)
-        if path == "runners" and table.get("executor") not in SECTIONS.get(key, (table.get("executor"),)):
+        if path == "runners" and not uses_section(table, key):
             yield Finding(where=here, path=inner_path, value=value, fact=_FOREIGN, is_foreign=True)
             continue
         fact = FACTS.get(inner_path)

@@ -150,6 +150,11 @@ OWN: Facts = {
         "instead of `run_as`: each slot has its own user, with the UID `first_uid` plus the number of the slot (from "
         "0). The users need not exist. The ranges of two runners must not overlap"
     ),
+    "containers": own(
+        'for `executor = "shell"`: with `by-job`, jobs that name `image` or `services` run in containers, by '
+        "`[runners.docker]`; all other jobs run on the machine",
+        "all jobs run on the machine",
+    ),
     "policy": own("[step policy](step-policy.md): what steps may do", is_open=True),
     "signing_key": own(
         "absolute path of a file with an Ed25519 key on the machine where jobs run, to "
