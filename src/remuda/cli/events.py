@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import USUAL_CELL, CellAddress
+from remuda.cli.access.cell_address import USUAL_CELL, CellAddress
 from remuda.cli.options import Output
 from remuda.localrun.render.words import on_one_line
 

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remuda.cli.exits import describe
-from remuda.lib.exits import Exit
+from remuda.lib.exits import BadInputError, Exit
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -35,7 +35,7 @@ GROUPS = {
     "cell encryption": "The keys that a cell's secrets are encrypted with.",
     "manager": "The runner manager: takes jobs from a cell or a GitLab server and runs them.",
     "scale": "Machines that the manager creates for jobs.",
-    "job": "Show and cancel jobs.",
+    "job": "Jobs of a cell: list, explain, cancel, run again, download artifacts.",
     "step": "Run steps without a job.",
     "environment": "Create and test plugins that add kinds of environments.",
     "plugin": "Install, create and test plugins that make machines for jobs.",
@@ -54,9 +54,9 @@ COMMANDS = (
         without_arguments="remuda.localrun.command:run",
     ),
     Command("up", "remuda.cli.up:up", "Start the whole platform: cell, runner manager and agent."),
-    Command("pipeline lint", "remuda.cli.pipeline:lint", "Check a pipeline file."),
-    Command("pipeline show", "remuda.cli.pipeline:show", "Show the pipeline of a file."),
-    Command("pipeline graph", "remuda.cli.pipeline:graph", "Draw which job waits for which."),
+    Command("pipeline lint", "remuda.cli.pipeline.files:lint", "Check a pipeline file."),
+    Command("pipeline show", "remuda.cli.pipeline.files:show", "Show the pipeline of a file."),
+    Command("pipeline graph", "remuda.cli.pipeline.files:graph", "Draw which job waits for which."),
     Command("cell serve", "remuda.cli.cell.serve:serve", "Serve a cell."),
     Command("cell migrate", "remuda.cli.cell.data:migrate", "Migrate the tables of a cell to this release."),
     Command("cell check", "remuda.cli.cell.data:check", "Check the data of a cell."),
@@ -84,14 +84,20 @@ COMMANDS = (
     Command("manager service", "remuda.cli.manager.service:service", "Print a service file for the manager."),
     Command("scale explain", "remuda.cli.scale:explain", "Explain the number of machines."),
     Command("scale sweep", "remuda.cli.scale:sweep", "List or remove machines without an owner."),
-    Command("job list", "remuda.cli.job:list_jobs", "List jobs, newest first."),
-    Command("job show", "remuda.cli.job:show", "Show a job and its steps."),
-    Command("job why", "remuda.cli.job:why", "Explain why a job waits, or ended."),
-    Command("job log", "remuda.cli.job:log", "Print a job's log."),
-    Command("job shell", "remuda.cli.job_shell:shell", "Open a shell in a job that runs, or failed and is kept."),
-    Command("job release", "remuda.cli.job_shell:release", "Stop keeping a failed job for debugging."),
-    Command("job cancel", "remuda.cli.job:cancel", "Cancel a job."),
-    Command("job payload", "remuda.cli.job:payload", "Print the payload that a runner gets with a job."),
+    Command("login", "remuda.cli.access.login:login", "Sign in to a cell, so that commands find it."),
+    Command("logout", "remuda.cli.access.login:logout", "Forget a profile of `remuda login`."),
+    Command("job list", "remuda.cli.job.listing:list_jobs", "List jobs, newest first."),
+    Command("job show", "remuda.cli.job.listing:show", "Show a job and its steps."),
+    Command("job why", "remuda.cli.job.listing:why", "Explain why a job waits, or ended."),
+    Command("job log", "remuda.cli.job.log:log", "Print a job's log."),
+    Command("job shell", "remuda.cli.job.shell:shell", "Open a shell in a job that runs, or failed and is kept."),
+    Command("job release", "remuda.cli.job.shell:release", "Stop keeping a failed job for debugging."),
+    Command("job cancel", "remuda.cli.job.actions:cancel", "Cancel a job."),
+    Command("job retry", "remuda.cli.job.actions:retry", "Run a job again."),
+    Command("job play", "remuda.cli.job.actions:play", "Start a manual or delayed job."),
+    Command("job erase", "remuda.cli.job.actions:erase", "Delete the log and the artifacts of a job."),
+    Command("job artifacts", "remuda.cli.job.artifacts:artifacts", "List or download the artifacts of a job."),
+    Command("job payload", "remuda.cli.job.log:payload", "Print the payload that a runner gets with a job."),
     Command("step run", "remuda.cli.step:run", "Run a step on this machine and print its result."),
     Command("environment new", "remuda.cli.environment:new", "Create an environment plugin."),
     Command("environment check", "remuda.cli.environment:check", "Test an environment plugin."),
@@ -104,8 +110,8 @@ COMMANDS = (
         "remuda.cli.artifacts_verify:verify",
         "Check that files are unchanged since a runner signed them.",
     ),
-    Command("runner list", "remuda.cli.runner:list_runners", "List runners and their managers."),
-    Command("runner set", "remuda.cli.runner:set_runner", "Change the settings of a runner."),
+    Command("runner list", "remuda.cli.runner.listing:list_runners", "List runners and their managers."),
+    Command("runner set", "remuda.cli.runner.listing:set_runner", "Change the settings of a runner."),
     Command("events", "remuda.cli.events:events", "Print changes in a cell as they happen."),
     Command("agent serve", "remuda.cli.agent:serve", "Serve jobs until told to stop."),
     Command("agent proxy", "remuda.cli.agent:proxy", "Connect stdin and stdout to the agent of this machine."),
@@ -158,12 +164,25 @@ def _show_default(value: object) -> str | None:
 
 
 def call(arguments: Sequence[str]) -> int:
+    if list(arguments) == ["--version"]:
+        arguments = ["version"]
     for command in COMMANDS:
         if command.early and list(arguments[:1]) == [command.words]:
             _load(command.early)(arguments[1:])
         if command.without_arguments and list(arguments) == [command.words]:
             return int(_load(command.without_arguments)())
-    result = build_app(arguments)(list(arguments), exit_on_error=False, print_error=False)
+    app = build_app(arguments)
+    from cyclopts import CycloptsError, UnknownCommandError
+
+    try:
+        result = app(list(arguments), exit_on_error=False, print_error=False)
+    except UnknownCommandError:
+        from remuda.cli.suggestions import explain_unknown_command
+
+        raise BadInputError(explain_unknown_command(arguments, [*GROUPS, *(c.words for c in COMMANDS)])) from None
+    except CycloptsError as error:
+        words = next((c.words for c in COMMANDS if list(arguments[: len(c.words.split())]) == c.words.split()), "")
+        raise BadInputError(f"{str(error).strip()} `remuda {words} --help` has examples") from None
     return int(result) if result is not None else Exit.SUCCESS
 
 

@@ -1,5 +1,6 @@
 """Options that several commands share, with their help texts."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +12,8 @@ from remuda.localrun.isolation import OPTION, IsolationChoice
 from remuda.localrun.options import ContainersChoice, PipelineOptions
 
 Data = Annotated[Path | None, Parameter(help="Data folder [default: the user's data folder].")]
-Output = Annotated[Literal["text", "json"], Parameter(help="Format of the output.")]
+OUTPUT = ("--output", "-o")
+Output = Annotated[Literal["text", "json"], Parameter(name=OUTPUT, help="Format of the output.")]
 Isolate = Annotated[
     IsolationChoice,
     Parameter(
@@ -31,8 +33,26 @@ NoContainers = Annotated[bool, Parameter(negative=(), help="The same as --contai
 DefaultImage = Annotated[str, Parameter(help="Image of jobs that run in a container and name none.")]
 Url = Annotated[
     str | None,
-    Parameter(help="Address of the cell [default: REMUDA_URL, else the address that `remuda up` stored in --data]."),
+    Parameter(
+        help="Address of the cell [default: REMUDA_URL, else that of a profile of `remuda login`, else the address "
+        "that `remuda up` stored in --data]."
+    ),
 ]
+Project = Annotated[
+    str | None,
+    Parameter(
+        name=("--project", "-p"),
+        help="Project, by path or number [default: that of the current folder, if a git remote points to the cell].",
+    ),
+]
+Limit = Annotated[int, Parameter(name=("--limit", "-n"), help="Maximum number of entries.")]
+
+
+def check_limit(limit: int) -> None:
+    if limit < 1:
+        raise BadInputError(f"--limit {limit}: must be at least 1")
+
+
 ConfigToml = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 Folder = Annotated[Path, Parameter(help="The repository, any folder with a pipeline file, or the pipeline file.")]
 
@@ -110,3 +130,15 @@ def listen_address(text: str) -> tuple[str, int]:
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise BadInputError(f"--listen {text}: not an address; write HOST:PORT, for example 127.0.0.1:8929")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def read_pairs(option: str, values: Iterable[str]) -> dict[str, str]:
+    """Return the values NAME=VALUE of an option by name. Raises BadInputError, which names the option."""
+    pairs = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            # The text may be a secret.
+            raise BadInputError(f"{option}: write it as NAME=VALUE")
+        pairs[name] = value
+    return pairs

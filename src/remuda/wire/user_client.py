@@ -314,8 +314,12 @@ class UserClient:
 
     async def artifacts(self, project_id: int, job_id: int, file_type: str = "") -> AsyncIterator[bytes]:
         """Download the artifacts archive of a job, or its artifact of another `file_type`, and yield it in pieces."""
-        query: dict[str, str | int] = {"file_type": file_type} if file_type else {}
-        path = f"/api/v4/projects/{project_id}/jobs/{job_id}/artifacts"
+        query = {"file_type": file_type} if file_type else {}
+        async for piece in self.download(f"/api/v4/projects/{project_id}/jobs/{job_id}/artifacts", **query):
+            yield piece
+
+    async def download(self, path: str, **query: str | int) -> AsyncIterator[bytes]:
+        """Yield the body of an answer in pieces."""
         async with self._request("GET", path, None, query) as answer:
             async for piece in answer.content.iter_chunked(1 << 18):
                 yield piece
@@ -355,7 +359,7 @@ class UserClient:
                     refusal = await answer.read()
                     if is_https_notice(answer.status, refusal):
                         raise _unreachable(self.url, needs_tls(self.url))
-                    raise _refusal(self.url, method, path, answer.status, refusal)
+                    raise _refusal(self.url, path, answer.status, refusal)
                 yield answer
         except ValueError:
             raise UserApiError(
@@ -368,7 +372,7 @@ class UserClient:
             reason = explain(error, self.url, seconds=READ_SECONDS)
             if reason.fault in (Fault.NEEDS_TLS, Fault.OTHER):
                 raise _unreachable(self.url, reason) from error
-            raise UserApiError(f"the cell at {self.url} broke off its answer to {method} {path}: {reason}") from error
+            raise UserApiError(f"the cell at {self.url} broke off its answer: {reason}") from error
 
 
 def _unreachable(url: str, reason: Explanation) -> UserApiError:
@@ -383,23 +387,26 @@ async def _lines(answer: Answer) -> AsyncIterator[bytes]:
             yield line
 
 
-def _refusal(url: str, method: str, path: str, status: int, body: bytes) -> UserApiError:
+def _refusal(url: str, path: str, status: int, body: bytes) -> UserApiError:
+    from remuda.wire.refusals import explain_refusal, reason_of, without_status
+
     if status == 401:
         return RefusedError(
-            f"the cell at {url} does not accept the token; put a valid one into REMUDA_TOKEN (the administrator's "
-            "token was printed when the cell first started)",
+            f"the cell at {url} does not accept the token; sign in with `remuda login {url}`, or put a valid one into "
+            "REMUDA_TOKEN (the administrator's token was printed when the cell first started)",
             status,
         )
-    reason = _reason(body)
+    answer = _fields(body)
+    reason = without_status(reason_of(answer))
     if status == 429:
         # Not a refusal: a caller that polls continues later.
-        return UserApiError(f"the cell at {url} does not answer {method} {path} now: {reason or status}")
+        return UserApiError(f"the cell at {url} gets too many requests: {reason or 'try again later'}")
     if status >= 500:
-        return UserApiError(f"the cell at {url} failed on {method} {path}: {reason or status}; its log says why")
+        return UserApiError(f"the cell at {url} failed: {reason or status}; its log says why")
     mistakes = _mistakes(body)
     if mistakes:
-        return RefusedError(reason, status, mistakes)
-    return RefusedError(f"the cell at {url} refused {method} {path}: {reason or status}", status)
+        return RefusedError(reason_of(answer), status, mistakes)
+    return RefusedError(explain_refusal(url, path, status, answer), status)
 
 
 def _mistakes(body: bytes) -> Sequence[MistakeInfo]:
@@ -416,12 +423,6 @@ def _fields(body: bytes) -> dict[str, Any]:
     except msgspec.DecodeError:
         return {}
     return answer if isinstance(answer, dict) else {}
-
-
-def _reason(body: bytes) -> str:
-    answer = _fields(body)
-    text = answer.get("message") or answer.get("error") or ""
-    return text if isinstance(text, str) else msgspec.json.encode(text).decode()
 
 
 def _decode(url: str, body: bytes) -> Any:

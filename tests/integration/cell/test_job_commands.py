@@ -109,7 +109,7 @@ def test_show_prints_all_steps(cell: ServedCell, runner: ScriptedRunner, capsys:
 
 
 def test_a_missing_job() -> None:
-    with pytest.raises(RefusedError, match="404 Job Not Found"):
+    with pytest.raises(RefusedError, match="there is no job 999"):
         call(["job", "why", "999"])
 
 

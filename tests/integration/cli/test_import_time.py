@@ -86,7 +86,7 @@ def test_the_help_of_every_command_has_examples(world: Any, command: str) -> Non
 def test_an_unknown_command_is_bad_input(world: Any) -> None:
     result = world.remuda("rum")
     assert result.code == 2
-    assert 'Unknown command "rum"' in result.err
+    assert 'no command "remuda rum"; did you mean `remuda run`' in result.err
     assert "Traceback" not in result.err
 
 

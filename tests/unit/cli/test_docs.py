@@ -16,8 +16,8 @@ SECTIONS = {
     for heading, text in re.findall(r"^## (remuda .*)\n([\s\S]*?)(?=^## |\Z)", PAGE, re.MULTILINE)
 }
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
-COMMON_OPTIONS = {"--help"}
-"""Options that every command has."""
+COMMON_OPTIONS = {"--help", "--version"}
+"""Options that every command has, or the command `remuda` itself."""
 
 
 def options_of(words: str) -> set[str]:

@@ -70,10 +70,10 @@ async def test_a_project_is_created_only_if_it_does_not_exist(serve: Serve) -> N
     ("status", "body", "error", "message"),
     [
         (401, '{"message": "401 Unauthorized"}', RefusedError, "REMUDA_TOKEN"),
-        (404, '{"message": "404 Job Not Found"}', RefusedError, "404 Job Not Found"),
+        (404, '{"message": "404 Job Not Found"}', RefusedError, "there is no job"),
         (400, '{"error": "scope is invalid"}', RefusedError, "scope is invalid"),
-        (400, '{"message": {"path": ["is taken"]}}', RefusedError, '"is taken"'),
-        (403, "no json", RefusedError, "403"),
+        (400, '{"message": {"path": ["is taken"]}}', RefusedError, "path is taken"),
+        (403, "no json", RefusedError, "remuda login"),
         (500, "{}", UserApiError, "its log says why"),
         (200, "<html>", UserApiError, "not as a cell does"),
     ],

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import check_token
+from remuda.cli.access.cell_address import check_token
 from remuda.cli.options import ConfigToml
 from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError

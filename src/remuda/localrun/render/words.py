@@ -16,6 +16,17 @@ def duration(seconds: float) -> str:
     return f"{hours}h {minutes:02d}m"
 
 
+def size_in_words(size: float) -> str:
+    """Format a number of bytes: `17 bytes`, `1.4 MiB`."""
+    if size < 1024:
+        return plural(round(size), "byte")
+    for unit in ("KiB", "MiB", "GiB"):
+        size /= 1024
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+    return f"{size / 1024:.1f} TiB"
+
+
 def on_one_line(text: str) -> str:
     """Escape line breaks and control characters in foreign text, such as a job name: one line, no terminal control."""
     if text.isprintable():

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from remuda.cli.job import describe
+from remuda.cli.job.listing import describe
 from remuda.cli.render.job_reasons import reasons
 from remuda.wire.explanations import (
     EstimateInfo,

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli.job import describe
+from remuda.cli.job.listing import describe
 from remuda.lib.clock import stamp
 from remuda.localrun.render.step_lines import step_lines, used_in_words
 from remuda.localrun.render.step_tree import result_of, summary_of

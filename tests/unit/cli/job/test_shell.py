@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cli.job_shell import Escape
+from remuda.cli.job.shell import Escape
 
 
 @pytest.mark.parametrize(

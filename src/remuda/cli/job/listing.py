@@ -1,16 +1,13 @@
-"""`remuda job`: shows and cancels the jobs of a cell. `--output json` prints the cell's response unchanged."""
+"""`remuda job list`, `show` and `why`. `--output json` prints the cell's response unchanged."""
 
-import asyncio
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import USUAL_CELL, CellAddress
-from remuda.cli.options import Output
-from remuda.cli.render.listing import local_time, print_json, print_table
+from remuda.cli.access.cell_address import USUAL_CELL, CellAddress, in_project
+from remuda.cli.options import Limit, Output, Project, check_limit
+from remuda.cli.render.listing import Columns, at, local_time, print_json, print_list, project_of
 from remuda.lib.clock import SystemClock
 from remuda.lib.exits import BadInputError
 from remuda.localrun.render.words import on_one_line
@@ -18,48 +15,63 @@ from remuda.localrun.render.words import on_one_line
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
 
-FOLLOW_SECONDS = 0.5
-RETRY_SECONDS = 2.0
-
 JobNumber = Annotated[int, Parameter(help="Number of the job.")]
 
 
 def list_jobs(
     *,
-    project: Annotated[str | None, Parameter(help="List only jobs of this project (path or number).")] = None,
-    status: Annotated[str | None, Parameter(help="List only jobs with this status, for example running.")] = None,
+    project: Project = None,
+    all_projects: Annotated[
+        bool, Parameter(name=("--all", "-a"), negative=(), help="List the jobs of all your projects.")
+    ] = False,
+    status: Annotated[
+        str | None, Parameter(name=("--status", "-s"), help="List only jobs with this status, for example running.")
+    ] = None,
     held: Annotated[
         bool, Parameter(negative=(), help="List only failed jobs that are on hold: their environment still exists.")
     ] = False,
-    limit: Annotated[int, Parameter(help="Maximum number of jobs.")] = 20,
+    limit: Limit = 20,
     cell: CellAddress = USUAL_CELL,
     output: Output = "text",
 ) -> None:
     """List jobs, newest first.
 
+    In a clone of a project of the cell: the jobs of this project. Elsewhere, or with --all: those of all projects that
+    you may see.
+
     Try:
 
         remuda job list
-        remuda job list --project root/shop --status failed
+        remuda job list -p root/shop --status failed
         remuda job list --held
-        REMUDA_TOKEN=... remuda job list --url https://ci.example.org --output json
+        remuda job list --all -n 50 --output json
     """
-    if limit < 1:
-        raise BadInputError(f"--limit {limit}: must be at least 1")
+    check_limit(limit)
     if held and (project or status):
         raise BadInputError("--held lists the held jobs of all your projects; leave --project and --status out")
-    path = f"/api/v4/projects/{quote(project, safe='')}/jobs" if project else "/api/remuda/v1/jobs"
+    if project and all_projects:
+        raise BadInputError("--project and --all contradict each other; leave one of them out")
+    if not (project or all_projects or held):
+        project = cell.folder_project()
+    path = in_project(project, "jobs") if project else "/api/remuda/v1/jobs"
     query: dict[str, str | int] = {"scope": status} if status else {"held": "true"} if held else {}
     jobs = cell.ask(lambda client: client.pages(path, limit=limit, **query))
-    if output == "json":
-        print_json(jobs)
-        return
-    rows: list[tuple[str, ...]] = [("job", "status", "name", "stage", "ref", "pipeline", "waited", "ran", "created")]
-    rows.extend(_list_row(job) for job in jobs)
-    if held:
-        untils = ["held until", *(local_time(job.get("held_until")) for job in jobs)]
-        rows = [(*row, until) for row, until in zip(rows, untils, strict=True)]
-    print_table(rows)
+    columns: Columns = {
+        "job": "id",
+        "status": "status",
+        "name": "name",
+        "stage": "stage",
+        "ref": "ref",
+        "project": project_of,
+        "pipeline": lambda job: job["pipeline"]["id"],
+        "waited": lambda job: _seconds(job.get("queued_duration")),
+        "ran": lambda job: _seconds(job.get("duration")),
+        "created": at("created_at"),
+        "held until": at("held_until"),
+    }
+    where = f"in the project {project}" if project else "in your projects"
+    which = f" with the status {status}" if status else " on hold" if held else ""
+    print_list(jobs, columns, output, nothing=f"there are no jobs{which} {where}")
 
 
 def show(
@@ -111,111 +123,6 @@ def why(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL, output: Output = "
         return
     for line in reasons(answer, SystemClock().now()):
         print(on_one_line(line))
-
-
-def cancel(
-    job: JobNumber,
-    /,
-    *,
-    force: Annotated[
-        bool,
-        Parameter(negative=(), help="Do not wait for the runner and the job's after_script. Only for maintainers."),
-    ] = False,
-    cell: CellAddress = USUAL_CELL,
-    output: Output = "text",
-) -> None:
-    """Cancel a job. A running job is canceling until its runner has stopped it and its after_script has run.
-
-    A job that has ended does not change. Jobs of protected refs can be canceled by maintainers only.
-
-    Try:
-
-        remuda job cancel 7
-        remuda job cancel 7 --force
-    """
-
-    async def ask(client: "UserClient") -> dict[str, Any]:
-        project = (await client.job(job))["pipeline"]["project_id"]
-        path = f"/api/v4/projects/{project}/jobs/{job}/cancel"
-        changed: dict[str, Any] = await client.call("POST", path, {"force": True} if force else None)
-        return changed
-
-    changed = cell.ask(ask)
-    if output == "json":
-        print_json(changed)
-    else:
-        print(f"job {job} is {changed['status']}")
-
-
-def payload(job: JobNumber, /, *, cell: CellAddress = USUAL_CELL) -> None:
-    """Print the payload that a runner gets with a job, as JSON, without secrets.
-
-    Try:
-
-        remuda job payload 7 > payload.json
-    """
-    print_json(cell.ask(lambda client: client.payload(job)))
-
-
-def log(
-    job: JobNumber,
-    /,
-    *,
-    follow: Annotated[
-        bool, Parameter(name=("--follow", "-f"), negative=(), help="Continue until the job has ended.")
-    ] = False,
-    raw: Annotated[
-        bool, Parameter(negative=(), help="Print the stored bytes, with line headers and section markers.")
-    ] = False,
-    cell: CellAddress = USUAL_CELL,
-) -> None:
-    """Print a job's log.
-
-    With --follow, the log continues at the same byte after a broken connection or a restart of the cell.
-
-    Try:
-
-        remuda job log 7
-        remuda job log 7 --follow
-        remuda job log 7 --raw > job.log
-    """
-    cell.ask(lambda client: _copy_log(client, job, follow=follow, raw=raw))
-
-
-async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) -> None:
-    from remuda.localrun.render.log_text import LogText
-    from remuda.model.job import FINAL
-    from remuda.wire.user_client import RefusedError, UserApiError
-
-    text = LogText()
-    offset = 0
-    was_connected = lost = False
-    while True:
-        try:
-            part = await client.trace(job, offset)
-        except RefusedError:
-            raise
-        except UserApiError as error:
-            if not follow or not was_connected:
-                raise
-            if not lost:
-                print(f"remuda: {error}; trying again", file=sys.stderr)
-            lost = True
-            await asyncio.sleep(RETRY_SECONDS)
-            continue
-        was_connected, lost = True, False
-        offset += len(part.data)
-        _write(part.data if raw else text.feed(part.data).encode())
-        if not follow or part.state in FINAL:
-            break
-        if not part.data:
-            await asyncio.sleep(FOLLOW_SECONDS)
-    _write(b"" if raw else text.finish().encode())
-
-
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
 
 
 def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
@@ -282,20 +189,6 @@ def _hold_text(job: Mapping[str, Any]) -> str:
 def _lost_tries_text(tries: int) -> str:
     times = {0: "", 1: "once", 2: "twice"}.get(tries, f"{tries} times")
     return f"{times}: the platform lost the job before its script began" if times else ""
-
-
-def _list_row(job: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        str(job["id"]),
-        job["status"],
-        job["name"],
-        job["stage"],
-        job["ref"],
-        str(job["pipeline"]["id"]),
-        _seconds(job.get("queued_duration")),
-        _seconds(job.get("duration")),
-        local_time(job.get("created_at")),
-    )
 
 
 def _seconds(value: float | None) -> str:

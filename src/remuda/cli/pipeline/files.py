@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
-from remuda.cli.options import NO_PIPELINE_ARGUMENTS, Folder, Output, PipelineArguments
+from remuda.cli.options import NO_PIPELINE_ARGUMENTS, OUTPUT, Folder, Output, PipelineArguments
 from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.compilation import PipelineFile, prepare
 from remuda.localrun.settings.files import load_settings
@@ -77,7 +77,8 @@ def show(
     output: Annotated[
         Literal["text", "json", "yaml"],
         Parameter(
-            help="Format of the output. yaml is the file with everything that it includes, extends and references."
+            name=OUTPUT,
+            help="Format of the output. yaml is the file with everything that it includes, extends and references.",
         ),
     ] = "text",
 ) -> None:
@@ -131,7 +132,7 @@ def graph(
     ] = False,
     output: Annotated[
         Literal["text", "json", "svg", "dot"],
-        Parameter(help="Format of the output. svg is a picture, dot is for Graphviz."),
+        Parameter(name=OUTPUT, help="Format of the output. svg is a picture, dot is for Graphviz."),
     ] = "text",
 ) -> None:
     """Draw which job waits for which.

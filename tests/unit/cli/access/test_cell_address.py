@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.cell_access import find_access
+from remuda.cli.access.cell_address import find_access
 from remuda.lib.exits import BadInputError
 from remuda.localrun.client_file import FILE_NAME, Access, read_access, write_access
 

@@ -1,6 +1,6 @@
 from typing import Any
 
-from remuda.cli.runner import rows_of
+from remuda.cli.runner.listing import rows_of
 
 
 def a_manager(**changes: Any) -> dict[str, Any]:

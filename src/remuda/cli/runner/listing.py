@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import USUAL_CELL, CellAddress
+from remuda.cli.access.cell_address import USUAL_CELL, CellAddress
 from remuda.cli.options import Output
 from remuda.cli.render.listing import local_time, print_json, print_table
 from remuda.lib.exits import BadInputError

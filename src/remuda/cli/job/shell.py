@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, TextIO, TypeVar
 
 from cyclopts import Parameter
 
-from remuda.cli.cell_access import USUAL_CELL, CellAddress
-from remuda.cli.job import JobNumber
+from remuda.cli.access.cell_address import USUAL_CELL, CellAddress
+from remuda.cli.job.listing import JobNumber
 from remuda.lib.exits import CommandError
 from remuda.lib.waiting import unwrap_group_error
 from remuda.localrun.render.words import on_one_line

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from remuda.cli import job
+from remuda.cli.job import log
 from remuda.wire.user_client import TracePart, UserApiError, UserClient
 
 
@@ -27,14 +27,14 @@ END = TracePart(data=b"hello\n", state="success")
 
 
 async def follow(*answers: TracePart | UserApiError) -> None:
-    await job._copy_log(cast("UserClient", RestartingCell(*answers)), 7, follow=True, raw=True)
+    await log._copy_log(cast("UserClient", RestartingCell(*answers)), 7, follow=True, raw=True)
 
 
 async def test_an_empty_log_is_followed_over_a_restart_of_the_cell(
     capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(job, "FOLLOW_SECONDS", 0.0)
+    monkeypatch.setattr(log, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(log, "FOLLOW_SECONDS", 0.0)
     await follow(EMPTY, AWAY, AWAY, END)
     captured = capsysbinary.readouterr()
     assert captured.out == b"hello\n"

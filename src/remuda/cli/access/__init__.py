@@ -1,0 +1,1 @@
+"""How commands find their cell, its token and a project."""

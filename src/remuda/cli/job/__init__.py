@@ -1,0 +1,1 @@
+"""`remuda job`: commands about the jobs of a cell."""

@@ -1,0 +1,1 @@
+"""`remuda runner`: commands about the runners of a cell."""
