@@ -66,6 +66,21 @@ def test_a_held_poll_is_woken_by_another_process(cells: list[ServedCell], runner
     assert [answer.status for answer in answers] == [201]
 
 
+def test_changed_tags_count_for_a_poll_that_another_process_holds(
+    cells: list[ServedCell], runners: list[ScriptedRunner]
+) -> None:
+    cells[0].new_project("app", "build: {script: [make], tags: [gpu]}\n")
+    runners[2].ask()
+    answers: list[Answer] = []
+    poll = Thread(target=lambda: answers.append(runners[2].ask(hold=True)))
+    poll.start()
+    cells[2].until_metric("remuda_cell_held_polls 1.0")
+    runner_id = cells[0].api("GET", "/runners/all").json()[0]["id"]
+    assert cells[0].api("PUT", f"/runners/{runner_id}", {"tag_list": ["gpu"]}).status == 200
+    poll.join(30)
+    assert [answer.status for answer in answers] == [201]
+
+
 def test_every_job_is_handed_out_once(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
     jobs = 30
     cells[0].new_project("app", "".join(f"job{number}:\n  script: make\n" for number in range(jobs)))

@@ -19,7 +19,7 @@ from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.values import Family, Job, JobFilter, Page
 from remuda.cell.values.deployments import DeploymentFilter
 from remuda.lib.ids import range_of_cell
-from remuda.model.job import FailureReason, JobId, JobState, PipelineId, RunnerId
+from remuda.model.job import FailureReason, JobState, PipelineId, RunnerId
 from remuda.pipeline.spec import Environment
 from remuda.testing.builders import NOW, a_pipeline, a_project, a_runner, a_spec, new_jobs
 
@@ -304,14 +304,15 @@ async def test_concurrent_changes_do_not_affect_each_other(store: PostgresStore)
 
 async def test_watch_changes_reports_jobs_that_other_processes_changed(database: str) -> None:
     first, second = [await PostgresStore.open(database, 1) for _ in range(2)]
-    heard: asyncio.Queue[list[JobId]] = asyncio.Queue()
+    heard: asyncio.Queue[list[int]] = asyncio.Queue()
 
-    async def listen(store: PostgresStore, into: asyncio.Queue[list[JobId]]) -> None:
-        async for job_ids in store.watch_changes():
-            into.put_nowait(sorted(job_ids))
+    async def listen(store: PostgresStore, into: asyncio.Queue[list[int]]) -> None:
+        async for changes in store.watch_changes():
+            assert not (changes.job_ids and changes.runner_ids)
+            into.put_nowait(sorted(changes.job_ids or changes.runner_ids))
 
     async with asyncio.TaskGroup() as group:
-        own: asyncio.Queue[list[JobId]] = asyncio.Queue()
+        own: asyncio.Queue[list[int]] = asyncio.Queue()
         listeners = [group.create_task(listen(first, own)), group.create_task(listen(second, heard))]
         assert await heard.get() == await own.get() == []
         project = await first.projects.add_project(a_project())
@@ -323,6 +324,11 @@ async def test_watch_changes_reports_jobs_that_other_processes_changed(database:
         assert await heard.get() == [job_id]
         await first.jobs.change_job(job_id, lambda row: replace(row, state=JobState.LEASED))
         assert await heard.get() == [job_id]
+        runner = await first.runners.add_runner(a_runner())
+        await first.runners.change_runner(runner.id, lambda row: replace(row, paused=True))
+        assert await heard.get() == [runner.id]
+        await first.runners.remove_runner(runner.id)
+        assert await heard.get() == [runner.id]
         # After a lost connection the store connects again and yields no ids: changes may have been missed.
         db = await asyncpg.connect(database)
         listening = "query LIKE 'LISTEN%' OR query LIKE '%pg_notify%'"

@@ -28,6 +28,7 @@ class Dispatch:
         presence: DowntimeFile | None = None,
     ) -> None:
         self.memory = DispatchMemory(clock, cell_id=settings.cell_id)
+        store.runner_listeners.append(self.memory.held_polls.rematch)
         self.sync = StoreSync(store, self.memory, clock)
         self.changes = JobChanges(store.jobs, store.pipelines, traces, self.memory, clock)
         self.handout = Handout(store, self.memory, self.changes, keys, clock, settings)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from remuda.cell.core.jobs import leases
 from remuda.cell.core.waiting.poll_hold import hold_seconds
 from remuda.cell.core.waiting.priority_delay import Offer, delay_seconds, offers_of
-from remuda.cell.dispatch.held_polls import HangUp
+from remuda.cell.dispatch.held_polls import HangUp, Wake
 from remuda.cell.dispatch.job_cache import has_begun
 from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.memory import DispatchMemory
@@ -126,14 +126,23 @@ class Handout:
         return await self._deliver(leased, runner, _features(request), ip=ip, gone=gone)
 
     async def request_job(
-        self, runner: Runner, request: RequestJob, *, request_id: str, ip: str, gone: HangUp
+        self,
+        runner: Runner,
+        request: RequestJob,
+        *,
+        request_id: str,
+        ip: str,
+        gone: HangUp,
+        changes: int | None = None,
     ) -> Assignment | NoJob:
         """Hand out a waiting job; if none fits, wait as long as `core.waiting.poll_hold` says, then return NoJob. A
-        repeated request (same `request_id`) gets the same job again. `gone` is set when the client disconnects."""
+        repeated request (same `request_id`) gets the same job again. `gone` is set when the client disconnects. If the
+        runner changes meanwhile, its new tags and so on count. `changes`: `HeldPolls.changes` before it was read."""
         if request_id and (job := await self._store.jobs.find_leased_job(runner.id, request_id)):
             _log.info("job request repeated; handing out the same job again", job=job.id, runner=runner.id)
             return await self._deliver(_Leased(job), runner, _features(request), ip=ip, gone=gone)
         is_woken = False
+        changes = self._held_polls.changes if changes is None else changes
         began = self._clock.monotonic()
         while not (self._held_polls.stopped or runner.paused or gone.is_set()):
             try:
@@ -147,9 +156,18 @@ class Handout:
             if leased is not None:
                 return await self._deliver(leased, runner, _features(request), ip=ip, gone=gone)
             seconds = began + hold_seconds(request, runner, self._settings) - self._clock.monotonic()
-            is_woken = await self._held_polls.hold(runner.fingerprint(), seconds, gone, priority=runner.priority)
-            if not is_woken:
+            wake = await self._held_polls.hold(
+                runner.fingerprint(), seconds, gone, runner_id=runner.id, priority=runner.priority, changes=changes
+            )
+            if wake is Wake.NOTHING:
                 break
+            is_woken = wake is Wake.JOB
+            if wake is Wake.RUNNER_CHANGED:
+                changes = self._held_polls.changes
+                current = await self._store.runners.load_runner(runner.id)
+                if current is None or current.token_hash != runner.token_hash:
+                    break
+                runner = current
         self._held_polls.wake()
         return NoJob(cursor=self._memory.cursor)
 

@@ -45,11 +45,19 @@ class StoreSync:
         return pending
 
     async def follow(self) -> None:
-        """Read jobs that other processes report as changed, except trigger jobs, into memory, until cancelled."""
+        """Read jobs that other processes report as changed, except trigger jobs, into memory, until cancelled. Held
+        requests of runners that they have changed are matched again."""
         async with aclosing(self._store.watch_changes()) as changes:
-            async for job_ids in changes:
+            async for change in changes:
+                job_ids = change.job_ids
+                for runner_id in change.runner_ids:
+                    self._memory.held_polls.rematch(runner_id)
+                if change.runner_ids and not job_ids:
+                    continue
                 self._memory.changed_jobs.note(*job_ids)
                 self._memory.job_cache.forget(*job_ids)
+                if not job_ids:
+                    self._memory.held_polls.rematch_all()
                 try:
                     if job_ids:
                         jobs = await self._store.jobs.load_jobs(job_ids)

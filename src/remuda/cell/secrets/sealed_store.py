@@ -250,6 +250,7 @@ class SealedStore(Store):
         self.deployments = cast("DeploymentStore", _SealedPort(store.deployments, secrets))
         self.settings = cast("SettingStore", _SealedSettings(store.settings, secrets))
         self.people = cast("PeopleStore", _SealedPort(store.people, secrets))
+        self.runner_listeners = store.runner_listeners
         self.runners = cast("RunnerStore", _SealedPort(store.runners, secrets))
         self.lfs = cast("LfsStore", _SealedPort(store.lfs, secrets))
         self.hooks = cast("HookStore", _SealedPort(store.hooks, secrets))

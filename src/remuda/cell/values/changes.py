@@ -6,7 +6,7 @@ import msgspec
 
 from remuda.cell.values.jobs import Artifact, Job, Pipeline
 from remuda.cell.values.projects import Project, ProjectVariable
-from remuda.model.job import JobId
+from remuda.model.job import JobId, RunnerId
 from remuda.pipeline import JobSpec
 
 
@@ -35,6 +35,14 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[Job, ...] = ()
     """Changed and new jobs, with their ids."""
     pipeline: Pipeline | None = None
+
+
+class OtherChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What other processes of the cell have changed. If both are empty, the reader may have missed changes."""
+
+    job_ids: tuple[JobId, ...] = ()
+    runner_ids: tuple[RunnerId, ...] = ()
+    """Runners that were changed or removed."""
 
 
 class JobArtifacts(msgspec.Struct, frozen=True, kw_only=True):

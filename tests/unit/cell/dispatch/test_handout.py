@@ -295,6 +295,42 @@ class TestLongPolls:
             await cell.clock.advance(50)
         assert isinstance(held.result(), NoJob)
 
+    async def test_a_held_poll_gets_the_job_that_fits_the_changed_runner(self, cell: MemoryCell) -> None:
+        await cell.push(a_spec("mac", tags=("mac",)))
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True))
+            await settle()
+            runners = cell.store.runners
+            await runners.change_runner(cell.runner.id, lambda row: structs.replace(row, description="unimportant"))
+            await settle()
+            assert len(cell.dispatch.memory.held_polls) == 1
+            await runners.change_runner(cell.runner.id, lambda row: structs.replace(row, tags=("linux", "mac")))
+            await settle()
+            assert isinstance(held.result(), Assignment)
+
+    @pytest.mark.parametrize("change", ["pause", "remove", "new token"])
+    async def test_a_held_poll_ends_when_its_runner_may_have_no_more_jobs(self, cell: MemoryCell, change: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True))
+            await settle()
+            if change == "remove":
+                await cell.store.runners.remove_runner(cell.runner.id)
+            else:
+                fields = {"paused": True} if change == "pause" else {"token_hash": "other"}
+                await cell.store.runners.change_runner(cell.runner.id, lambda row: structs.replace(row, **fields))
+            await settle()
+            assert isinstance(held.result(), NoJob)
+
+    async def test_a_changed_runner_leaves_the_polls_of_others_alone(self, cell: MemoryCell) -> None:
+        other = await cell.store.runners.add_runner(a_runner(token_hash="other", tags=("linux",)))
+        async with asyncio.TaskGroup() as group:
+            held = group.create_task(cell.poll(hold=True))
+            await settle()
+            await cell.store.runners.change_runner(other.id, lambda row: structs.replace(row, paused=True))
+            await settle()
+            assert not held.done()
+            cell.dispatch.memory.held_polls.stop()
+
     async def test_a_stop_answers_held_polls_at_once_and_later_ones_too(self, cell: MemoryCell) -> None:
         async with asyncio.TaskGroup() as group:
             held = [group.create_task(cell.poll(hold=True)) for _ in range(5)]

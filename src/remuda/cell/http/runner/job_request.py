@@ -67,10 +67,13 @@ async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str,
         outcome = await edge.dispatch.handout.try_request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
         if outcome is not None:
             return outcome
+    changes = edge.dispatch.memory.held_polls.changes
     runner = await auth.runner_of(edge, message.token)
     await edge.managers.note_call(runner.id, message.system_id, message.info, ip, message.load)
     edge.managers.remember_runner(runner)
-    return await edge.dispatch.handout.request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
+    return await edge.dispatch.handout.request_job(
+        runner, message, request_id=request_id, ip=ip, gone=gone, changes=changes
+    )
 
 
 async def _prepare(edge: Edge, handout: Assignment, gone: HangUp) -> Assignment:

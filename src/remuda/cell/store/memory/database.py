@@ -4,7 +4,7 @@ conditions before their first change, so a transaction that raises has changed n
 
 import operator
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from remuda.cell.core.jobs.resource_groups import goes_before
@@ -20,6 +20,7 @@ from remuda.cell.store.ports.tables import (
     USERS,
 )
 from remuda.cell.values import Family, Job, Page, Pipeline
+from remuda.cell.values.changes import OtherChanges
 from remuda.cell.values.deployments import DeploymentFilter
 from remuda.cell.values.people import FIRST_NAMESPACE, FIRST_ORGANIZATION, FIRST_USER, RunnerFilter
 from remuda.lib.ids import range_of_cell
@@ -59,11 +60,14 @@ class MemoryDatabase:
     async def check_writable(self) -> None:
         return
 
-    async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Yield nothing and end at once: no other process can change jobs of this store."""
-        changes: Sequence[Collection[JobId]] = ()
-        for job_ids in changes:
-            yield job_ids
+    async def watch_changes(self) -> AsyncGenerator[OtherChanges, None]:
+        """Yield nothing and end at once: no other process can change this store."""
+        changes: Sequence[OtherChanges] = ()
+        for change in changes:
+            yield change
+
+    def announce_runner(self, runner_id: RunnerId) -> None:
+        """Do nothing: no other process can use this store."""
 
     async def change(self, work: Callable[[Transaction], Coroutine[Any, Any, T]], lock: Lock | None = None) -> T:
         return await work(self)

@@ -2,7 +2,7 @@
 pipelines have further methods, written for each database. A row has the whole value as JSON in the column `body`, and
 copies of the fields that queries need in other columns (`Table.columns`)."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from remuda.cell.errors import ConflictError
 from remuda.cell.store.row_bodies import decode, encode
 from remuda.cell.values import Family, Job, Page, Pipeline
-from remuda.model.job import JobId, PipelineId, ProjectId
+from remuda.cell.values.changes import OtherChanges
+from remuda.model.job import JobId, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec
 
 T = TypeVar("T")
@@ -177,7 +178,11 @@ class Database(Rows, Protocol):
 
     async def check_writable(self) -> None: ...
 
-    def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]: ...
+    def watch_changes(self) -> AsyncGenerator[OtherChanges, None]: ...
+
+    def announce_runner(self, runner_id: RunnerId) -> None:
+        """Tell other processes of the cell that a runner was changed or removed."""
+        ...
 
 
 async def add_row(database: Database, table: Table[S], value: S, *, taken: str = "the new id is taken already") -> S:

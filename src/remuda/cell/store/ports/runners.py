@@ -9,10 +9,13 @@ from remuda.cell.values import Page, Runner, RunnerManager
 from remuda.cell.values.people import ALL_RUNNERS, RunnerFilter
 from remuda.model.job import RunnerId
 
+RunnerListener = Callable[[RunnerId], None]
+
 
 class RunnerStore:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, listeners: Sequence[RunnerListener] = ()) -> None:
         self._database = database
+        self._listeners = listeners
 
     async def add_runner(self, runner: Runner) -> Runner:
         """Store a runner with a new id. Raises ConflictError if another runner has the same token."""
@@ -30,14 +33,25 @@ class RunnerStore:
 
     async def change_runner(self, runner_id: RunnerId, decide: Callable[[Runner], Runner | None]) -> Runner | None:
         """Store and return what `decide` returns for a runner; None if it returns None or there is no such runner."""
-        return await change_row(self._database, RUNNERS, runner_id, decide)
+        changed = await change_row(self._database, RUNNERS, runner_id, decide)
+        if changed is not None:
+            self._announce(runner_id)
+        return changed
 
     async def remove_runner(self, runner_id: RunnerId) -> bool:
         async def remove(rows: Transaction) -> bool:
             await rows.remove(MANAGERS, runner_id=runner_id)
             return bool(await rows.remove(RUNNERS, id=runner_id))
 
-        return await self._database.change(remove)
+        is_removed = await self._database.change(remove)
+        if is_removed:
+            self._announce(runner_id)
+        return is_removed
+
+    def _announce(self, runner_id: RunnerId) -> None:
+        for listener in self._listeners:
+            listener(runner_id)
+        self._database.announce_runner(runner_id)
 
     async def put_manager(self, manager: RunnerManager) -> None:
         """Add or replace a manager of a runner. Raises NotFoundError if the runner does not exist."""

@@ -1,6 +1,6 @@
 """The store of a cell: interfaces ("ports") over one database, such as those of jobs and of pipelines."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator
 
 from remuda.cell.store.ports.database import Database
 from remuda.cell.store.ports.deployments import DeploymentStore
@@ -10,10 +10,10 @@ from remuda.cell.store.ports.lfs import LfsStore
 from remuda.cell.store.ports.people import PeopleStore
 from remuda.cell.store.ports.pipelines import PipelineStore
 from remuda.cell.store.ports.projects import ProjectStore
-from remuda.cell.store.ports.runners import RunnerStore
+from remuda.cell.store.ports.runners import RunnerListener, RunnerStore
 from remuda.cell.store.ports.schedules import ScheduleStore
 from remuda.cell.store.ports.settings import SettingStore
-from remuda.model.job import JobId
+from remuda.cell.values.changes import OtherChanges
 
 
 class Store:
@@ -24,7 +24,9 @@ class Store:
         self.pipelines = pipelines
         self.projects = ProjectStore(database)
         self.people = PeopleStore(database)
-        self.runners = RunnerStore(database)
+        self.runner_listeners: list[RunnerListener] = []
+        """Called with the id of each runner that this process has changed or removed."""
+        self.runners = RunnerStore(database, self.runner_listeners)
         self.schedules = ScheduleStore(database)
         self.deployments = DeploymentStore(database)
         self.settings = SettingStore(database)
@@ -43,7 +45,8 @@ class Store:
         """Commit a small write. Raises StoreError if the store accepts no writes (full disk, read-only)."""
         await self.database.check_writable()
 
-    def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Yield ids of jobs that other processes of this cell have changed. Notifications may get lost: an empty
-        collection means that the caller may have missed some. Ends at once if only one process can use the store."""
+    def watch_changes(self) -> AsyncGenerator[OtherChanges, None]:
+        """Yield ids of jobs and runners that other processes of this cell have changed. Notifications may get lost: a
+        value without ids means that the caller may have missed some. Ends at once if only one process can use the
+        store."""
         return self.database.watch_changes()

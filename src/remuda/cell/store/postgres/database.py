@@ -36,8 +36,9 @@ from remuda.cell.store.sql import statements
 from remuda.cell.store.sql.filters import Conditions, select_earlier_groups
 from remuda.cell.store.sql.rows import SqlDatabase, SqlRows
 from remuda.cell.values import Family, Job, Pipeline
+from remuda.cell.values.changes import OtherChanges
 from remuda.lib.backoff import Backoff
-from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
+from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId, RunnerId
 
 T = TypeVar("T")
 
@@ -336,8 +337,11 @@ class PostgresDatabase(_Rows, SqlDatabase):
         with suppress(*FAILURES, ExceptionGroup):  # then the statements are planned at their first use
             await self._keyed_pool.warm_up(plan)
 
-    def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
+    def watch_changes(self) -> AsyncGenerator[OtherChanges, None]:
         return self.notifications.receive()
+
+    def announce_runner(self, runner_id: RunnerId) -> None:
+        self.notifications.send_runner(runner_id)
 
     async def check_writable(self) -> None:
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = probe.writes + 1")

@@ -1,22 +1,26 @@
-"""Tells the other processes of a cell which jobs this process changed, with PostgreSQL's LISTEN and NOTIFY. A
-notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
-other in the whole database. Notifications may be lost; so `receive` yields an empty collection after each connect,
-which makes its caller read all pending jobs, and `dispatch.timeouts` reads waiting and assigned jobs periodically."""
+"""Tells the other processes of a cell which jobs and runners this process changed, with PostgreSQL's LISTEN and NOTIFY.
+A notification is sent after the transaction, not in it, because PostgreSQL commits notifying transactions one after the
+other in the whole database. Notifications may be lost; so `receive` yields a value without ids after each connect,
+which makes its caller read all pending jobs and match all held requests again, and `dispatch.timeouts` reads waiting
+and assigned jobs periodically."""
 
 import asyncio
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Any
 
 import asyncpg
 
 from remuda.cell.values import Job
+from remuda.cell.values.changes import OtherChanges
 from remuda.lib.backoff import Backoff
-from remuda.model.job import JobId, JobState
+from remuda.model.job import JobId, JobState, RunnerId
 
 _CHANNEL = "remuda_jobs"
+_RUNNERS = "remuda_runners"
+"""A channel of its own, so that processes of an older release, which expect ids of jobs, do not read these."""
 _AT_ONCE = 400
 """Maximum number of ids in one notification, which holds 8000 bytes."""
 _MOST_UNSENT = 10_000
@@ -41,6 +45,8 @@ class JobNotifications:
         """None while this process has no listener; then notifications are not sent either."""
         self._gather_seconds = _GATHER_SECONDS
         self._received: dict[JobId, None] = {}
+        self._unsent_runners: dict[RunnerId, None] = {}
+        self._received_runners: dict[RunnerId, None] = {}
         self._news = asyncio.Event()
 
     def send(self, jobs: Iterable[Job]) -> None:
@@ -54,38 +60,50 @@ class JobNotifications:
             if is_urgent:
                 self._news.set()
 
-    async def receive(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Yield ids of jobs that other processes changed. An empty collection means that some may have been missed."""
+    def send_runner(self, runner_id: RunnerId) -> None:
+        if self._unsent is not None and len(self._unsent_runners) < _MOST_UNSENT:
+            self._unsent_runners[runner_id] = None
+            self._news.set()
+
+    async def receive(self) -> AsyncGenerator[OtherChanges, None]:
+        """Yield what other processes have changed. A value without ids means that some may have been missed."""
         failures = 0
         self._unsent = {}
         try:
             while True:
                 with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError):
-                    async for jobs in self._listen():
+                    async for changes in self._listen():
                         failures = 0
-                        yield jobs
+                        yield changes
                 failures += 1
                 await asyncio.sleep(_PAUSE.delay(failures, jitter=random.random()))
         finally:
             self._unsent = None
+            self._unsent_runners = {}
 
-    async def _listen(self) -> AsyncIterator[Collection[JobId]]:
+    async def _listen(self) -> AsyncIterator[OtherChanges]:
         db = await asyncpg.connect(
             self._url, timeout=_ANSWER_SECONDS, command_timeout=_ANSWER_SECONDS, server_settings=_SERVER_SETTINGS
         )
         try:
             await db.add_listener(_CHANNEL, self._take)
+            await db.add_listener(_RUNNERS, self._take_runners)
             db.add_termination_listener(lambda _: self._news.set())
-            yield ()
+            yield OtherChanges()
             sent_at = 0.0
             while True:
                 if self._unsent and time.monotonic() >= sent_at + self._gather_seconds:
                     self._gather_seconds = _GATHER_SECONDS
                     await self._notify(db)
                     sent_at = time.monotonic()
+                if self._unsent_runners:
+                    await self._notify_of_runners(db)
                 if received := self._received:
                     self._received = {}
-                    yield tuple(received)
+                    yield OtherChanges(job_ids=tuple(received))
+                elif runners := self._received_runners:
+                    self._received_runners = {}
+                    yield OtherChanges(runner_ids=tuple(runners))
                 else:
                     send_at = sent_at + self._gather_seconds
                     await self._wait(db, send_at - time.monotonic() if self._unsent else _CHECK_SECONDS)
@@ -102,6 +120,12 @@ class JobNotifications:
             if self._unsent is not None:
                 self._unsent.update(job_ids)
             raise
+
+    async def _notify_of_runners(self, db: Any) -> None:
+        runner_ids = list(self._unsent_runners)[:_AT_ONCE]
+        await db.execute("SELECT pg_notify($1, $2)", _RUNNERS, ",".join(map(str, runner_ids)))
+        for runner_id in runner_ids:
+            del self._unsent_runners[runner_id]
 
     async def _wait(self, db: Any, seconds: float) -> None:
         """Wait at most `seconds` for job ids to send or ids that arrived; test the connection if nothing happens for
@@ -121,4 +145,9 @@ class JobNotifications:
     def _take(self, db: Any, pid: int, channel: str, payload: object) -> None:
         if pid != db.get_server_pid():
             self._received.update((JobId(int(job_id)), None) for job_id in str(payload).split(","))
+            self._news.set()
+
+    def _take_runners(self, db: Any, pid: int, channel: str, payload: object) -> None:
+        if pid != db.get_server_pid():
+            self._received_runners.update((RunnerId(int(each)), None) for each in str(payload).split(","))
             self._news.set()

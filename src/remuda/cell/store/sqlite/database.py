@@ -21,10 +21,11 @@ from remuda.cell.store.sql.filters import Conditions, select_earlier_groups
 from remuda.cell.store.sql.rows import SqlDatabase, SqlRows
 from remuda.cell.store.sqlite.schema import prepare
 from remuda.cell.values import Family, Job, Pipeline
+from remuda.cell.values.changes import OtherChanges
 from remuda.lib.files import is_sync_enabled, make_private
 from remuda.lib.ids import IdRange, IdsExhaustedError, range_of_cell
 from remuda.lib.sqlite_writer import ClosedError, Writer
-from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId
+from remuda.model.job import OCCUPYING, JobId, PipelineId, ProjectId, RunnerId
 
 T = TypeVar("T")
 
@@ -212,11 +213,14 @@ class SqliteDatabase(_Rows, SqlDatabase):
     async def check_writable(self) -> None:
         await self.execute("INSERT INTO probe VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET writes = writes + 1")
 
-    async def watch_changes(self) -> AsyncGenerator[Collection[JobId], None]:
-        """Yield nothing and end at once: no other process can change jobs of this store."""
-        changes: Sequence[Collection[JobId]] = ()
-        for job_ids in changes:
-            yield job_ids
+    async def watch_changes(self) -> AsyncGenerator[OtherChanges, None]:
+        """Yield nothing and end at once: no other process can change this store."""
+        changes: Sequence[OtherChanges] = ()
+        for change in changes:
+            yield change
+
+    def announce_runner(self, runner_id: RunnerId) -> None:
+        """Do nothing: no other process can use this store."""
 
     async def change(self, work: Callable[[SqliteTransaction], Coroutine[Any, Any, T]], lock: Lock | None = None) -> T:
         return await self.write(lambda db: _run_to_end(work(SqliteTransaction(db, self._ids))))
