@@ -292,7 +292,9 @@ class Poller:
     async def _request(self, slot: Slot) -> None:
         task = asyncio.current_task()
         assert task is not None
-        may_hold = self._context.room.may_hold(self.runner.short_token)
+        has_room = self._context.room.may_hold(self.runner.short_token)
+        # After a failure an answer at once tells that the server is back; a held request would not for a minute.
+        may_hold = has_room and self._pace.health is Health.WELL
         request_id = self._unanswered.pop() if self._unanswered else new_request_id()
         began = self._context.clock.monotonic()
         self._requested_at = self._context.clock.now()
@@ -314,7 +316,7 @@ class Poller:
                 self._context.events.emptied(self.runner)
             if offer is None or offer.is_unanswered:
                 self._unanswered.append(request_id)
-        self._learn(offer, took_seconds=self._context.clock.monotonic() - began, may_hold=may_hold)
+        self._learn(offer, took_seconds=self._context.clock.monotonic() - began, may_hold=has_room)
         if offer is not None and offer.payload is not None:
             try:
                 if await self._context.take(self.runner, offer, slot):

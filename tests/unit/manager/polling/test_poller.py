@@ -281,6 +281,22 @@ async def test_requests_for_the_last_slot_have_no_cursor(bench: Bench) -> None:
         assert "last_update" not in first.waiting[0][0]
 
 
+async def test_the_first_request_after_an_outage_is_not_held(bench: Bench) -> None:
+    server = Server()
+    poller = bench.poller(server)
+    async with run(poller):
+        await server.answer(204, X_GitLab_Last_Update="c1", X_Remuda_Cell="1")
+        await settle()
+        assert "hold_seconds" in server.waiting[0][0]
+        await server.cut()
+        assert poller.status.health is Health.TROUBLED
+        await bench.clock.advance(1)
+        assert "hold_seconds" not in server.waiting[0][0], "the server answers at once, so its health is known at once"
+        await server.answer(204)
+        assert (poller.status.health, poller.status.problem) == (Health.WELL, "")
+        assert "hold_seconds" in server.waiting[0][0], "and there is no pause before the next one"
+
+
 async def test_hold_seconds_are_sent_only_to_a_cell(bench: Bench) -> None:
     cell, gitlab = Server(), Server()
     bench.room = Room(concurrent=9, limits={"abcdefghi": 0, "zyxwvutsr": 0})
