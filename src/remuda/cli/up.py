@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -18,13 +18,6 @@ from remuda.localrun.containers import ContainerWish
 from remuda.localrun.data_folder import data_folder, platform_folder
 from remuda.localrun.isolation import Isolation, find_isolation, open_to_jobs, platform_places
 from remuda.localrun.options import DEFAULT_IMAGE
-
-if TYPE_CHECKING:
-    from remuda.localrun.embedded import Cell
-    from remuda.manager.config.values import ManagerConfig
-
-RUNNER_FILE = "runner.json"
-"""File with the URL and the token of the platform's own runner, in the format of `remuda.localrun.client_file`."""
 
 
 def up(
@@ -38,6 +31,9 @@ def up(
     containers: Containers = "auto",
     no_containers: NoContainers = False,
     image: DefaultImage = DEFAULT_IMAGE,
+    tagged: Annotated[
+        bool, Parameter(help="Take jobs with tags, whatever these are. Otherwise only jobs without tags run here.")
+    ] = True,
 ) -> None:
     """Start the whole platform on this machine: cell, runner manager and agent.
 
@@ -63,17 +59,29 @@ def up(
         print(f"remuda: {warning}", file=sys.stderr)
     wish = ContainerWish(choice="never" if no_containers else containers, image=image)
     wish.check(os.environ)
-    event_loop.run(_up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), means, wish))
+    event_loop.run(
+        _up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), means, wish, is_tagged=tagged)
+    )
 
 
-async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Isolation, wish: ContainerWish) -> None:
+async def _up(
+    folder: Path,
+    host: str,
+    port: int,
+    concurrent: int,
+    isolation: Isolation,
+    wish: ContainerWish,
+    *,
+    is_tagged: bool,
+) -> None:
     from remuda.cli.cell.serve import print_token
     from remuda.cli.cell.settings import print_warnings, settings_from
     from remuda.lib.clock import SystemClock
     from remuda.lib.signals import STOPPING, handle_signals
     from remuda.localrun import local_agent
     from remuda.localrun.client_file import Access, ensure_token, read_access, write_access
-    from remuda.localrun.embedded import run_cell, run_manager
+    from remuda.localrun.embedded import local_manager, run_cell, run_manager
+    from remuda.localrun.platform_runner import ensure_runner
     from remuda.localrun.startup import keep_off_proxies, manager_data
     from remuda.manager.environments.local import LocalEnvironment
     from remuda.steps.pack.program import IDLE_EXIT_SECONDS
@@ -92,7 +100,15 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
         variables = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, chosen_token)}
         async with run_cell(settings_from(variables, data=folder / "cell", host=host, port=port)) as cell:
             write_access(folder, Access(url=cell.url, token=cell.token))
-            config = await _configure_manager(cell, folder, concurrent, isolation.run_as, wish)
+            token = await ensure_runner(cell.client, folder, url=cell.url, manager_data=data, is_tagged=is_tagged)
+            config = local_manager(
+                "remuda up",
+                url=cell.url,
+                token=token,
+                concurrent=concurrent,
+                run_as=isolation.run_as,
+                containers=wish,
+            )
             hidden = platform_places(folder) if isolation.kind == "bubblewrap" else ()
             if isolation.run_as:
                 open_to_jobs(folder)
@@ -107,25 +123,6 @@ async def _up(folder: Path, host: str, port: int, concurrent: int, isolation: Is
         running = await local_agent.end_if_idle(local_agent.data_of(data))
         if running:
             print(f"jobs that keep running until the next `remuda up` takes them over: {len(running)}", file=sys.stderr)
-
-
-async def _configure_manager(
-    cell: "Cell", folder: Path, concurrent: int, run_as: str, wish: ContainerWish
-) -> "ManagerConfig":
-    """Return the manager's configuration. Creates a runner if `folder` has no token, or the cell does not know it."""
-    from remuda.localrun.client_file import Access, read_access, write_access
-    from remuda.localrun.embedded import local_manager
-    from remuda.wire.user_client import RefusedError
-
-    access = read_access(folder, RUNNER_FILE)
-    if access is not None:
-        try:
-            await cell.client.call("POST", "/api/v4/runners/verify", {"token": access.token})
-        except RefusedError:
-            access = None
-    token = access.token if access else await cell.client.create_instance_runner("remuda up")
-    write_access(folder, Access(url=cell.url, token=token), RUNNER_FILE)
-    return local_manager("remuda up", url=cell.url, token=token, concurrent=concurrent, run_as=run_as, containers=wish)
 
 
 def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:

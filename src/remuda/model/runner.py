@@ -1,7 +1,8 @@
 """What a runner offers (its fingerprint), what a job needs (its capability key), and whether they match.
 
-The runner must have all tags of the job. A job without tags needs a runner that takes untagged jobs. A protected runner
-takes only jobs of protected refs. A runner serves the whole cell, organizations, a group, or projects."""
+The runner must have all tags of the job, or the tag `*`, which stands for any tags. A job without tags needs a runner
+that takes untagged jobs. A protected runner takes only jobs of protected refs. A runner serves the whole cell,
+organizations, a group, or projects."""
 
 from enum import StrEnum
 
@@ -21,6 +22,10 @@ Pool = tuple[str, int]
 
 CELL_POOL: Pool = ("cell", 0)
 """All jobs of the cell."""
+
+
+ANY_TAG = "*"
+"""A runner with this tag takes jobs with any tags. GitLab has nothing like it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +66,7 @@ def lacks(fingerprint: Fingerprint, tags: frozenset[str], *, is_protected: bool)
     """Why the runner cannot take a job with these tags, as text; None if it can. The job's project is not checked.
     `is_protected`: the job is of a protected ref."""
     missing = tags - fingerprint.tags
-    if missing:
+    if missing and ANY_TAG not in fingerprint.tags:
         return "the runner lacks the tags " + ", ".join(sorted(missing))
     if not tags and not fingerprint.run_untagged:
         return "the runner takes only jobs with tags"

@@ -200,6 +200,10 @@ class UserClient:
         }
         return _convert(await self.call("POST", "/api/v4/user/runners", body), NewRunner)
 
+    async def list_runner_tags(self, runner_id: int) -> list[str]:
+        answer = await self.call("GET", f"/api/v4/runners/{runner_id}")
+        return [str(tag) for tag in answer["tag_list"]]
+
     async def tag_runner(self, runner_id: int, tags: Sequence[str]) -> None:
         await self.call("PUT", f"/api/v4/runners/{runner_id}", {"tag_list": list(tags)})
 

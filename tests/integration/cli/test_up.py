@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import threading
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,13 +46,18 @@ class Platform:
     def job(self, *arguments: str, **variables: str) -> Any:
         return self.world.remuda("job", *arguments, "--data", "platform", **variables)
 
-    def push(self, folder: Path, name: str) -> None:
-        """Commit a folder and push it, like the output of `remuda up` describes."""
+    def api(self, path: str) -> Any:
+        request = urllib.request.Request(f"{self.url}/api/v4{path}", headers={"PRIVATE-TOKEN": self.token})
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return json.load(answer)
+
+    def push(self, folder: Path, name: str) -> str:
+        """Commit a folder and push it, like the output of `remuda up` describes. Returns what git shows."""
         clone = Clone(folder, self.world.environment())
         clone.git("init", "--quiet", "--initial-branch=main")
         clone.commit()
         address = self.url.replace("http://", f"http://me:{self.token}@")
-        clone.git("push", "--quiet", f"{address}/root/{name}.git", "HEAD")
+        return clone.run("push", f"{address}/root/{name}.git", "HEAD").stderr
 
     def stop(self) -> str:
         """Send SIGINT, wait for the end, and return what the process wrote to stderr."""
@@ -122,11 +128,36 @@ def test_the_token_is_printed_once_and_a_restart_keeps_the_data(world: Any, plat
     assert token not in restarted.stop()
 
 
+def test_a_restart_leaves_one_manager_and_one_runner(world: Any, platform: Platform) -> None:
+    platform.stop()
+    restarted = Platform(world, platform.address)
+    [runner] = restarted.api("/runners/all")
+    [manager] = restarted.api(f"/runners/{runner['id']}/managers")
+    assert re.fullmatch("[sr]_[0-9a-zA-Z]{12}", manager["system_id"])
+    restarted.stop()
+
+
+def test_jobs_with_tags_run_unless_that_is_switched_off(world: Any, platform: Platform, pipeline: Any) -> None:
+    folder = pipeline("render:\n  tags: [gpu, linux]\n  script: [echo drawn]\n")
+    assert "warning" not in platform.push(folder, "shop")
+    assert "drawn\n" in platform.job("log", "1", "--follow").out
+    platform.stop()
+
+    strict = Platform(world, platform.address, options=("--no-tagged",))
+    assert "no runner has the tags gpu, linux" in strict.push(folder, "game").replace("\nremote:", "")
+    assert "no runner has the tags gpu, linux" in strict.job("why", "2").out
+    strict.stop()
+
+    again = Platform(world, platform.address)
+    assert again.job("log", "2", "--follow").out.endswith("Job succeeded\n")
+    again.stop()
+
+
 def test_an_unreachable_cell_is_reported_with_the_fix(world: Any, platform: Platform) -> None:
     platform.stop()
     result = platform.job("list")
     assert result.code == 1
-    assert "Connection refused" in result.err
+    assert "refused the connection" in result.err
     assert "remuda up" in result.err
     without_url = world.remuda("job", "list")
     assert without_url.code == 2

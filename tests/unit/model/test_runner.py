@@ -2,7 +2,7 @@
 
 import pytest
 
-from remuda.model.runner import CapabilityKey, Fingerprint, Pool, fits, misfit
+from remuda.model.runner import CapabilityKey, Fingerprint, Pool, fits, lacks, misfit
 
 
 def tags(*names: str) -> frozenset[str]:
@@ -37,3 +37,14 @@ def test_reasons_why_a_job_does_not_fit(offer: Fingerprint, need: CapabilityKey,
     reason = misfit(offer, need)
     assert fits(offer, need) is (expected is None)
     assert (reason is None) if expected is None else (expected in (reason or ""))
+
+
+def test_a_runner_with_the_tag_star_takes_jobs_with_any_tags() -> None:
+    any_tags = Fingerprint(tags=frozenset({"*"}))
+    assert lacks(any_tags, frozenset({"gpu", "linux"}), is_protected=False) is None
+    assert lacks(any_tags, frozenset(), is_protected=False) is None
+    only_tagged = Fingerprint(tags=frozenset({"*", "linux"}), run_untagged=False, protected_only=True)
+    assert lacks(only_tagged, frozenset(), is_protected=True) == "the runner takes only jobs with tags"
+    assert lacks(only_tagged, frozenset({"gpu"}), is_protected=True) is None
+    assert lacks(only_tagged, frozenset({"gpu"}), is_protected=False) is not None
+    assert lacks(Fingerprint(tags=frozenset({"linux"})), frozenset({"*"}), is_protected=False) is not None

@@ -9,7 +9,7 @@ from remuda.cell.values import Job, Runner
 from remuda.cell.values.people import ONLINE_SECONDS, PRESENT_SECONDS
 from remuda.lib.clock import rfc3339
 from remuda.model.job import FINAL
-from remuda.model.runner import CapabilityKey, RunnerType, lacks, misfit
+from remuda.model.runner import ANY_TAG, CapabilityKey, RunnerType, lacks, misfit
 from remuda.pipeline.errors import printable
 from remuda.queue import Place
 from remuda.queue.pickups import Estimate
@@ -206,10 +206,11 @@ def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
         unused = " and ".join(_PROJECT_SETTINGS[kind] for kind in key.closed_to)
         cure = f", or set {unused} of the project to true" if unused else ""
         return f"no runner serves this project: assign one to it, or create one{cure}"
-    missing = sorted(key.tags.difference(*(runner.tags for runner in serving)))
+    tags = frozenset[str]().union(*(runner.tags for runner in serving))
+    missing = sorted(key.tags - tags) if ANY_TAG not in tags else []
     if missing:
-        tags = f"the tag {missing[0]}" if len(missing) == 1 else f"the tags {', '.join(missing)}"
-        return f"no runner has {tags}: register one or change the tags"
+        names = f"the tag {missing[0]}" if len(missing) == 1 else f"the tags {', '.join(missing)}"
+        return f"no runner has {names}: register one or change the tags"
     if all(lacks(runner.fingerprint(), key.tags, is_protected=True) for runner in serving):
         if not key.tags:
             return "all runners take only jobs with tags: set run_untagged on one, or give the job tags"
