@@ -107,6 +107,22 @@ class PipelineArguments(PipelineOptions):
             "--project", "A clone of another project for include:project and include:component, GROUP/NAME=FOLDER."
         ),
     ] = ()
+    server: Annotated[
+        str,
+        Parameter(
+            show_default=False,
+            help="Address of the git server with the projects of include:project, such as https://gitlab.example.com "
+            "or git@gitlab.example.com [default: the server of the remote origin].",
+        ),
+    ] = ""
+    allow_fetch: Annotated[
+        tuple[str, ...],
+        repeatable(
+            "--allow-fetch",
+            "A project that include:project and include:component may fetch with your git credentials, "
+            "HOST/GROUP/NAME; a group, HOST/GROUP; or a whole server, HOST.",
+        ),
+    ] = ()
     allow_remote: Annotated[
         tuple[str, ...], repeatable("--allow-remote", "A host or address prefix from which include:remote may fetch.")
     ] = ()

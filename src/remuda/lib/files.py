@@ -163,6 +163,14 @@ def hold_shareable_lock(lock: Path, *, patience_seconds: float = 10.0) -> Iterat
         yield HeldLock(file)
 
 
+@contextmanager
+def wait_for_file_lock(lock: Path) -> Iterator[None]:
+    """Block until the lock is free, and hold it during the block."""
+    with _open_private(lock) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 @asynccontextmanager
 async def wait_for_lock(lock: Path) -> AsyncIterator[None]:
     """Wait for the lock, and hold it during the block. If its folder does not exist, the block runs without lock."""

@@ -6,7 +6,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,12 +39,11 @@ class PipelineFile:
     """The folder's repository, which caches answers of git."""
     input_assignments: tuple[str, ...] = ()
     """`NAME=VALUE` each."""
-    projects: dict[str, Path] = field(default_factory=dict)
-    """Local clones of other projects by project path."""
-    remotes: tuple[str, ...] = ()
-    """Address prefixes that files may be included from."""
-    templates: str = ""
-    """The folder or server of templates."""
+
+    @property
+    def projects(self) -> dict[str, Path]:
+        """Local clones of other projects by project path; after compiling, also those that were fetched for it."""
+        return self.sources.projects
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -111,6 +110,12 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     import msgspec
 
     from remuda.localrun.sources.included_files import WorkTreeSources
+    from remuda.localrun.sources.project_fetch import (
+        ProjectFetcher,
+        read_allowed_projects,
+        read_server,
+        server_of_origin,
+    )
     from remuda.localrun.sources.remote_files import read_allowed, read_template_source
     from remuda.localrun.sources.repository import Repository
     from remuda.localrun.sources.worktree import facts_of
@@ -120,6 +125,7 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     variables = read_variable_options(options.variable, options.variables_file)
     projects = _read_projects(options.project)
     allowed = read_allowed(options.allow_remote)
+    allowed_projects, server = read_allowed_projects(options.allow_fetch), read_server(options.server)
     templates = read_template_source(options.templates)
     text = _read_text(source)
     repository = Repository.at(folder)
@@ -139,11 +145,15 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
         text=text,
         facts=facts,
         repository=repository,
-        sources=WorkTreeSources(folder, facts, projects=projects, allowed=allowed, templates=templates),
+        sources=WorkTreeSources(
+            folder,
+            facts,
+            projects=projects,
+            fetcher=ProjectFetcher(server or server_of_origin(repository), allowed=allowed_projects),
+            allowed=allowed,
+            templates=templates,
+        ),
         input_assignments=options.inputs,
-        projects=projects,
-        remotes=tuple(prefix.address for prefix in allowed),
-        templates=templates,
     )
 
 

@@ -62,6 +62,8 @@ class PipelineOptions(Options):
         default=(), metadata=setting(key="input", is_safe=True, adds_up=True, is_assignment=True)
     )
     project: tuple[str, ...] = field(default=(), metadata=setting(adds_up=True, is_assignment=True))
+    server: str = ""
+    allow_fetch: tuple[str, ...] = field(default=(), metadata=setting(adds_up=True))
     allow_remote: tuple[str, ...] = field(default=(), metadata=setting(adds_up=True))
     templates: str = field(default="", metadata=setting(variable="REMUDA_TEMPLATES"))
 

@@ -234,10 +234,13 @@ def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | No
         port=0,
         # A cancel reaches a job with the answer to its next trace append, so appends must be frequent.
         trace_interval_seconds=1,
-        remote_includes=spec.file.remotes,
-        templates=spec.file.templates,
+        remote_includes=spec.file.sources.remotes,
+        templates=spec.file.sources.templates,
         needs_limit=spec.file.facts.needs_limit,
-        component_hosts=tuple({variables[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in variables}),
+        component_hosts=tuple(
+            {variables[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in variables}
+            | spec.file.sources.component_hosts
+        ),
         borrowed_objects=tuple(objects) if spec.borrows else (),
         links=links,
         # `deliver` creates the pipeline; pushes only upload commits.

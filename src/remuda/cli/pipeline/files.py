@@ -1,4 +1,4 @@
-"""`remuda pipeline`: compiles a pipeline file and prints the result. Fetches nothing unless an option allows it."""
+"""`remuda pipeline`: compiles a pipeline file and prints the result. Fetches nothing unless the user permits it."""
 
 import json
 from pathlib import Path

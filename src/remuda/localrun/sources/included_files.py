@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from remuda.localrun.sources.predefined_variables import NOWHERE
+from remuda.localrun.sources.project_fetch import ProjectFetcher
 from remuda.localrun.sources.remote_files import LIMIT_BYTES, Remote
 from remuda.localrun.sources.repository import REGULAR, Repository
 from remuda.localrun.sources.worktree import WorkTreeFiles
@@ -17,14 +19,18 @@ from remuda.pipeline import Component, ComponentAddress, Facts, SourceProblem, S
 from remuda.pipeline.errors import quote
 from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
 from remuda.pipeline.rules.globs import match_paths
-from remuda.pipeline.templates import find_template, is_address
+from remuda.pipeline.templates import find_template, is_address, key_of
 
 LATEST = "~latest"
 
-_TEMPLATE_HINT = "pass --templates with a folder or a GitLab server that has it (such as https://gitlab.com)"
+_TEMPLATE_HINT = (
+    "pass --templates with a folder or a GitLab server that has it (such as https://gitlab.com), or set `templates` in "
+    "your settings"
+)
 
 _T = TypeVar("_T", str | SourceProblem, str | SourceProblem | None)
 _VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
+_SHA = re.compile(r"[0-9a-f]{40}")
 _PARTIAL = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?")
 
 
@@ -37,16 +43,23 @@ class WorkTreeSources(Sources):
         facts: Facts,
         *,
         projects: Mapping[str, Path] | None = None,
+        fetcher: ProjectFetcher | None = None,
         allowed: Sequence[Prefix] = (),
         templates: str = "",
     ) -> None:
         self._tree = _Folder(folder.resolve())
-        self._remote = Remote(allowed)
-        self._templates = templates
-        server = read_prefix(templates) if is_address(templates) else None
-        self._template_server = Remote((server,) if server else ())
+        self._remote = Remote(allowed, asks=True)
+        self.templates = templates
+        """The folder or server of templates; empty: none, until the user permits the server of the project."""
+        url = facts.predefined.get("CI_SERVER_URL", NOWHERE)
+        self._template_offer = "" if url == NOWHERE else url
         own = facts.predefined.get("CI_PROJECT_PATH", "")
         self._folders = {own: folder, **(projects or {})}
+        self._fetcher = fetcher
+        self.projects = dict(projects or {})
+        """Local clones of other projects by project path: those that were given, and those that were fetched."""
+        self.component_hosts: set[str] = set()
+        """Hosts of servers from which components were fetched."""
         self._clones: dict[str, _Folder | _Clone] = {}
         self.texts: dict[str, str] = {}
         """The texts of the files that were read, by the file name that error messages use."""
@@ -58,7 +71,7 @@ class WorkTreeSources(Sources):
         return self._tree.glob(pattern)
 
     def project(self, project: str, ref: str | None, file: str) -> str | SourceProblem:
-        clone = self._clone(project)
+        clone = self._clone(project, ref)
         if isinstance(clone, SourceProblem):
             return clone
         text = clone.text(file, ref)
@@ -68,7 +81,7 @@ class WorkTreeSources(Sources):
         return SourceProblem(reason=reason, suggestion="check its path and the ref")
 
     def project_glob(self, project: str, ref: str | None, pattern: str) -> Sequence[str]:
-        clone = self._clone(project)
+        clone = self._clone(project, ref)
         paths = None if isinstance(clone, SourceProblem) else clone.glob(pattern, ref)
         # Without paths the compiler asks for a file of that name, and gets the problem.
         return [pattern] if paths is None else paths
@@ -78,7 +91,7 @@ class WorkTreeSources(Sources):
         return self._record(url, self._remote.text(url))
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
-        clone = self._clone(address.project)
+        clone = self._clone(address.project, address.version, address.host)
         if isinstance(clone, SourceProblem):
             return clone
         ref, tag = clone.version(address.version)
@@ -96,24 +109,57 @@ class WorkTreeSources(Sources):
         return SourceProblem(reason=reason, suggestion=f"it would be in templates/{address.name}.yml")
 
     def template(self, name: str) -> str | SourceProblem:
-        text = find_template(name, self._templates, self._template_server.text, hint=_TEMPLATE_HINT)
+        text = self._find_template(name)
+        if isinstance(text, SourceProblem) and key_of(name) and not self.templates and self._template_offer:
+            from remuda.localrun.settings.answers import is_permitted
+
+            if is_permitted(
+                f"Fetch the template {name} from {self._template_offer}?", "templates", self._template_offer
+            ):
+                self.templates = self._template_offer
+                text = self._find_template(name)
         return self._record(name, text)
+
+    def _find_template(self, name: str) -> str | SourceProblem:
+        server = read_prefix(self.templates) if is_address(self.templates) else None
+        return find_template(name, self.templates, Remote((server,) if server else ()).text, hint=_TEMPLATE_HINT)
+
+    @property
+    def remotes(self) -> tuple[str, ...]:
+        """Address prefixes that files may be included from, also those that the user has permitted meanwhile."""
+        return tuple(prefix.address for prefix in self._remote.allowed)
 
     def _record(self, name: str, text: _T) -> _T:
         if isinstance(text, str):
             self.texts[name] = text
         return text
 
-    def _clone(self, project: str) -> "_Folder | _Clone | SourceProblem":
+    def _clone(self, project: str, ref: str | None, host: str = "") -> "_Folder | _Clone | SourceProblem":
+        """Return a clone of a project, fetched if none was given. `ref`: what is needed of it; None: the default
+        branch. `host`: that of a component's address."""
         if project not in self._folders:
-            reason = f"the project {quote(project)} is not known here"
-            return SourceProblem(reason=reason, suggestion=f"pass --project {project}=FOLDER with a clone of it")
+            folder = self._fetch(project, ref, host)
+            if isinstance(folder, SourceProblem):
+                return folder
+            if self.projects.setdefault(project, folder) != folder:
+                reason = f"the project {quote(project)} is included from two servers"
+                return SourceProblem(reason=reason, suggestion="include it from one, or pass --project with a clone")
+            if host:
+                self.component_hosts.add(host)
         if project not in self._clones:
-            folder = self._folders[project].resolve()
+            folder = (self._folders.get(project) or self.projects[project]).resolve()
             repository = Repository.at(folder)
             whole = repository is not None and not repository.is_part
             self._clones[project] = _Clone(repository) if repository and whole else _Folder(folder)
         return self._clones[project]
+
+    def _fetch(self, project: str, ref: str | None, host: str) -> Path | SourceProblem:
+        if self._fetcher is None:
+            reason = f"the project {quote(project)} is not known here"
+            return SourceProblem(reason=reason, suggestion=f"pass --project {project}=FOLDER with a clone of it")
+        # Commits do not change, and tags of versions are not moved.
+        fixed = ref if ref is not None and (_SHA.fullmatch(ref) or _VERSION.fullmatch(ref)) else ""
+        return self._fetcher.fetch(project, host, is_enough=(lambda copy: bool(copy.commit(fixed))) if fixed else None)
 
 
 class _Folder:

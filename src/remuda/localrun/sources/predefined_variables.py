@@ -18,7 +18,8 @@ NUMBER = 1
 
 # One letter before the colon is a drive, not a host.
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s@]{2,}):(?P<path>\S+)")
-_PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
+PROJECT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
+"""The path of a project: at least a group and a name."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +59,7 @@ def read_address(origin: str) -> Address | None:
     else:
         return None
     path = path.strip("/").removesuffix(".git")
-    return Address(server=server, path=path) if host and _PROJECT.fullmatch(path) else None
+    return Address(server=server, path=path) if host and PROJECT.fullmatch(path) else None
 
 
 def of_project(address: Address) -> dict[str, str]:

@@ -49,10 +49,11 @@ def read_template_source(text: str) -> str:
 
 
 class Remote:
-    """Downloads files whose URLs are allowed, each of them once."""
+    """Downloads files whose URLs are allowed, each of them once. `asks`: ask the user about other URLs."""
 
-    def __init__(self, allowed: Sequence[Prefix] = (), *, clock: Clock | None = None) -> None:
-        self._allowed = allowed
+    def __init__(self, allowed: Sequence[Prefix] = (), *, asks: bool = False, clock: Clock | None = None) -> None:
+        self.allowed = list(allowed)
+        self._asks = asks
         self._clock = clock or SystemClock()
         self._fetched: dict[str, str | SourceProblem] = {}
 
@@ -64,9 +65,19 @@ class Remote:
 
     def _check_allowed(self, url: str) -> SourceProblem | None:
         address = read_prefix(url)
-        if address is not None and any(prefix.covers(address) for prefix in self._allowed):
+        if address is not None and any(prefix.covers(address) for prefix in self.allowed):
             return None
-        return SourceProblem(reason="the address is not allowed here", suggestion=f"pass --allow-remote {_site(url)}")
+        from remuda.localrun.settings.answers import is_permitted
+        from remuda.localrun.settings.places import user_file
+
+        if self._asks and address and is_permitted(f"Fetch {printable(url, 300)}?", "allow-remote", url):
+            self.allowed.append(address)
+            return None
+        site = _site(url)
+        return SourceProblem(
+            reason="the address is not allowed here",
+            suggestion=f'pass --allow-remote {site}, or set allow-remote = ["{site}"] in {user_file()}',
+        )
 
     def _fetch(self, url: str) -> str | SourceProblem:
         from http.client import HTTPException
