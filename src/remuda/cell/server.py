@@ -6,6 +6,7 @@ import errno
 import itertools
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import cast
@@ -24,6 +25,12 @@ from remuda.telemetry.logs import logger
 
 KEEP_ALIVE_SECONDS = 120
 """Longer than runners keep an idle connection (90 s), so that the server does not close it first."""
+HANDSHAKE_SECONDS = 10.0
+"""How long a client may take for the TLS handshake."""
+CLOSE_SECONDS = 60.0
+"""How long a client may take to read the rest of an answer, and to confirm the end of TLS."""
+_UNCONFIRMED_SECONDS = 0.5
+"""After this time a stopping server ends TLS connections whose client has everything and does not confirm the end."""
 _LOOK_SECONDS = 0.01
 """How often a stopping server looks whether its last requests are done."""
 
@@ -35,7 +42,13 @@ class CellServer(Server):
     it. `main_loop` and `shutdown` are copies of uvicorn's with shorter pauses: uvicorn notices a stop only at its next
     tick, and always sleeps a tenth of a second before it ends."""
 
-    def __init__(self, app: CellApp, settings: CellSettings, on_started: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: CellApp,
+        settings: CellSettings,
+        on_started: Callable[[], None],
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         connections = replace(
             connections_within(raise_limit()),
             fast_answer=app.append_trace_now,
@@ -50,12 +63,16 @@ class CellServer(Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                forwarded_allow_ips=["127.0.0.1", "::1", *settings.trusted_proxies]
+                if settings.trusted_proxies
+                else None,
                 backlog=connections.backlog,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=settings.stop_seconds,
             )
         )
         self._on_started = on_started
+        self._context = context
         self._leaving = asyncio.Event()
         uvicorn_log = logging.getLogger("uvicorn.error")
         uvicorn_log.handlers = [_Forward()]
@@ -67,11 +84,27 @@ class CellServer(Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        # asyncio has one number for two things: the kernel's queue, and how many connections it accepts in a row.
+        """Listen. Not with uvicorn's `startup`, which cannot limit how long a TLS handshake takes."""
+        loop = asyncio.get_running_loop()
+        self.servers = []
         for listener in sockets or ():
+            server = await loop.create_server(
+                self._new_connection,
+                sock=listener,
+                backlog=self.config.backlog,
+                ssl=self._context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if self._context else None,
+                ssl_shutdown_timeout=CLOSE_SECONDS if self._context else None,
+            )
+            self.servers.append(server)
+            # asyncio has one number for two things: the kernel's queue, and how many connections it accepts in a row.
             listener.listen(BACKLOG)
+        self.started = True
         self._on_started()
+
+    def _new_connection(self) -> asyncio.Protocol:
+        create = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
+        return create(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     def leave(self) -> None:
         """Accept no more connections; `serve` ends when the running requests are done, at most `stop_seconds` later."""
@@ -91,6 +124,7 @@ class CellServer(Server):
             listener.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
+        asyncio.get_running_loop().call_later(_UNCONFIRMED_SECONDS, self._end_unconfirmed)
         try:
             async with asyncio.timeout(self.config.timeout_graceful_shutdown):
                 while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110 - no event for it
@@ -100,6 +134,12 @@ class CellServer(Server):
         except TimeoutError:
             for task in self.server_state.tasks:
                 task.cancel("the cell stops")
+
+    def _end_unconfirmed(self) -> None:
+        for connection in list(self.server_state.connections):
+            transport = connection.transport
+            if transport.is_closing() and not transport.get_write_buffer_size():
+                transport.abort()
 
 
 class _Forward(logging.Handler):

@@ -47,6 +47,7 @@ from remuda.cell.shells.runner_sessions import RunnerSessions
 from remuda.cell.shells.shells import Shells
 from remuda.cell.store.open import open_store
 from remuda.cell.store.ports import Store
+from remuda.cell.tls import ServerCertificate
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
@@ -76,10 +77,13 @@ class CellService:
         """Set by the first start of a data folder if the settings give no token; it is stored nowhere else."""
         self._clock = clock or SystemClock()
         self._seals: Seals
+        self._certificate: ServerCertificate | None = None
 
     async def run(self, stop: asyncio.Event, *, ready: Callable[[str], None] = lambda url: None) -> None:
         """Serve until `stop` is set. `ready` is called with the public URL once requests are served, not before. Raises
         DataFolderError or another CellError if the cell cannot start."""
+        if self.settings.tls_certificate is not None:
+            self._certificate = ServerCertificate(self.settings, self._clock)
         with (
             open_folder(self.settings.data, cell_id=self.settings.cell_id, shared=self.settings.is_shared) as folder,
             contextlib.closing(bind(self.settings.host, self.settings.port)) as listener,
@@ -91,6 +95,13 @@ class CellService:
                 await self._serve(edge, listener, stop, ready)
             finally:
                 await store.close()
+
+    def reload_certificate(self) -> None:
+        """Read certificate and key again, if the cell has them. New connections get the new certificate."""
+        if self._certificate is not None:
+            self._certificate.reload()
+        else:
+            _log.info("nothing to reload: the cell has no certificate")
 
     async def _load(self, store: Store, folder: DataFolder) -> Edge:
         if self.settings.is_shared:
@@ -109,7 +120,8 @@ class CellService:
     async def _serve(
         self, edge: Edge, listener: socket.socket, stop: asyncio.Event, ready: Callable[[str], None]
     ) -> None:
-        server = CellServer(CellApp(edge), self.settings, lambda: self._announce(ready))
+        context = self._certificate.context if self._certificate is not None else None
+        server = CellServer(CellApp(edge), self.settings, lambda: self._announce(ready), context)
         async with asyncio.TaskGroup() as group:
             for name, task in self._background_tasks(edge, stop).items():
                 group.create_task(task, name=f"cell {name}")
@@ -145,7 +157,8 @@ class CellService:
             clock=self._clock,
             settings=self.settings,
         )
-        return {
+        certificate = {} if self._certificate is None else {"certificate": self._certificate.watch(stop)}
+        return certificate | {
             "sweep": edge.dispatch.timeouts.watch(stop),
             "cache refresh": edge.dispatch.handout.refresh_caches(stop),
             "trigger jobs": trigger_jobs.watch(stop),
@@ -179,6 +192,8 @@ class CellService:
             listen=f"{settings.host}:{settings.port}",
             data=str(settings.data),
         )
+        if self._certificate is not None:
+            self._certificate.log_warnings()
         ready(settings.url)
 
     async def _compose(self, store: Store, folder: DataFolder) -> Edge:

@@ -1,5 +1,6 @@
 """The settings of a cell: names, units, defaults and checks of their values. They are read once, at the start."""
 
+import ipaddress
 import math
 from functools import cache
 from pathlib import Path
@@ -33,7 +34,19 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """The number of the cell. It is part of runner, personal, trigger and signed job tokens, and determines the range
     of ids. It cannot be changed for an existing data folder."""
     public_url: str = ""
-    """The address that runners and people use; empty means http://host:port."""
+    """The address that runners and people use: all addresses that the cell gives out begin with it. Empty means
+    http://host:port, and https://host:port with a certificate."""
+    tls_certificate: Path | None = None
+    """A PEM file with the cell's certificate, followed by those of the authorities between it and a root that clients
+    trust. With it the cell serves HTTPS (TLS 1.2 and newer) and no HTTP. A changed file is read within seconds, and at
+    once on SIGHUP; open connections stay."""
+    tls_key: Path | None = None
+    """A PEM file with the private key of that certificate, without a passphrase; if it is not set, `tls_certificate`
+    has the key, too."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks (`10.0.0.0/8`) of proxies in front of the cell on other machines. Their requests have the
+    client's address in `X-Forwarded-For`, which the cell uses for rate limits, the audit log and runners. A proxy on
+    the same machine is always trusted; from other addresses the header has no effect."""
     admin_token: str | None = None
     """The administrator's token; if it is not set, the first start creates one."""
     registration_token: str | None = None
@@ -186,6 +199,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise CellError(f"port {self.port}: must be a number from 0 to 65535")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
             raise CellError(f"public URL {self.public_url!r}: must start with http:// or https://")
+        _check_tls(self.tls_certificate, self.tls_key, self.trusted_proxies)
         for name in self.__struct_fields__:
             range_text = describe_number(name)
             if range_text and not is_valid_number(name, getattr(self, name)):
@@ -220,7 +234,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def url(self) -> str:
         """The public address (URL) of the cell without a trailing slash."""
-        return (self.public_url or f"http://{_url_host(self.host)}:{self.port}").rstrip("/")
+        scheme = "http" if self.tls_certificate is None else "https"
+        return (self.public_url or f"{scheme}://{_url_host(self.host)}:{self.port}").rstrip("/")
 
     @property
     def registry_host(self) -> str:
@@ -231,6 +246,18 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Return a copy with the port that was actually bound, and with `public_url` for it."""
         settings = msgspec.structs.replace(self, port=port)
         return msgspec.structs.replace(settings, public_url=settings.url)
+
+
+def _check_tls(certificate: Path | None, key: Path | None, trusted_proxies: tuple[str, ...]) -> None:
+    if key is not None and certificate is None:
+        raise CellError("tls_key: needs a certificate; set tls_certificate, too")
+    for proxy in trusted_proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError as error:
+            raise CellError(
+                f"trusted proxies {proxy!r}: must be an IP address or a network such as 10.0.0.0/8 ({error})"
+            ) from None
 
 
 def _is_address(text: str) -> bool:

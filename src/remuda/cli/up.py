@@ -98,7 +98,13 @@ async def _up(
     data = manager_data(folder)
     with handle_signals(dict.fromkeys(STOPPING, stop.set)):
         variables = {**os.environ, "REMUDA_ADMIN_TOKEN": ensure_token(folder, chosen_token)}
-        async with run_cell(settings_from(variables, data=folder / "cell", host=host, port=port)) as cell:
+        settings = settings_from(variables, data=folder / "cell", host=host, port=port)
+        if settings.tls_certificate is not None:
+            raise BadInputError(
+                "tls_certificate: `remuda up` serves no HTTPS; remove the setting, or run `remuda cell serve` and "
+                "`remuda manager run` instead"
+            )
+        async with run_cell(settings) as cell:
             write_access(folder, Access(url=cell.url, token=cell.token))
             token = await ensure_runner(cell.client, folder, url=cell.url, manager_data=data, is_tagged=is_tagged)
             config = local_manager(

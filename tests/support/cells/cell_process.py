@@ -21,13 +21,14 @@ class CellProcess(ServedCell):
     def __init__(self, folder: Path, **settings: Any) -> None:
         super().__init__(folder)
         self._port = free_port()
+        self._scheme = "https" if "tls_certificate" in settings else "http"
         self._environment = os.environ | {f"REMUDA_{name.upper()}": str(value) for name, value in settings.items()}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
         data, address = self.settings.data, f"127.0.0.1:{self._port}"
         data.parent.mkdir(parents=True, exist_ok=True)
-        self.url = f"http://{address}"
+        self.url = f"{self._scheme}://{address}"
         with data.with_suffix(".out").open("ab") as sink:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "remuda", "cell", "serve", "--data", str(data), "--listen", address],
@@ -59,6 +60,20 @@ class CellProcess(ServedCell):
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        assert self._process is not None
+        return self._process.wait(seconds)
+
+    @property
+    def log(self) -> str:
+        """What the process has printed and logged."""
+        return self.settings.data.with_suffix(".out").read_text()
 
     def freeze(self, seconds: float) -> None:
         """Stop the process (SIGSTOP) for so long, to simulate a lack of processor time."""

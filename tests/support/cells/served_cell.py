@@ -9,6 +9,7 @@ import functools
 import http.client
 import json
 import secrets
+import ssl
 import sys
 import threading
 from collections.abc import Mapping
@@ -86,6 +87,8 @@ class ServedCell:
         defaults: dict[str, Any] = {"data": folder, "port": 0, "admin_token": ADMIN_TOKEN, "poll_hold_seconds": 120}
         self.settings = CellSettings(**(defaults | settings))
         self.service = CellService(self.settings, clock)
+        self.authority: Path | None = None
+        """Certificate of the authority that signed that of the cell, for a cell with TLS."""
         self.url = ""
         self.token = self.settings.admin_token or ""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -132,6 +135,9 @@ class ServedCell:
     def connect(self, seconds: float = 30) -> http.client.HTTPConnection:
         address = urlsplit(self.url)
         assert address.hostname
+        if address.scheme == "https":
+            context = ssl.create_default_context(cafile=str(self.authority))
+            return http.client.HTTPSConnection(address.hostname, address.port, timeout=seconds, context=context)
         return http.client.HTTPConnection(address.hostname, address.port, timeout=seconds)
 
     def send(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:

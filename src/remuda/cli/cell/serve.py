@@ -1,7 +1,9 @@
 """`remuda cell serve`: reads the settings (`remuda.cli.cell.settings`) and runs a cell until a signal stops it."""
 
 import asyncio
+import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -23,6 +25,12 @@ def serve(
     cell_id: Annotated[
         int | None, Parameter(help="Number of this cell. It cannot change for a data folder [default: 1].")
     ] = None,
+    tls_certificate: Annotated[
+        Path | None, Parameter(help="PEM file with the cell's certificate and its authorities: serve HTTPS.")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, Parameter(help="PEM file with the certificate's key, if --tls-certificate does not have it.")
+    ] = None,
 ) -> None:
     """Serve a cell: projects, pipelines, jobs, traces, artifacts, git.
 
@@ -31,17 +39,23 @@ def serve(
     (REMUDA_PUBLIC_URL, REMUDA_LEASE_SECONDS and so on) or in the file cell.toml (public_url = "...", lease_seconds
     = 60 and so on). Options win over the environment, and the environment wins over the file. With a PostgreSQL
     database, several processes can serve one data folder, each on its own address. Set public_url of all of them to
-    the address that people use.
+    the address that people use. With a certificate, SIGHUP reads certificate and key again; a changed file is noticed
+    within seconds, too.
 
     Try:
 
         remuda cell serve --data /var/lib/remuda --listen 127.0.0.1:8929
         remuda cell serve --data /var/lib/remuda --database postgresql://remuda@db.example/remuda
         remuda cell serve --config /etc/remuda/cell.toml
+        remuda cell serve --listen 0.0.0.0:443 --tls-certificate /etc/remuda/cell.crt --tls-key /etc/remuda/cell.key
         REMUDA_ADMIN_TOKEN=choose-a-long-one remuda cell serve --data ./cell --listen 0.0.0.0:8929
     """
     host, port = listen_address(listen) if listen is not None else (None, None)
-    event_loop.run(_serve(cell.settings(host=host, port=port, cell_id=cell_id)))
+    certificate = {
+        name: None if path is None else path.absolute()
+        for name, path in (("tls_certificate", tls_certificate), ("tls_key", tls_key))
+    }
+    event_loop.run(_serve(cell.settings(host=host, port=port, cell_id=cell_id, **certificate)))
 
 
 def print_token(token: str) -> None:
@@ -68,5 +82,9 @@ async def _serve(settings: "CellSettings") -> None:
             print_token(service.admin_token_generated)
         print(f"the cell serves on {url}", file=sys.stderr, flush=True)
 
-    with handle_signals(dict.fromkeys(STOPPING, stop.set)):
+    handlers = dict.fromkeys(STOPPING, stop.set)
+    if settings.tls_certificate is not None or not sys.stdin.isatty():
+        # No terminal can hang up: the signal comes from `systemctl reload` or a renewed certificate.
+        handlers[signal.SIGHUP] = service.reload_certificate
+    with handle_signals(handlers, hangup_stops=handlers[signal.SIGHUP] == stop.set):
         await service.run(stop, ready=ready)

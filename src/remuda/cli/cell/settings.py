@@ -43,6 +43,8 @@ OTHER_VARIABLES = frozenset(
     | {f"{PREFIX}{name}" for name in ("EXCHANGE", "ENVIRONMENT", "CGROUP", "CONFIG")}
 )
 """Variables of Remuda that are not settings of a cell: no warning, because a cell that a job starts inherits some."""
+RELATIVE_TO_FILE = frozenset({"data", "tls_certificate", "tls_key"})
+"""Settings whose relative paths are relative to the folder of the file that has them."""
 SECRETS = frozenset({"admin_token", "registration_token", "database", "encryption_keys"})
 """Settings that should not be in a file which other users can read."""
 
@@ -132,8 +134,8 @@ def _of_file(path: Path | None) -> dict[str, Any]:
         if name not in fields:
             raise BadInputError(f"{path}: there is no setting {name}{_nearest(name, fields)}")
     values = {name: _convert(name, value, f"{path}: {name}", strict=True) for name, value in table.items()}
-    if "data" in values:
-        values["data"] = (path.absolute().parent / values["data"]).absolute()
+    for name in RELATIVE_TO_FILE & values.keys():
+        values[name] = (path.absolute().parent / values[name]).absolute()
     if SECRETS & values.keys() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         _warn(f"{path}: others on this machine may read it, and it holds secrets; chmod 600 {path}")
     return values
