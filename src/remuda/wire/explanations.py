@@ -55,6 +55,8 @@ class RunnerCounts(msgspec.Struct, frozen=True, kw_only=True):
     offline: int = 0
     never_seen: int = 0
     paused: int = 0
+    blocked: int = 0
+    """Matching runners whose managers say that they can run no jobs now."""
     last_seen_at: float | None = None
     """When a matching runner last called."""
     others: tuple[ReasonCount, ...] = ()

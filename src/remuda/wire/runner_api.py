@@ -123,6 +123,16 @@ class RunnerCredentials(msgspec.Struct, kw_only=True):
     token_expires_at: str | None = None
 
 
+class ReportProblem(Message):
+    """The request body of POST /api/remuda/v1/runners/problem."""
+
+    token: str = ""
+    system_id: str | None = None
+    info: RunnerInfo | None = None
+    problem: str = ""
+    """Why the manager requests no jobs for the runner."""
+
+
 class RequestJob(Message):
     """The request body of POST /jobs/request."""
 

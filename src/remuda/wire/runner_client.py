@@ -14,6 +14,7 @@ import msgspec
 from remuda.wire.runner_api import (
     JobPayload,
     RegisterRunner,
+    ReportProblem,
     RequestJob,
     RunnerCredentials,
     RunnerInfo,
@@ -234,6 +235,15 @@ class RunnerClient:
         except msgspec.MsgspecError:
             return reply
         return JobReply(status=reply.status, job_status=reply.job_status, next_seq=taken.next_seq)
+
+    async def report_problem(self, problem: str) -> int:
+        """Tell a Remuda cell why this manager requests no jobs for the runner, until its next job request. Returns the
+        HTTP status: 404 from a server that does not have this call."""
+        message = ReportProblem(system_id=self._system_id, info=self._info, problem=problem)
+        reply = await self.own(
+            "POST", "/api/remuda/v1/runners/problem", endpoint="problem", body=msgspec.json.encode(message)
+        )
+        return reply.status
 
     async def verify(self) -> RunnerReply:
         message = VerifyRunner(token=self._token, system_id=self._system_id, info=self._info)

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from remuda.cell.core.jobs.resource_groups import order_upcoming
 from remuda.cell.core.waiting import demand
-from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, RunnerView, explain_missing_runners
+from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, RunnerView, explain_missing_runners, view_of
 from remuda.cell.core.waiting.why import Situation, explain
 from remuda.cell.dispatch.job_changes import load_job
 from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.ports import Store
-from remuda.cell.values import LEGACY, Job, Page, Project
+from remuda.cell.values import LEGACY, Job, Page, Project, RunnerManager
 from remuda.cell.values.deployments import UNORDERED, UPCOMING
 from remuda.lib.clock import Clock
 from remuda.model.job import OCCUPYING, JobState, RunnerId
@@ -151,11 +151,11 @@ class Explanations:
 
     async def _load_runners(self) -> tuple[RunnerView, ...]:
         runners, _ = await self._store.runners.list_runners(_ALL)
-        contacts: dict[RunnerId, float] = {}
+        managers: dict[RunnerId, list[RunnerManager]] = {}
         for manager in await self._store.runners.list_all_managers():
-            contacts[manager.runner_id] = max(contacts.get(manager.runner_id, 0.0), manager.contacted_at)
+            managers.setdefault(manager.runner_id, []).append(manager)
         jobs = Counter(job.runner_id for job in self._memory.assigned_jobs.values())
         return tuple(
-            RunnerView(runner=runner, contacted_at=contacts.get(runner.id), jobs=jobs[runner.id])
+            view_of(runner, managers.get(runner.id, ()), jobs=jobs[runner.id], now=self._clock.now())
             for runner in reversed(runners)
         )

@@ -88,3 +88,5 @@ class RunnerManager(Value, frozen=True, kw_only=True):
     """Number of jobs that it runs for all its servers, as it reports. Up to a minute old."""
     load_free: int | None = None
     """Number of further jobs that it can take, as it reports."""
+    problem: str = ""
+    """Why it takes no jobs, as it reports; empty: it does."""

@@ -211,7 +211,8 @@ def _tables(report: "ManagerStatus") -> Iterable[tuple[tuple[str, ...], list[tup
 
 def _health(runner: "RunnerStatus") -> str:
     if runner.is_blocked:
-        return "blocked" if runner.disk_free_bytes is None else "no disk"
+        has_disk = runner.disk_free_bytes is None or runner.disk_free_bytes >= runner.disk_least_bytes
+        return "blocked" if has_disk else "no disk"
     return runner.health
 
 

@@ -53,6 +53,7 @@ def _runners(counts: RunnerCounts) -> Iterator[str]:
         "offline": counts.offline,
         "never seen": counts.never_seen,
         "paused": counts.paused,
+        "blocked": counts.blocked,
     }
     words = ", ".join(f"{count} {word}" for word, count in by_state.items() if count)
     yield f"runners    {counts.matching} of {counts.known} match{f': {words}' if words else ''}"

@@ -18,6 +18,7 @@ from remuda.manager.core.poll_pace import Health, Pace
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.port import UNKNOWN_BYTES, Environment
 from remuda.manager.errors import EnvironmentLostError, EnvironmentTemporaryError, NotStoredError
+from remuda.manager.polling.obstacles import Obstacles
 from remuda.manager.polling.refusal import refuse_job
 from remuda.manager.polling.room import Room
 from remuda.telemetry.logs import logger
@@ -94,9 +95,11 @@ class Poller:
         environment: Environment,
         *,
         ready: Callable[[], Awaitable[object]] | None = None,
+        find_obstacle: Callable[[], Awaitable[str]] | None = None,
         after: "Poller | None" = None,
     ) -> None:
-        """`ready` is awaited before each request and returns when jobs can run. `after` is the former poller of the
+        """`ready` is awaited before each request and returns when the agent of a fixed machine answers. `find_obstacle`
+        returns why no job can run. `after` is the former poller of the
         same runner: this poller starts when the former has ended, and repeats requests of it that got no answer."""
         self.runner = runner
         self._client = client
@@ -125,6 +128,7 @@ class Poller:
         self._requested_at = self._answered_at = 0.0
         self._last_status: int | None = None
         self._log = logger("manager").bind(runner=runner.short_token)
+        self._obstacles = Obstacles(find_obstacle, client, context.clock, self._log)
 
     @property
     def status(self) -> PollerStatus:
@@ -133,8 +137,12 @@ class Poller:
         job_problem, health = self._context.job_problem(self.runner.short_token), self._pace.health
         return PollerStatus(
             health=Health.TROUBLED if job_problem and health is Health.WELL else health,
-            is_blocked=bool(self._disk_problem),
-            problem=self._disk_problem or self._store_problem or self._problem or job_problem,
+            is_blocked=bool(self._disk_problem or self._obstacles.problem),
+            problem=self._obstacles.problem
+            or self._disk_problem
+            or self._store_problem
+            or self._problem
+            or job_problem,
             asked_at=self._requested_at,
             answered_at=self._answered_at,
             last_status=self._last_status,
@@ -172,7 +180,7 @@ class Poller:
     async def _request_until_retired(self) -> None:
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(self._send_requests(group), name=f"poller of {self.runner.short_token}")
-            watching = group.create_task(self._watch_disk(), name=f"disk of {self.runner.short_token}")
+            watching = group.create_task(self._watch_machine(), name=f"machine of {self.runner.short_token}")
             await self._retired.wait()
             sending.cancel()
             watching.cancel()
@@ -206,12 +214,12 @@ class Poller:
         else:
             task.cancel()
 
-    async def _watch_disk(self) -> None:
-        """Check the free disk space while requests are open, and cancel them if it is too low or unknown; without a
-        cell only those older than YOUNG_SECONDS, because a job may be on its way to others."""
+    async def _watch_machine(self) -> None:
+        """Check while requests are open whether jobs can run, and cancel them if not; without a cell only those older
+        than YOUNG_SECONDS, because a job may be on its way to others."""
         while True:
             await self._context.clock.sleep(_DISK_SECONDS)
-            if self._open and not await self._has_disk():
+            if self._open and not await self._can_run_jobs():
                 self._end_held()
 
     async def _send_requests(self, group: asyncio.TaskGroup) -> None:
@@ -253,12 +261,15 @@ class Poller:
                 await self._changed.wait()
                 continue
             if wait <= 0:
-                if await self._has_disk():
+                if await self._can_run_jobs():
                     return
                 wait = _DISK_SECONDS
             await wait_for_any_event(
                 clock, self._changed, within_seconds=wait, name=f"pause of {self.runner.short_token}"
             )
+
+    async def _can_run_jobs(self) -> bool:
+        return await self._has_disk() and await self._obstacles.are_gone()
 
     async def _has_disk(self) -> bool:
         """True if enough disk is free where jobs run; False if not, or if the free space is unknown. True is reused for

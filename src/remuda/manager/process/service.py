@@ -66,7 +66,7 @@ class ManagerService:
         and caches (None: beside `data`). `plugins` creates plugin clients by name (None: run the programs)."""
         self._config = config
         self._data = data
-        self._options = options or ManagerOptions()
+        self._options = options or ManagerOptions(finds_obstacles=isinstance(config, Path) and environment is None)
         self._clock = clock or SystemClock()
         self._log = logs.logger("manager")
         self._config_status = ConfigStatus()

@@ -15,6 +15,7 @@ from remuda.manager.config.values import ManagerConfig, RunnerConfig
 from remuda.manager.core.limits import Limits
 from remuda.manager.core.slots import Slot
 from remuda.manager.environments.kinds import Environments
+from remuda.manager.environments.obstacles import ObstacleSearch
 from remuda.manager.environments.port import fixed_machine
 from remuda.manager.environments.scaled import end_recovery
 from remuda.manager.errors import ManagerError
@@ -62,6 +63,8 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """A silent job calls its server this often, and learns from the answer that it is canceled."""
     agent_lost_seconds: float = Limits().agent
     """How long an agent may be unreachable before its jobs fail."""
+    finds_obstacles: bool = False
+    """Whether no jobs are requested while the runner's container engine, or the user of its jobs, cannot be used."""
     recovers: bool = True
     """Whether jobs are recovered from agents when the journal is lost. Pointless where both are in one folder."""
     keep_builds: bool = False
@@ -123,6 +126,7 @@ class Manager:
             on_hold_change=self._shells.update_hold,
             settle=self._settle,
         )
+        self._options = options
         self._log = logger("manager")
         self._runners = [self._make_runner(runner, config.concurrent) for runner in config.runners]
         self._room = Room(concurrent=config.concurrent, limits=_limits(config), places=self._places())
@@ -257,7 +261,15 @@ class Manager:
             searched = partial(self._searches.wait, runner.environment, RECOVERY_SECONDS)
             ready = runner.link.wait_ready if runner.link is not None else searched
             after = self._last_pollers.get(runner.identity)
-            runner.poller = Poller(runner.config, runner.client, context, runner.environment, ready=ready, after=after)
+            runner.poller = Poller(
+                runner.config,
+                runner.client,
+                context,
+                runner.environment,
+                ready=ready,
+                find_obstacle=ObstacleSearch(runner.config).find if self._options.finds_obstacles else None,
+                after=after,
+            )
             self._last_pollers[runner.identity] = runner.poller
             runner.task = self._start_task(f"poller of {runner.config.short_token}", runner.poller.run)
             self._track(self._poller_tasks, runner.task)

@@ -33,7 +33,7 @@ def test_of_several_folders_that_of_a_running_manager_is_used(tmp_path: Path, mo
         assert find_manager_folder(None, None) == folders[2]
 
 
-@pytest.mark.parametrize(("free", "word"), [(1 << 20, "no disk"), (None, "blocked")])
+@pytest.mark.parametrize(("free", "word"), [(1 << 20, "no disk"), (None, "blocked"), (1 << 30, "blocked")])
 def test_reason_of_a_blocked_runner_is_shown(free: int | None, word: str, capsys: pytest.CaptureFixture[str]) -> None:
     runner = RunnerStatus(
         runner="abcdefghi",

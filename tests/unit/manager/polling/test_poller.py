@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,8 @@ class Server(HttpSession):
         self.waiting: list[tuple[dict[str, Any], asyncio.Future[Answer]]] = []
         self.ids: list[str] = []
         self.updates: list[dict[str, Any]] = []
+        self.reported: list[str] = []
+        self.report_status = 204
         self.hung_up = 0
         self._jobs = 100
 
@@ -59,6 +61,10 @@ class Server(HttpSession):
         if method == "PUT":
             self.updates.append(body)
             yield Reply(200)
+            return
+        if url.endswith("/api/remuda/v1/runners/problem"):
+            self.reported.append(body["problem"])
+            yield Reply(self.report_status)
             return
         self.ids.append(call["headers"]["X-Request-Id"])
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -95,7 +101,14 @@ class Bench:
         self.job_problem_text = ""
         self.room = Room(concurrent=100, limits={"abcdefghi": 0})
 
-    def poller(self, server: Server, *, after: Poller | None = None, **changes: Any) -> Poller:
+    def poller(
+        self,
+        server: Server,
+        *,
+        after: Poller | None = None,
+        find_obstacle: Callable[[], Awaitable[str]] | None = None,
+        **changes: Any,
+    ) -> Poller:
         runner = RunnerConfig(
             url="http://127.0.0.1:1", token=changes.pop("token", "glrt-abcdefghijkl"), executor="shell", **changes
         )
@@ -112,7 +125,7 @@ class Bench:
             take=self._take,
             job_problem=lambda _: self.job_problem_text,
         )
-        return Poller(runner, client, context, self.environment, after=after)
+        return Poller(runner, client, context, self.environment, find_obstacle=find_obstacle, after=after)
 
     async def _take(self, runner: RunnerConfig, offer: JobOffer, slot: Slot) -> bool:
         if self.store_problem:
@@ -376,6 +389,37 @@ class TestDisk:
             assert len(server.waiting) == 1
             assert poller.status.problem == ""
         assert levels == ["error"]
+
+    async def test_an_obstacle_stops_requests_and_is_reported_to_the_cell(self, bench: Bench) -> None:
+        server, problem = Server(), "no container engine"
+
+        async def find() -> str:
+            return problem
+
+        poller = bench.poller(server, find_obstacle=find)
+        async with run(poller):
+            await settle()
+            assert (server.waiting, poller.status.is_blocked, poller.status.problem) == ([], True, problem)
+            assert server.reported == [problem]
+            await bench.clock.advance(130)
+            assert server.reported == [problem] * 3
+            problem = ""
+            await bench.clock.advance(11)
+            assert (len(server.waiting), poller.status.is_blocked, poller.status.problem) == (1, False, "")
+            problem = "the engine has ended"
+            await bench.clock.advance(40)
+            assert (server.waiting[1:], server.hung_up, server.reported[-1]) == ([], 1, problem)
+
+    async def test_a_server_without_that_call_gets_one_report(self, bench: Bench) -> None:
+        server = Server()
+        server.report_status = 404
+
+        async def find() -> str:
+            return "no container engine"
+
+        async with run(bench.poller(server, find_obstacle=find)):
+            await bench.clock.advance(300)
+            assert len(server.reported) == 1
 
     async def test_unknown_disk_space_does_not_block(self, bench: Bench) -> None:
         server = Server()

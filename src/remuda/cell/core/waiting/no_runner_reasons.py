@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from remuda.cell.values import Job, Runner
+from remuda.cell.values import Job, Runner, RunnerManager
 from remuda.cell.values.people import ONLINE_SECONDS, PRESENT_SECONDS
 from remuda.lib.clock import rfc3339
 from remuda.model.job import FINAL
@@ -32,6 +32,8 @@ class RunnerView(msgspec.Struct, frozen=True, kw_only=True):
     contacted_at: float | None = None
     """Last contact of one of its managers; None: never."""
     jobs: int = 0
+    problem: str = ""
+    """Why it takes no jobs, as its managers report; empty: at least one takes jobs, or none is present."""
 
 
 class RunnerSupply(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,10 +54,20 @@ class NoRunnerReason(msgspec.Struct, frozen=True, kw_only=True):
     advice: tuple[str, ...] = ()
 
 
+def view_of(runner: Runner, managers: Sequence[RunnerManager], *, jobs: int, now: float) -> RunnerView:
+    """Return what is known about a runner. It has a problem if all of its present managers have one."""
+    present = [manager for manager in managers if now - manager.contacted_at < PRESENT_SECONDS]
+    problem = present[0].problem if all(manager.problem for manager in present) and present else ""
+    contacted_at = max((manager.contacted_at for manager in managers), default=None)
+    return RunnerView(runner=runner, contacted_at=contacted_at, jobs=jobs, problem=problem)
+
+
 def availability(view: RunnerView, now: float) -> str:
     """Return whether a runner could take a job now, as a field name of `RunnerCounts`, such as `free` or `offline`."""
     if view.runner.paused:
         return "paused"
+    if view.problem:
+        return "blocked"
     if view.jobs:
         return "busy"
     if view.contacted_at is None:
@@ -133,6 +145,7 @@ def _why_unavailable(counts: RunnerCounts) -> str:
     available (2 paused)`; for a single runner such as `is offline`."""
     parts = {
         "paused": counts.paused,
+        "blocked": counts.blocked,
         "offline": counts.offline,
         "silent": counts.silent,
         "never seen": counts.never_seen,
@@ -185,6 +198,8 @@ def _advice(
                 advice.append(
                     f"resume {runner_label(view.runner)}: PUT /api/v4/runners/{view.runner.id} with paused=false"
                 )
+            case "blocked":
+                advice.append(f"{runner_label(view.runner)} takes no jobs: {view.problem}")
             case "offline" | "silent":
                 advice.append(
                     f"check the manager of {runner_label(view.runner)}: it was last heard of at "

@@ -68,7 +68,7 @@ from remuda.cell.http.gitlab import (
 from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
 from remuda.cell.http.hooks import hooks
 from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies
-from remuda.cell.http.runner import artifacts, job_request, job_state, results, shell, trace
+from remuda.cell.http.runner import artifacts, job_request, job_state, problem, results, shell, trace
 from remuda.cell.http.tokens import access_tokens, deploy_tokens, personal_tokens
 from remuda.telemetry.logs import logger
 from remuda.wire.runner_api import JobPayload, RequestJob, UpdateJob
@@ -132,6 +132,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         job_why.routes,
         shells.routes,
         shell.routes,
+        problem.routes,
         step_policies.routes,
         demand.routes,
         events.routes,

@@ -156,6 +156,7 @@ class ManagerShape(Shape, kw_only=True):
     load: dict[str, Any] | None
     running_jobs: int
     status: str
+    problem: str
 
 
 def _manager_view(manager: RunnerManager, now: float, *, running_jobs: int) -> ManagerShape:

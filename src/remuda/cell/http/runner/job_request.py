@@ -62,14 +62,14 @@ async def _outcome(edge: Edge, message: RequestJob, *, request_id: str, ip: str,
     tells whether the client has disconnected."""
     runner = edge.managers.find_runner(token_hash(message.token))
     if runner is not None and await edge.managers.try_note_call(
-        runner.id, message.system_id, message.info, ip, message.load
+        runner.id, message.system_id, message.info, ip, message.load, problem=""
     ):
         outcome = await edge.dispatch.handout.try_request_job(runner, message, request_id=request_id, ip=ip, gone=gone)
         if outcome is not None:
             return outcome
     changes = edge.dispatch.memory.held_polls.changes
     runner = await auth.runner_of(edge, message.token)
-    await edge.managers.note_call(runner.id, message.system_id, message.info, ip, message.load)
+    await edge.managers.note_call(runner.id, message.system_id, message.info, ip, message.load, problem="")
     edge.managers.remember_runner(runner)
     return await edge.dispatch.handout.request_job(
         runner, message, request_id=request_id, ip=ip, gone=gone, changes=changes

@@ -19,6 +19,7 @@ MAX_CAPACITY = 100_000
 _REMEMBERED = 10_000
 _MAX_SYSTEM_ID = 64
 _MAX_TEXT = 255
+_MAX_PROBLEM = 1000
 
 
 class Managers:
@@ -49,10 +50,11 @@ class Managers:
         info: RunnerInfo | None,
         ip: str,
         load: dict[str, Any] | None = None,
+        problem: str | None = None,
     ) -> bool:
         """Record a call of a runner manager (see `note_call`). Returns False if the runner was removed, else True."""
         try:
-            await self.note_call(runner_id, system_id, info, ip, load)
+            await self.note_call(runner_id, system_id, info, ip, load, problem)
         except NotFoundError:
             return False
         return True
@@ -79,10 +81,12 @@ class Managers:
         info: RunnerInfo | None,
         ip: str,
         load: dict[str, Any] | None = None,
+        problem: str | None = None,
     ) -> None:
         """Record time and address of a manager's call: in the store once a minute, or at once if something is new. A
-        new `load` (running jobs, free slots) alone is written at once only if none is stored yet. Raises NotFoundError
-        if a write is needed and the runner was removed."""
+        new `load` (running jobs, free slots) alone is written at once only if none is stored yet. `problem`: why the
+        manager takes no jobs (empty: it does); None leaves what it reported before. Raises NotFoundError if a write is
+        needed and the runner was removed."""
         now = self._clock.now()
         key = _key(runner_id, system_id)
         before = self._written.get(key)
@@ -94,9 +98,12 @@ class Managers:
         running, free = _number((load or {}).get("running")), _number((load or {}).get("free"))
         if running is not None and before is not None and before.load_running is None:
             is_news = True
+        problem = (before.problem if before is not None else "") if problem is None else problem[:_MAX_PROBLEM]
+        if before is not None and before.problem != problem:
+            is_news = True
         if before is not None and is_recent and not is_news and before.ip_address == ip:
             return  # nearly all calls
-        manager = _manager(key, info, before, ip, now)
+        manager = replace(_manager(key, info, before, ip, now), problem=problem)
         if load is not None:
             manager = replace(manager, load_running=running, load_free=free)
         elif before is not None:

@@ -11,8 +11,9 @@ from remuda.cell.core.waiting.no_runner_reasons import (
     explain_missing_runners,
     explain_no_runner,
     rough_duration,
+    view_of,
 )
-from remuda.cell.values import Job
+from remuda.cell.values import Job, RunnerManager
 from remuda.model.job import JobState, ProjectId, RunnerId
 from remuda.model.runner import RunnerType
 from remuda.queue import Place
@@ -189,3 +190,27 @@ def test_jobs_without_a_runner_are_named_by_what_is_missing() -> None:
     assert explain_missing_runners(jobs[3:], runners, NOW) == []
     many = [a_job(f"job{number}", tags=("gpu",)) for number in range(8)]
     assert "job0, job1, job2, job3, job4, 3 more wait" in explain_missing_runners(many, runners, NOW)[0]
+
+
+def manager(name: str, *, ago: float = 5, problem: str = "") -> RunnerManager:
+    return RunnerManager(runner_id=RunnerId(1), system_id=name, contacted_at=NOW - ago, problem=problem)
+
+
+def test_a_runner_whose_managers_can_run_no_job() -> None:
+    view = view_of(a_runner(id=RunnerId(1)), [manager("a", problem="no engine answers")], jobs=0, now=NOW)
+    reason = explain_no_runner(pending_job(), RunnerSupply(runners=(view,)), NOW)
+    assert (reason.text, reason.runners.blocked) == ("1 fits, but it is blocked", 1)
+    assert any("takes no jobs: no engine answers" in advice for advice in reason.advice)
+
+
+@pytest.mark.parametrize(
+    ("managers", "state"),
+    [
+        ([manager("a", problem="no engine"), manager("b")], "free"),
+        ([manager("a", problem="no engine"), manager("b", ago=100_000)], "blocked"),
+        ([manager("a", ago=100_000, problem="no engine")], "offline"),
+        ([], "never_seen"),
+    ],
+)
+def test_a_runner_is_blocked_if_no_present_manager_takes_jobs(managers: list[RunnerManager], state: str) -> None:
+    assert availability(view_of(a_runner(id=RunnerId(1)), managers, jobs=0, now=NOW), NOW) == state

@@ -42,6 +42,7 @@ EVERYDAY = {
     ("PATCH", "/api/remuda/v1/jobs/{job_id}/shells/{shell}/input"),
     ("DELETE", "/api/remuda/v1/jobs/{job_id}/shells/{shell}"),
     ("POST", "/api/remuda/v1/runners/wanted"),
+    ("POST", "/api/remuda/v1/runners/problem"),
     ("PATCH", "/api/remuda/v1/runners/shells/{shell}/output"),
     ("DELETE", "/api/remuda/v1/runners/shells/{shell}"),
 }

@@ -1,0 +1,84 @@
+"""What keeps every job of a runner from running on this machine: its engine, or the user of its jobs."""
+
+import os
+import shutil
+import socketserver
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import pytest
+
+from remuda.manager.config.docker import DockerConfig
+from remuda.manager.config.values import RemudaConfig, RunnerConfig
+from remuda.manager.environments.obstacles import ObstacleSearch, find_engine_problem, find_user_problem
+
+NOBODY = 60123
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes as another user")
+
+
+class Ping(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Api-Version", "1.41")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def address_string(self) -> str:
+        return "unix"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[str]:
+    """Serve the first call of every client of a container engine. Yields the address."""
+    with socketserver.ThreadingUnixStreamServer(str(tmp_path / "engine.sock"), Ping) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"unix://{tmp_path}/engine.sock"
+        server.shutdown()
+        thread.join()
+
+
+def docker_runner(host: str, *, executor: str = "docker") -> RunnerConfig:
+    return RunnerConfig(executor=executor, docker=DockerConfig(host=host))
+
+
+async def test_a_runner_with_an_engine_has_no_obstacle(engine: str) -> None:
+    assert await ObstacleSearch(docker_runner(engine)).find() == ""
+
+
+def test_a_missing_engine_is_named(tmp_path: Path) -> None:
+    address = f"unix://{tmp_path}/none.sock"
+    problem = find_engine_problem(docker_runner(address))
+    assert problem.startswith(f"the container engine at {address} cannot be used: the socket does not exist")
+    assert find_engine_problem(docker_runner(address, executor="docker-autoscaler")) == "", "it is on other machines"
+
+
+@as_root
+@pytest.mark.parametrize("key", ["first_uid", "run_as"])
+def test_a_python_that_job_users_cannot_read(tmp_path: Path, key: str) -> None:
+    closed = tmp_path / "home"
+    closed.mkdir(mode=0o700)
+    python = shutil.copy2(os.path.realpath(sys.executable), closed / "python")
+    value: dict[str, str | int] = {key: NOBODY if key == "first_uid" else str(NOBODY)}
+    runner = RunnerConfig(executor="shell", remuda=RemudaConfig(**value))  # type: ignore[arg-type]
+    problem = find_user_problem(runner, python=str(python))
+    assert f"user {NOBODY} ({key}) cannot read Remuda's Python" in problem
+    assert "is closed to others" in problem
+    assert "Permission denied" in problem
+    assert "below /opt" in problem
+
+
+@as_root
+def test_a_user_that_does_not_exist() -> None:
+    runner = RunnerConfig(executor="shell", remuda=RemudaConfig(run_as="no-such-user"))
+    assert find_user_problem(runner).startswith("run_as cannot be used: there is no user 'no-such-user'")
+
+
+def test_runners_without_a_user_of_their_own_are_not_checked(tmp_path: Path) -> None:
+    assert find_user_problem(RunnerConfig(executor="shell"), python="/nowhere/python") == ""
