@@ -55,7 +55,7 @@ $(FROZEN): $(FREEZER_STAMP) tools/freeze $(shell find src/remuda/steps src/remud
 
 demo: setup ## run the example pipelines end to end on the embedded defaults
 	@for example in hello build-test-package calculator; do \
-		echo; echo "== remuda run examples/$$example"; $(BIN)/remuda run examples/$$example || exit 1; \
+		echo; echo "== remuda run examples/$$example"; $(BIN)/remuda run --follow examples/$$example || exit 1; \
 	done
 	@echo; echo "== remuda run examples/failing (this one is meant to fail and to show why)"
 	@$(BIN)/remuda run examples/failing; test $$? -eq 1

@@ -16,7 +16,7 @@ REMUDA = [sys.executable, "-m", "remuda"]
 class UserTerminal:
     """Runs a remuda command in a pseudo-terminal."""
 
-    def __init__(self, *words: str, env: dict[str, str], size: tuple[int, int] = (90, 33)) -> None:
+    def __init__(self, *words: str, env: dict[str, str], size: tuple[int, int] = (90, 33), term: str = "vt220") -> None:
         self._master, slave = pty.openpty()
         self.resize(*size)
         self.output = b""
@@ -25,7 +25,7 @@ class UserTerminal:
             stdin=slave,
             stdout=slave,
             stderr=slave,
-            env=env | {"TERM": "vt220"},
+            env=env | {"TERM": term},
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - the test has only one thread
         )
@@ -51,12 +51,15 @@ class UserTerminal:
         return result.decode(errors="replace")
 
     def wait_for_exit(self) -> int:
+        """Read the rest of the output, add it to `output`, and return the exit code."""
         while True:
             try:
-                if not os.read(self._master, 65536):
-                    break
+                data = os.read(self._master, 65536)
             except OSError:
                 break
+            if not data:
+                break
+            self.output += data
         return self.process.wait(20)
 
     def close(self) -> None:

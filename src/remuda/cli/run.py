@@ -59,6 +59,15 @@ class RunArguments(RunOptions):
         int | None, Parameter(help="Number of jobs at the same time [default: the number of cores, at least 4].")
     ] = None
     output: Output = "text"
+    follow: Annotated[
+        bool,
+        Parameter(
+            name=("--follow", "-f"),
+            negative=(),
+            help="Print the logs of all jobs while they run, instead of a tree. Without a terminal, and with one job, "
+            "that is always so.",
+        ),
+    ] = False
     logs: Annotated[
         bool, _switch("Print the whole log of every job at the end, not only the last 30 lines of failed jobs.")
     ] = False

@@ -109,6 +109,7 @@ def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
         at_once=options.jobs or max(LEAST_AT_ONCE, len(os.sched_getaffinity(0))),
         output=options.output,
         shows_logs=options.logs,
+        follows=options.follow,
         artifacts=options.artifacts.absolute() if options.artifacts else None,
         cache=None if options.no_cache else _cache_folder(file, options.cache_dir),
         has_own_cache=options.cache_dir is not None,

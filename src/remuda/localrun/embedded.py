@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from remuda.localrun.containers import ContainerWish
+from remuda.localrun.local_jobs import LocalJobs
 from remuda.manager.config.docker import AUTO_HOST, POLICIES, DockerConfig
 from remuda.manager.config.values import BY_JOB, CustomBuildDirConfig, ManagerConfig, RemudaConfig, RunnerConfig
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.supervision import ManagerOptions
-from remuda.wire.runner_api import JobPayload
 from remuda.wire.user_client import UserClient
 
 if TYPE_CHECKING:
@@ -104,25 +104,29 @@ async def run_manager(
     recovers: bool = False,
     keep_builds: bool = False,
     on_job_over: Callable[[], None] = lambda: None,
-    on_job_start: Callable[[int, JobPayload], None] = lambda _id, _payload: None,
+    jobs: LocalJobs | None = None,
 ) -> AsyncIterator[None]:
     """Run a runner manager during the `async with` block; its agent, which `environment` starts, keeps running.
     `recovers`: take over the agent's jobs of an earlier manager whose journal (job records on disk) is lost.
     `keep_builds`: keep working directories of failed jobs. `on_job_over`: called when a job has ended.
-    `on_job_start`: called with the id and the payload of a job before it starts."""
+    `jobs`: gets what the jobs name and log."""
     ready, stop = asyncio.Event(), asyncio.Event()
+    options = ManagerOptions(
+        keep_alive_seconds=KEEP_ALIVE_SECONDS, recovers=recovers, keep_builds=keep_builds, on_job_over=on_job_over
+    )
+    if jobs is not None:
+        note_start = jobs.note_start
+        options = msgspec.structs.replace(
+            options,
+            on_job_start=lambda job, payload: note_start(job, payload.image, payload.services),
+            on_log=jobs.note_log,
+        )
     async with asyncio.TaskGroup() as group:
         service = ManagerService(
             config,
             data,
             environment=environment,
-            options=ManagerOptions(
-                keep_alive_seconds=KEEP_ALIVE_SECONDS,
-                recovers=recovers,
-                keep_builds=keep_builds,
-                on_job_over=on_job_over,
-                on_job_start=on_job_start,
-            ),
+            options=options,
         )
         task = group.create_task(service.run(stop, ready=ready.set), name="manager")
         try:

@@ -4,12 +4,12 @@ not known in advance, and manual jobs that the user named are started. The loop 
 user interrupts twice, or when a cancelled pipeline takes longer than `CANCEL_SECONDS`."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 
 from remuda.lib.clock import Clock
 from remuda.lib.waiting import wait_for_event
-from remuda.localrun.containers import ContainerUse
 from remuda.localrun.interrupts import Interrupts
+from remuda.localrun.local_jobs import LocalJobs
 from remuda.localrun.render.screen import Screen
 from remuda.localrun.view import JobView, RunView, build, manual_jobs, unfinished_tags
 from remuda.wire.user_client import NewRunner, RefusedError, UserApiError, UserClient
@@ -32,12 +32,12 @@ class Follower:
         tags: Collection[str],
         plays: Callable[[JobView], bool],
         news: asyncio.Event,
-        uses: Mapping[int, ContainerUse],
+        jobs: LocalJobs,
     ) -> None:
         """`runner`: the cell's only runner. `tags`: the tags that the runner has now. `plays`: returns True for a
         manual job that is to be started. `news`: an event that others set to make the next poll happen at once.
-        `uses`: images and services by job id; others add to it."""
-        self._uses = uses
+        `jobs`: what the manager has reported about jobs."""
+        self._jobs = jobs
         self._news = news
         self._client = client
         self._pipeline_id = pipeline_id
@@ -49,7 +49,7 @@ class Follower:
 
     async def look(self, details: str = "none") -> RunView:
         """Poll the pipeline once. `details`: the jobs whose steps are included (none, running, all)."""
-        return build(await self._client.progress(self._pipeline_id, details), self._clock.now(), self._uses)
+        return build(await self._client.progress(self._pipeline_id, details), self._clock.now(), self._jobs)
 
     async def follow(self, screen: Screen, interrupts: Interrupts) -> RunView:
         """Show every state until the pipeline is over, or a cancelled one has taken too long, and return the last
@@ -58,7 +58,7 @@ class Follower:
         while True:
             self._news.clear()
             view = await self.look("running" if screen.shows_steps else "none")
-            screen.show(view)
+            await self._show(screen, view)
             if interrupts.again.is_set() or (deadline is not None and self._clock.monotonic() > deadline):
                 break
             if interrupts.asked.is_set() and deadline is None:
@@ -74,6 +74,15 @@ class Follower:
                 break
             await wait_for_event(self._news, within_seconds=LOOK_SECONDS)
         return await self.look("all")
+
+    async def _show(self, screen: Screen, view: RunView) -> None:
+        """Show the state, and new lines of logs if the screen streams them; in a thread, because a pipe whose reader
+        waits (`| less`) blocks the writer, and the jobs must go on."""
+        ended = {job.id for _, _, job in view.all_jobs() if job.is_over()}
+        if screen.streams and (lines := self._jobs.take(ended)):
+            await asyncio.to_thread(screen.show, view, lines)
+        else:
+            screen.show(view, {})
 
     async def _cancel(self, view: RunView) -> None:
         """Cancel the pipeline and all downstream ones. The cell by itself cancels only child pipelines, not those of

@@ -87,6 +87,7 @@ class RunOptions(Options):
     play_manual: bool = field(default=False, metadata=setting(is_safe=True))
     jobs: int | None = field(default=None, metadata=setting(is_safe=True))
     output: Literal["text", "json"] = field(default="text", metadata=setting(is_safe=True))
+    follow: bool = field(default=False, metadata=setting(is_safe=True))
     logs: bool = field(default=False, metadata=setting(is_safe=True))
     artifacts: Path | None = field(default=None, metadata=setting(is_safe=True))
     no_cache: bool = field(default=False, metadata=setting(is_safe=True))

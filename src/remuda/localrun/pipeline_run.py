@@ -13,7 +13,7 @@ import msgspec
 
 from remuda.lib.exits import CommandError
 from remuda.localrun.cell_process import CellProcess, Task
-from remuda.localrun.containers import ContainerUse, ContainerWish, use_of
+from remuda.localrun.containers import ContainerWish
 from remuda.localrun.isolation import find_closed_folder
 from remuda.localrun.startup import AGENT_IDLE_SECONDS, Workspace, freeze_objects, manager_data
 from remuda.localrun.upload import Choice, Package, deliver, pack, repository_paths
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from remuda.localrun.report import Outcome
     from remuda.localrun.view import JobView, RunView
     from remuda.pipeline import Pipeline
-    from remuda.wire.runner_api import JobPayload
     from remuda.wire.user_client import UserClient
 
 TAIL_LINES = 30
@@ -49,6 +48,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     at_once: int
     output: str = "text"
     shows_logs: bool = False
+    follows: bool = False
+    """Print the logs of all jobs while they run, also on a terminal."""
     artifacts: Path | None = None
     cache: Path | None = None
     """The folder for caches; None: caches are deleted after the run."""
@@ -95,12 +96,17 @@ async def run_pipeline(spec: RunSpec, workspace: Workspace, process: CellProcess
     reader is gone."""
     from remuda.lib.signals import STOPPING, handle_signals
     from remuda.localrun.interrupts import Interrupts
-    from remuda.localrun.render.screen import GuardedScreen, screen_for
+    from remuda.localrun.render.screen import GuardedScreen
 
     interrupts, folder, scratch = Interrupts(), workspace.folder, workspace.scratch
+    loop = asyncio.get_running_loop()
+
+    def stop_soon() -> None:
+        loop.call_soon_threadsafe(interrupts.arrive)
+
     with (
         handle_signals(dict.fromkeys(STOPPING, interrupts.arrive)),
-        GuardedScreen(screen_for(spec.output), on_lost=interrupts.arrive) as screen,
+        GuardedScreen(_choose_screen(spec), on_lost=stop_soon) as screen,
     ):
         async with interrupts.stop_on_interrupt(), asyncio.TaskGroup() as group:
             packing = group.create_task(asyncio.to_thread(pack, spec.file, spec.compared, scratch), name="snapshot")
@@ -126,6 +132,13 @@ async def run_pipeline(spec: RunSpec, workspace: Workspace, process: CellProcess
         if isinstance(screen.lost, BrokenPipeError):
             raise screen.lost
         return outcome
+
+
+def _choose_screen(spec: RunSpec) -> "Screen":
+    from remuda.localrun.render.screen import screen_for
+
+    has_one_job = len(spec.pipeline.jobs) == 1 and spec.pipeline.jobs[0].trigger is None
+    return screen_for(spec.output, follows=spec.follows, has_one_job=has_one_job, environ=os.environ)
 
 
 def _check_free_space(folder: Path) -> None:
@@ -155,6 +168,7 @@ async def _run_in_platform(
     from remuda.localrun import local_agent
     from remuda.localrun.embedded import local_manager, run_manager
     from remuda.localrun.follow import Follower
+    from remuda.localrun.local_jobs import LocalJobs
     from remuda.manager.environments.local import LocalEnvironment
 
     own, others = await packing
@@ -163,12 +177,7 @@ async def _run_in_platform(
     tags = sorted({tag for job in spec.pipeline.jobs for tag in job.tags})
     data, news = manager_data(workspace.folder), asyncio.Event()
     links, run_as = _links(spec, workspace), workspace.isolation.run_as
-    uses: dict[int, ContainerUse] = {}
-
-    def note_use(job: int, payload: "JobPayload") -> None:
-        if (use := use_of(payload.image, payload.services, is_ignored=spec.containers.choice == "never")) is not None:
-            uses[job] = use
-
+    jobs = LocalJobs(is_ignored=spec.containers.choice == "never", streams=screen.streams)
     if spec.borrows:
         disable_sync()
     if spec.containers.concerns(spec.pipeline):
@@ -202,7 +211,7 @@ async def _run_in_platform(
                 environment,
                 keep_builds=spec.keeps_builds,
                 on_job_over=news.set,
-                on_job_start=note_use,
+                jobs=jobs,
             ):
                 pipeline = await delivering
                 freeze_objects()
@@ -215,7 +224,7 @@ async def _run_in_platform(
                     tags=tags,
                     plays=spec.plays,
                     news=news,
-                    uses=uses,
+                    jobs=jobs,
                 )
                 return await _follow(spec, follower, cell.client, screen, interrupts)
         finally:

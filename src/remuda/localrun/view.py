@@ -1,11 +1,12 @@
 """The state of a running pipeline, built from the cell's answer to a poll. Pure. `events` compares two states for the
 plain output, `render.tree_rows` draws the live tree of one, and `report` summarizes the last."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from remuda.localrun.containers import ContainerUse
+from remuda.localrun.local_jobs import LocalJobs
 from remuda.localrun.render.step_events import StepView, fold, span
 from remuda.localrun.render.words import duration
 from remuda.wire.user_api import JobOverview, JobProgress, PipelineProgress
@@ -19,7 +20,7 @@ QUIET = frozenset({"created", "pending", "preparing"})
 BELOW = " > "
 """Joins the name of a trigger job and the name of a job in the pipeline that it started."""
 
-NO_USES: Mapping[int, ContainerUse] = {}
+RUNNING = ("running", "canceling")
 NAMED_WAITS = 3
 """How many of the jobs that a job waits for are named."""
 
@@ -32,6 +33,8 @@ class JobView(JobOverview, frozen=True, kw_only=True):
     """The pipeline that this job started, if it is a trigger job."""
     containers: ContainerUse | None = None
     """The image and services that the job names; None: none, or the job has not started."""
+    last_line: str = ""
+    """The last line of the log of a running job."""
 
     def seconds(self, now: float) -> float | None:
         """Return how many seconds the job ran, or has been running at `now`; None if it has not started."""
@@ -85,12 +88,12 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         return all(each.status in OVER or each.status == "manual" for each in self.pipelines())
 
 
-def build(pipeline: PipelineProgress, now: float, uses: Mapping[int, ContainerUse] = NO_USES) -> RunView:
+def build(pipeline: PipelineProgress, now: float, reports: LocalJobs | None = None) -> RunView:
     """Convert the cell's answer to a view, with stages in the order of the file and jobs in the order of their ids.
-    `uses`: images and services by job id."""
+    `reports`: what the manager has reported about jobs."""
     by_stage: dict[str, list[JobView]] = {}
     for job in sorted(pipeline.jobs, key=lambda job: (job.stage_index, job.id)):
-        by_stage.setdefault(job.stage, []).append(_job(job, now, uses))
+        by_stage.setdefault(job.stage, []).append(_job(job, now, reports))
     return RunView(
         pipeline_id=pipeline.id,
         status=pipeline.status,
@@ -101,13 +104,14 @@ def build(pipeline: PipelineProgress, now: float, uses: Mapping[int, ContainerUs
     )
 
 
-def _job(job: JobProgress, now: float, uses: Mapping[int, ContainerUse]) -> JobView:
+def _job(job: JobProgress, now: float, reports: LocalJobs | None) -> JobView:
     return JobView(
         **{name: getattr(job, name) for name in JobOverview.__struct_fields__},
         # A step that never reported its end lasted no longer than its job.
         steps=fold(job.steps, now if job.finished_at is None else job.finished_at),
-        downstream=build(job.downstream, now, uses) if job.downstream is not None else None,
-        containers=uses.get(job.id),
+        downstream=build(job.downstream, now, reports) if job.downstream is not None else None,
+        containers=reports.use_of(job.id) if reports else None,
+        last_line=reports.last_line(job.id) if reports and job.status in RUNNING else "",
     )
 
 

@@ -311,7 +311,8 @@ RUNS: dict[str, tuple[list[str], int, dict[str, int]]] = {
 
 
 def run_example(world: Any, examples: Path, name: str, *arguments: str | Path, code: int = 0) -> dict[str, Any]:
-    result = world.remuda("run", examples / "pipelines" / name, "--output", "json", *arguments)
+    folder = examples / "pipelines" / name
+    result = world.remuda("run", folder, "--output", "json", "--no-containers", *arguments)
     assert result.code == code, result.out + result.err
     document: dict[str, Any] = json.loads(result.out)
     return document
@@ -340,7 +341,9 @@ def test_an_example_repository_runs_locally(world: Any, examples: Path, name: st
 
 def test_the_second_run_finds_the_cache_and_leaves_artifacts(world: Any, examples: Path) -> None:
     run_example(world, examples, "web-app")
-    result = world.remuda("run", examples / "pipelines/web-app", "--artifacts", "out", "--data", "kept")
+    result = world.remuda(
+        "run", examples / "pipelines/web-app", "--artifacts", "out", "--data", "kept", "--no-containers"
+    )
     assert result.code == 0, result.out + result.err
     assert (world.folder / "out/bundle/dist/app.js").read_text().startswith("// production\n")
     logs = [path.read_text() for path in (world.folder / "kept/cell/traces").rglob("*") if path.is_file()]

@@ -84,7 +84,7 @@ def test_chosen_jobs_run_with_the_given_variables_inputs_and_event(world: Any, p
 
 def test_whole_logs_are_shown_on_request(world: Any, pipeline: MakePipeline) -> None:
     folder = pipeline("good:\n  script: [echo it-$((40 + 2))]\n")
-    assert "it-42" not in world.remuda("run", folder).out
+    assert "  it-42\n" not in world.remuda("run", folder).out
     result = world.remuda("run", folder, "--logs")
     assert (result.code, "log of good (job 1):" in result.out, "  it-42\n" in result.out) == (0, True, True), result.out
     document = json.loads(world.remuda("run", folder, "--logs", "--output", "json").out)

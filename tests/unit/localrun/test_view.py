@@ -3,6 +3,7 @@ from msgspec.structs import replace
 from tests.support.local_runs import MakeJob, MakeRun
 
 from remuda.localrun.containers import ContainerUse
+from remuda.localrun.local_jobs import LocalJobs
 from remuda.localrun.render.step_events import StepView
 from remuda.localrun.view import build, events, manual_jobs, note_of, unfinished_tags
 from remuda.wire.user_api import JobProgress, PipelineProgress
@@ -122,11 +123,16 @@ def test_the_note_names_an_ignored_image_and_services_that_are_missing(a_job: Ma
         assert note_of(a_job("x", containers=other), NOW) == ""
 
 
-def test_images_and_services_are_found_by_the_id_of_the_job() -> None:
+def test_what_the_manager_reported_is_found_by_the_id_of_the_job() -> None:
     use = ContainerUse(image="python:3.12", services=(), is_ignored=False)
     job = JobProgress(id=7, name="a", stage="test", status="running")
     progress = PipelineProgress(id=1, project_id=1, status="running", jobs=(job, replace(job, id=8, name="b")))
-    assert [job.containers for job in build(progress, NOW, {7: use}).jobs] == [use, None]
+    reports = LocalJobs()
+    reports.note_start(7, {"name": "python:3.12"}, [])
+    reports.note_log(8, 0, b"one\ntwo\n")
+    one, two = build(progress, NOW, reports).jobs
+    assert (one.containers, one.last_line) == (use, "")
+    assert (two.containers, two.last_line) == (None, "two")
 
 
 def test_the_note_of_a_failed_job(a_job: MakeJob) -> None:

@@ -35,6 +35,20 @@ def cut(text: str, columns: int) -> str:
     return text
 
 
+def shorten(text: str, columns: int) -> str:
+    """Shorten a text with more than `columns` columns to this width, with an ellipsis in the middle: names of parallel
+    jobs differ at their end."""
+    if width(text) <= columns:
+        return text
+    head = cut(text, (columns + 1) // 2).removesuffix("…")
+    tail, room = "", columns - width(head) - 1
+    for character in reversed(text):
+        if width(character + tail) > room:
+            break
+        tail = character + tail
+    return f"{head}…{tail}"
+
+
 def align(rows: Sequence[Sequence[str]]) -> list[str]:
     """Format rows of equal length as a table with aligned columns; columns without any text are left out."""
     if not rows:

@@ -1,15 +1,16 @@
 """Shows a run on a terminal as a tree of stages, jobs, steps and downstream pipelines, redrawn at every poll. Draws the
 rows of `tree_rows` and the summary of `report` with rich. `screen` chooses it if stdout is a terminal."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from remuda.localrun import report
-from remuda.localrun.render.screen import HEADINGS
+from remuda.localrun.render.screen import NO_LINES
+from remuda.localrun.render.summary import summary_lines, times_lines
 from remuda.localrun.render.tree_rows import Row, rows
 from remuda.localrun.render.words import duration
 from remuda.localrun.report import Outcome
@@ -38,6 +39,7 @@ _SPINNING = ("running", "canceling")
 
 class LiveScreen:
     shows_steps = True
+    streams = False
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
@@ -54,7 +56,7 @@ class LiveScreen:
     def say(self, text: str) -> None:
         self._console.print(Text(text, style="dim"))
 
-    def show(self, view: RunView) -> None:
+    def show(self, view: RunView, lines: Mapping[int, Sequence[str]] = NO_LINES) -> None:
         # Two lines stay free, so that the cursor's line and one remark never make the terminal scroll.
         texts = [row_text(row, view.now, ascii_only=self._ascii) for row in rows(view, self._console.height - 2)]
         self._live.update(Group(*texts), refresh=True)
@@ -72,26 +74,15 @@ class LiveScreen:
         for line in report.lines_of_tests(outcome.tests):
             self._console.print(Text(line, style="" if line.startswith(("tests", " ")) else "red"))
         self._console.print()
-        self._console.print(self._table(view))
+        for row in summary_lines(view, self._console.width):
+            text = Text(row.text, no_wrap=True)
+            if row.status:
+                text.stylize(_style(row.status), row.position, row.position + len(row.status))
+            self._console.print(text)
         style = _style("success" if outcome.exit == 0 else "failed")
         self._console.print(Text(f"\n{report.headline(view)}", style=style))
-        if times := report.where_time_went(view):
-            self._console.print(Text(f"where the time went: {times}"))
-
-    def _table(self, view: RunView) -> Table:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for name in HEADINGS:
-            table.add_column(name, justify="right" if name in ("waited", "ran") else "left")
-        for line in report.lines(view):
-            table.add_row(
-                Text(line.job),
-                Text(line.status, style=_style(line.status)),
-                line.waited,
-                line.ran,
-                Text(line.where, style="dim"),
-                Text(line.note),
-            )
-        return table
+        for times in times_lines(view, self._console.width):
+            self._console.print(Text(times))
 
 
 def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
@@ -108,6 +99,8 @@ def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
         text.append(f"  {duration(row.seconds)}", style="dim")
     if row.note:
         text.append(f"  {row.note}", style=style)
+    if row.last_line:
+        text.append(f"  {row.last_line}", style="dim")
     return text
 
 

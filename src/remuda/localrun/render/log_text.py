@@ -53,10 +53,11 @@ def tail(data: bytes, lines: int | None) -> list[str]:
     """Return the last lines (None: all) of a log as a terminal shows them: with colours, without cursor movements."""
     text = LogText()
     whole = text.feed(data) + text.finish()
-    return [_final_text(line) for line in deque(whole.removesuffix("\n").split("\n"), maxlen=lines) if whole]
+    return [final_text(line) for line in deque(whole.removesuffix("\n").split("\n"), maxlen=lines) if whole]
 
 
-def _final_text(line: str) -> str:
+def final_text(line: str) -> str:
+    """Return a line as a terminal shows it in the end: with colours, without cursor movements, cut if very long."""
     # A progress bar overwrites itself; what it wrote last stays.
     line = line.rstrip("\r").rpartition("\r")[2]
     line = _CONTROLS.sub("", _COMMANDS.sub("", line))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from remuda.lib.dataclass import dataclass
+from remuda.localrun.render.log_text import without_escapes
 from remuda.localrun.render.step_events import StepView
 from remuda.localrun.view import RunView, StageView, note_of
 
@@ -18,6 +19,8 @@ class Row:
     name: str
     seconds: float | None = None
     note: str = ""
+    last_line: str = ""
+    """The last line of the log, of a running job."""
     kind: str = "job"
     """`stage`, `job` or `step`."""
 
@@ -65,8 +68,10 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> li
             folded[job.status] += 1
             continue
         status = "warning" if job.has_failed() and job.allow_failure else job.status
-        note = note_of(job, now)
-        below.append(Row(depth=depth + 1, status=status, name=job.name, seconds=job.seconds(now), note=note))
+        note, last_line = note_of(job, now), without_escapes(job.last_line)
+        below.append(
+            Row(depth=depth + 1, status=status, name=job.name, seconds=job.seconds(now), note=note, last_line=last_line)
+        )
         if job.status in detail.steps:
             below.extend(_step_rows(job.steps, now, depth + 2))
         if job.downstream is not None:

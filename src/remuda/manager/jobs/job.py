@@ -245,6 +245,8 @@ class ManagedJob:
                 case Acknowledge(), 200:
                     reach("manager.acknowledged")
                 case SendTrace(), 200 | 201 | 202 | 204:
+                    # With lines that the manager added itself.
+                    self._context.on_log(self.job_id, call.start, call.data)
                     reach("manager.trace_sent")
                 case SendResults(), 200 | 201 | 202 | 204:
                     reach("manager.result_sent")
@@ -426,6 +428,7 @@ class ManagedJob:
             case LogChunk():
                 before = self.life.trace.bytes_waiting
                 self.life.on_log(event.offset, event.data, is_first=event.is_first)
+                self._context.on_log(self.job_id, event.offset, event.data)
                 if before and before < CHUNK_BYTES and self.life.trace.bytes_waiting < CHUNK_BYTES:
                     return  # the next send time stays the same
             case StepResultEvent():

@@ -37,6 +37,8 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     """Called when a job leaves a stage, with the seconds it spent there."""
     on_job_start: Callable[[int, JobPayload], None] = lambda _id, _payload: None
     """Called with the id and the payload of a job before it starts."""
+    on_log: Callable[[int, int, bytes], None] = lambda _id, _offset, _data: None
+    """Called with a job's id, and offset and bytes of each piece of its log; a piece may come twice."""
     make_spans: "Callable[[JobRow, JobPayload], JobSpans] | None" = None
     """Creates the spans of a job; None: no spans are wanted."""
     settle: "Callable[[ManagedJob], int]" = lambda job: job.slot

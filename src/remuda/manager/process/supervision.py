@@ -72,6 +72,8 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     on_job_over: Callable[[], None] = lambda: None
     on_job_start: Callable[[int, JobPayload], None] = lambda _id, _payload: None
     """Called with the id and the payload of each job before it starts."""
+    on_log: Callable[[int, int, bytes], None] = lambda _id, _offset, _data: None
+    """Called with each piece of a job's log: the job's id, the offset and the bytes. A piece may come twice."""
 
     @property
     def limits(self) -> Limits:
@@ -122,6 +124,7 @@ class Manager:
             kept_workdirs=folder.path if options.keep_builds else None,
             on_stage_end=self.metrics.count_stage,
             on_job_start=options.on_job_start,
+            on_log=options.on_log,
             make_spans=spans_factory(self.exporter),
             on_hold_change=self._shells.update_hold,
             settle=self._settle,

@@ -1,13 +1,14 @@
 import io
+from typing import Any
 
 import pytest
 from rich.console import Console
 from tests.support.local_runs import MakeJob, MakeRun
 
 from remuda.localrun.render.live_tree import LiveScreen, row_text
-from remuda.localrun.render.screen import PlainScreen, columns, event_line
+from remuda.localrun.render.screen import PlainScreen, event_line, screen_for
 from remuda.localrun.render.step_events import StepView
-from remuda.localrun.render.tree_rows import Row
+from remuda.localrun.render.tree_rows import Row, rows
 from remuda.localrun.report import Outcome
 from remuda.localrun.view import Event, RunView
 
@@ -45,9 +46,87 @@ def test_plain_output_prints_each_change_once_then_tails_and_summary(failed_run:
     assert "where the time went: script 2.0s" in text
 
 
-def test_the_summary_is_aligned(failed_run: RunView) -> None:
-    heading, *lines = columns(failed_run)
-    assert heading.index("status") == lines[0].index("failed") == lines[1].index("success")
+@pytest.fixture
+def running(a_job: MakeJob, a_run: MakeRun) -> RunView:
+    return a_run(a_job("build", "running", id=5), a_job("unit tests", "running", id=6), status="running")
+
+
+def test_lines_of_logs_stand_between_start_and_end_with_the_name_of_their_job(
+    running: RunView, failed_run: RunView
+) -> None:
+    out = io.StringIO()
+    screen = PlainScreen(out, streams=True)
+    screen.show(running, {5: ["one", "\x1b[31mtwo\x1b[0m", ""]})
+    screen.show(failed_run, {5: ["three"]})
+    shown = [line.partition("  ")[2] if line[2:3] == ":" else line for line in out.getvalue().splitlines()]
+    assert shown == [
+        "build       running",
+        "unit tests  running",
+        "build      | one",
+        "build      | two",
+        "build      |",
+        "lint   running",
+        "build | three",
+        "lint   failed 2.0s (script_failure, exit code 3)",
+        "build  success 2.0s",
+    ]
+
+
+def test_names_have_different_colours_and_lines_keep_theirs(running: RunView) -> None:
+    out = io.StringIO()
+    screen = PlainScreen(out, streams=True, has_colours=True)
+    screen.show(running, {5: ["one"], 6: ["\x1b[31mtwo"]})
+    screen.show(running, {5: ["three"]})
+    assert out.getvalue().splitlines()[2:] == [
+        "\x1b[36mbuild      | \x1b[0mone",
+        "\x1b[33munit tests | \x1b[0m\x1b[31mtwo\x1b[0m",
+        "\x1b[36mbuild      | \x1b[0mthree",
+    ]
+
+
+def test_the_log_of_the_only_job_has_no_name_and_is_not_repeated(a_job: MakeJob, a_run: MakeRun) -> None:
+    job = a_job("only", "failed", id=4, exit_code=1)
+    for has_whole_logs, count in ((False, 1), (True, 2)):
+        out = io.StringIO()
+        screen = PlainScreen(out, streams=True, has_one_job=True)
+        view = a_run(job, status="failed")
+        screen.show(view, {4: ["boom"]})
+        screen.finish(Outcome(view=view, tails={4: ["boom"]}, has_whole_logs=has_whole_logs))
+        assert "\nboom\n" in out.getvalue()
+        assert out.getvalue().count("boom") == count
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "environ", "options", "expected"),
+    [
+        (True, {"TERM": "xterm"}, {}, "tree"),
+        (True, {"TERM": "xterm"}, {"follows": True}, "colours"),
+        (True, {"TERM": "xterm"}, {"has_one_job": True}, "colours"),
+        (True, {"TERM": "xterm", "NO_COLOR": "1"}, {"follows": True}, "lines"),
+        (True, {"TERM": "dumb"}, {}, "lines"),
+        (True, {}, {}, "lines"),
+        (False, {"TERM": "xterm"}, {}, "lines"),
+        (True, {"TERM": "xterm"}, {"output": "json"}, "events"),
+        (False, {}, {"output": "json", "follows": True}, "lines"),
+    ],
+)
+def test_the_terminal_and_the_options_decide_about_the_screen(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, environ: dict[str, str], options: dict[str, Any], expected: str
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    chosen: dict[str, Any] = {"output": "text", "follows": False, "has_one_job": False} | options
+    screen = screen_for(**chosen, environ=environ)
+    if expected == "tree":
+        assert isinstance(screen, LiveScreen)
+        return
+    assert isinstance(screen, PlainScreen)
+    assert (screen.streams, screen.has_colours) == (expected != "events", expected == "colours")
+
+
+def test_a_row_shows_the_last_line_of_the_log(a_job: MakeJob, a_run: MakeRun) -> None:
+    view = a_run(a_job("build", "running", last_line="\x1b[31mcompiling\x1b[0m"), status="running")
+    row = rows(view, 20)[1]
+    assert row_text(row, NOW).plain.endswith("build  3.0s  compiling")
 
 
 def test_a_row_shows_its_depth_mark_and_time() -> None:
