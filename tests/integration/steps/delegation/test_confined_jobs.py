@@ -262,16 +262,26 @@ async def test_a_forged_system_failure_is_the_jobs_failure(agent: AgentProcess, 
 
 
 @pytest.mark.parametrize(
-    "result",
-    [b"[" * 100_000, a_result(exports={"A": "x\0y"}), a_result(outputs={"a": "x" * 5_000_000})],
+    ("result", "text"),
+    [
+        (b"[" * 100_000, "it is not JSON, or nested too deeply"),
+        (a_result(exports={"A": "x\0y"}), "an export is not a text without NUL"),
+        (a_result(outputs={"a": "x" * 5_000_000}), "more than 4194304"),
+    ],
     ids=["json", "export", "large"],
 )
-async def test_an_invalid_result_fails_the_step_not_the_agent(agent: AgentProcess, work: Path, result: bytes) -> None:
+async def test_an_invalid_result_fails_the_step_not_the_agent(
+    agent: AgentProcess, work: Path, result: bytes, text: str
+) -> None:
     seen = await run_forged(agent, work, [result], status="success")
     assert seen.check().reason == "script_failure", seen.log.decode()[-2000:]
+    assert "the agent of the environment sent an invalid result" in seen.check().message
+    assert text in seen.check().message
 
 
 async def test_a_long_message_is_cut(agent: AgentProcess, work: Path) -> None:
     end = {"status": "failure", "reason": "runner_system_failure", "exit_code": -1, "message": "x" * 100_000}
     seen = await run_forged(agent, work, [], **end)
-    assert len(seen.check().message) < 20_000
+    message = seen.check().message
+    assert "delegate: xxx" in message
+    assert len(message) < 20_000
