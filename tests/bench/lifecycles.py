@@ -63,7 +63,8 @@ def run_job(token: str) -> Generator[bytes, Answer, bool]:
     job = _decode_payload(answer.body)
     key = f"JOB-TOKEN: {job.token}\r\n".encode()
     as_json = key + b"Content-Type: application/json\r\n"
-    update, trace = f"PUT /api/v4/jobs/{job.id}".encode(), f"PATCH /api/v4/jobs/{job.id}/trace".encode()
+    update = f"PUT /api/v4/jobs/{job.id}".encode()
+    trace = f"PATCH /api/v4/jobs/{job.id}/trace?debug_trace=false".encode()
 
     def state(name: str, **more: object) -> bytes:
         return msgspec.json.encode({"token": job.token, "state": name, **more})

@@ -24,6 +24,8 @@ from remuda.wire.runner_api import fits_content_range, parse_content_range
 
 PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})/trace")
 ROUTE = "/api/v4/jobs/{job_id}/trace"
+_IS_TRACED = {b"": False, b"debug_trace=false": False, b"debug_trace=true": True}
+"""The queries that runners send, and whether they say that the scripts print their commands."""
 _MEDIA = "text/plain; charset=utf-8"
 
 
@@ -57,13 +59,17 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
 
 def find_cached_job(edge: Edge, job_id: int, scope: Scope) -> Job | None:
     """The job to whose log a request appends, if the cache is enough to answer. None if token or job is not cached, the
-    call of the manager must be stored, or the request has a query or comes through a proxy."""
+    call of the manager or a new `debug_trace` must be stored, or the request has an unusual query or comes through a
+    proxy."""
     headers = first_headers(scope)
-    if scope["query_string"] or b"x-forwarded-for" in headers:
+    is_traced = _IS_TRACED.get(scope["query_string"])
+    if is_traced is None or b"x-forwarded-for" in headers:
         return None
     job = edge.dispatch.runner_calls.authenticate_from_cache(headers.get(b"job-token", b"").decode("latin-1"), job_id)
+    if job is None or (is_traced and not job.is_traced):
+        return None
     ip = scope["client"][0] if scope.get("client") else ""
-    return job if job is not None and edge.managers.is_fresh(job, ip) else None
+    return job if edge.managers.is_fresh(job, ip) else None
 
 
 def append_now(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | None:
