@@ -80,8 +80,7 @@ async def _up(
     from remuda.lib.signals import STOPPING, handle_signals
     from remuda.localrun import local_agent
     from remuda.localrun.client_file import Access, ensure_token, read_access, write_access
-    from remuda.localrun.embedded import local_manager, run_cell, run_manager
-    from remuda.localrun.platform_runner import ensure_runner
+    from remuda.localrun.embedded import ensure_runner, local_manager, run_cell, run_manager
     from remuda.localrun.startup import keep_off_proxies, manager_data
     from remuda.manager.environments.local import LocalEnvironment
     from remuda.steps.pack.program import IDLE_EXIT_SECONDS

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from remuda.localrun.client_file import Access, read_access, write_access
 from remuda.localrun.containers import ContainerWish
 from remuda.localrun.local_jobs import LocalJobs
 from remuda.manager.config.docker import AUTO_HOST, POLICIES, DockerConfig
@@ -18,13 +19,17 @@ from remuda.manager.config.values import BY_JOB, CustomBuildDirConfig, ManagerCo
 from remuda.manager.environments.local import LocalEnvironment
 from remuda.manager.process.service import ManagerService
 from remuda.manager.process.supervision import ManagerOptions
-from remuda.wire.user_client import UserClient
+from remuda.manager.registration.system_id import system_id
+from remuda.model.runner import ANY_TAG
+from remuda.wire.user_client import RefusedError, UserClient
 
 if TYPE_CHECKING:
     from remuda.cell.settings import CellSettings
 
 STOP_SECONDS = 10.0
 """How long a service may take to stop before it is cancelled."""
+RUNNER_FILE = "runner.json"
+"""File with the URL and the token of the runner of `remuda up`, in the format of `remuda.localrun.client_file`."""
 KEEP_ALIVE_SECONDS = 2.0
 """A job without output learns within this time that it was canceled. The cell is local, so asking costs little."""
 
@@ -142,3 +147,34 @@ async def _stop(task: asyncio.Task[None], stop: asyncio.Event) -> None:
     await asyncio.wait([task], timeout=STOP_SECONDS)
     if not task.done():
         task.cancel()
+
+
+async def ensure_runner(client: UserClient, folder: Path, *, url: str, manager_data: Path, is_tagged: bool) -> str:
+    """Return the token of the platform's runner, which is stored in `folder`. Creates a runner if none is stored, or if
+    the cell does not know it. `is_tagged`: the runner takes jobs with tags, whatever these are."""
+    access = read_access(folder, RUNNER_FILE)
+    runner_id = await _find_runner(client, access.token, manager_data) if access is not None else None
+    if access is None or runner_id is None:
+        runner = await client.add_instance_runner("remuda up", tags=[ANY_TAG] if is_tagged else [])
+        access = Access(url=url, token=runner.token)
+        # So that a push at once does not say that the runner was never seen.
+        await _find_runner(client, runner.token, manager_data)
+    else:
+        tags = await client.list_runner_tags(runner_id)
+        if is_tagged != (ANY_TAG in tags):
+            others = [tag for tag in tags if tag != ANY_TAG]
+            await client.tag_runner(runner_id, [*others, ANY_TAG] if is_tagged else others)
+    write_access(folder, Access(url=url, token=access.token), RUNNER_FILE)
+    return access.token
+
+
+async def _find_runner(client: UserClient, token: str, manager_data: Path) -> int | None:
+    """Return the id of the runner with this token; None if the cell does not know it. For the cell this is a call of
+    the manager. Its system id is sent, because a call without one counts as that of another manager."""
+    manager_data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    body = {"token": token, "system_id": system_id(manager_data)}
+    try:
+        answer = await client.call("POST", "/api/v4/runners/verify", body)
+    except RefusedError:
+        return None
+    return int(answer["id"])
