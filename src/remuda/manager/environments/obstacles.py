@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from remuda.manager.config.docker import AUTO_HOST
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.agent_process import agent_environment
 
@@ -47,6 +48,11 @@ def find_engine_problem(runner: RunnerConfig) -> str:
     from remuda.stdsteps.common.errors import StepError
     from remuda.stdsteps.engine.docker_api import Engine
 
+    if runner.docker.host == AUTO_HOST:
+        from remuda.stdsteps.engine.discovery import find_engine
+
+        search = find_engine(os.environ)
+        return "" if search.engine is not None else search.explain()
     try:
         Engine(runner.docker.host, ping_seconds=ENGINE_SECONDS).version  # noqa: B018 - it asks the engine
     except StepError as error:

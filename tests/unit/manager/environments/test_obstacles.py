@@ -59,6 +59,14 @@ def test_a_missing_engine_is_named(tmp_path: Path) -> None:
     assert find_engine_problem(docker_runner(address, executor="docker-autoscaler")) == "", "it is on other machines"
 
 
+def test_an_engine_that_is_looked_for(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", engine)
+    assert find_engine_problem(docker_runner("auto")) == ""
+    monkeypatch.setenv("DOCKER_HOST", f"{engine}.gone")
+    problem = find_engine_problem(docker_runner("auto"))
+    assert problem.startswith(f"no container engine answers. Tried: {engine}.gone (DOCKER_HOST): the socket does not")
+
+
 @as_root
 @pytest.mark.parametrize("key", ["first_uid", "run_as"])
 def test_a_python_that_job_users_cannot_read(tmp_path: Path, key: str) -> None:
