@@ -214,6 +214,7 @@ def check(
             instances=instances,
             boot_seconds=boot_seconds,
             is_connecting=connect,
+            say=_say_waiting,
         )
     except PermanentError as error:
         raise BadInputError(str(error)) from None
@@ -250,6 +251,11 @@ async def _check(trial: "Trial", *, is_shown: bool) -> "list[Result]":
             if is_shown:
                 print(_lines(result), flush=True)
     return results
+
+
+def _say_waiting(line: str) -> None:
+    """Print a line about a long wait. To stderr, because stdout may be JSON."""
+    print(f"        {line}", file=sys.stderr, flush=True)
 
 
 def _lines(result: "Result") -> str:

@@ -2,6 +2,7 @@
 broken plugin is reported."""
 
 import asyncio
+import re
 import sys
 from contextlib import aclosing
 from pathlib import Path
@@ -322,6 +323,50 @@ async def test_fault_is_reported_once_with_the_logged_lines(tmp_path: Path, name
     assert message in results[name].happened
     if "KeyError" in message:
         assert any("Traceback" in text and "region" in text for text in results[name].logged)
+
+
+async def test_a_wait_says_for_what_since_when_and_how_long_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remuda.fleeting.conformance.life.QUIET_SECONDS", 0.0)
+    lines: list[str] = []
+    body = (
+        "    async def update(self):\n        print('quota is checked', file=sys.stderr)\n"
+        "        return {name: 'creating' for name in await super().update()}"
+    )
+    body = body.replace("'creating'", "__import__('remuda.fleeting').fleeting.InstanceState.CREATING")
+    trial = Trial(program=str(write_variant(tmp_path, body)), boot_seconds=3.0, least_seconds=3.0, say=lines.append)
+    results = await run_checks(trial)
+    assert "creating, after 3 s" in messages(results)["instances start"]
+    [line] = [line for line in lines if "to run" in line]
+    assert re.match(
+        r"waiting for 1 instance to run: \d s so far, at most \d s more; Update shows \S+ creating; the plugin logged: "
+        "quota is checked",
+        line,
+    ), line
+
+
+async def test_an_increase_that_the_provider_refuses_is_not_waited_for(tmp_path: Path) -> None:
+    lines: list[str] = []
+    first = (
+        f"{PATCH}services\nfrom grpclib import GRPCError, Status\n"
+        "async def refuse(*_): raise GRPCError(Status.UNAVAILABLE, 'the zone has no capacity')\n"
+        "services.GroupService.Increase = refuse"
+    )
+    trial = Trial(program=str(write_variant(tmp_path, "    pass", first=first)), say=lines.append)
+    results = await run_checks(trial)
+    assert messages(results) == {"makes instances": "the zone has no capacity"}
+    assert lines == []
+
+
+async def test_instances_above_the_quota_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remuda.fleeting.conformance.calls.ASK_SECONDS", 0.1)
+    body = (
+        "    async def increase(self, count): return count\n"
+        "    async def stats(self):\n        from remuda.fleeting import GroupStats\n        return GroupStats(quota=0)"
+    )
+    results = await run_checks(Trial(program=str(write_variant(tmp_path, body)), least_seconds=100.0))
+    assert "Stats says a quota of 0, and 1 would exist" in messages(results)["shows what it makes"]
 
 
 async def test_failed_deletion_is_reported_without_waiting(tmp_path: Path) -> None:

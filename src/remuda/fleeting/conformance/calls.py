@@ -22,6 +22,8 @@ from remuda.wire.proto import fleeting_pb2 as pb
 NOBODY = "remuda-check-there-is-no-such-instance"
 AT_ONCE = 20
 HELD_UP_SECONDS = 5.0
+ASK_SECONDS = 5.0
+"""How long an accepted instance may be missing before the plugin is asked for its quota."""
 ONCE_MORE_SECONDS = 5.0
 """Time limit of the clean-up if deletions did not end in time before."""
 PROTOCOLS = ("", "ssh", "winrm", "winrm+https")
@@ -88,7 +90,17 @@ async def increase(life: Life) -> None:
     is_needed=True,
 )
 async def shows(life: Life) -> None:
-    states = await life.until(lambda new: len(new) >= life.accepted, _patience(life.trial))
+    what, patience = f"for {_instances(life.accepted)} to appear", _patience(life.trial)
+
+    def are_shown(states: dict[str, int]) -> bool:
+        return len(states) >= life.accepted
+
+    first = min(ASK_SECONDS, patience)
+    states = await life.until(what, are_shown, first)
+    if not are_shown(states):
+        life.made = list(states)
+        await _ask_for_quota(life)
+        states = await life.until(what, are_shown, patience - first, since=first)
     life.made = list(states)
     need(
         len(states) <= life.accepted,
@@ -120,7 +132,7 @@ async def runs(life: Life) -> None:
             past[name] = state
         return all(past.get(name) == _RUNNING for name in life.made)
 
-    states = await life.until(is_over, life.trial.boot_seconds)
+    states = await life.until(f"for {_instances(len(life.made))} to run", is_over, life.trial.boot_seconds)
     if not is_over(states):
         text = f"{format_states(states)}, after {life.trial.boot_seconds:.0f} s"
         raise NotedError(text) if not life.trial.boot_seconds else FailedError(text)
@@ -314,7 +326,7 @@ async def kill(life: Life) -> None:
         life.made = [name for name in life.made if name in remaining]
         if not life.made:
             await life.increase(1)
-            life.made = list(await life.until(bool, _patience(life.trial)))
+            life.made = list(await life.until("for an instance to appear", bool, _patience(life.trial)))
         raise NotedError(f"{', '.join(lost)} is not known any more, and may still be at the provider")
 
 
@@ -372,7 +384,8 @@ async def disappear(life: Life) -> None:
         need(not back, f"{', '.join(back)} is listed again after its deletion had begun")
         return all(states.get(name) in (None, *_ENDED) for name in life.made)
 
-    states = await life.until(are_gone, _patience(life.trial) if life.going else 0.0)
+    what = f"for {_instances(len(life.made))} to be deleted"
+    states = await life.until(what, are_gone, _patience(life.trial) if life.going else 0.0)
     life.is_given_up = not are_gone(states)
     need(not life.is_given_up, f"not deleted: {format_states(states)}")
 
@@ -419,18 +432,46 @@ async def clean_up(life: Life) -> None:
     if not life.is_running:
         await life.begin()
     patience = _patience(life.trial) if life.is_in_doubt else 0.0
-    states = await life.until(lambda new: any(not is_going(state) for state in new.values()), patience)
+    states = await life.until(
+        "for instances of an Increase without an answer, to delete them",
+        lambda new: any(not is_going(state) for state in new.values()),
+        patience,
+    )
     remaining, patience = [name for name, state in states.items() if not is_going(state)], 0.0
     if remaining:
         with suppress(TemporaryError, PermanentError):
             if (await life.decrease(remaining)).succeeded:
                 patience = ONCE_MORE_SECONDS if life.is_given_up else _patience(life.trial)
-    states = await life.until(lambda new: all(is_going(state) for state in new.values()), patience)
+    states = await life.until(
+        f"for {_instances(len(remaining))} to be deleted",
+        lambda new: all(is_going(state) for state in new.values()),
+        patience,
+    )
     still = {name: state for name, state in states.items() if not is_going(state)}
     need(not still, f"not deleted: {format_states(still)}")
 
 
 _ENDED = (pb.State.Value("deleted"), pb.State.Value("timeout"))
+
+
+async def _ask_for_quota(life: Life) -> None:
+    """End the check if the plugin says that its quota has no room for the instances that are waited for."""
+    if Capability.STATS not in life.info.capabilities:
+        return
+    try:
+        stats = await life.call("Stats", life.abilities.Stats, Empty())
+    except (TemporaryError, PermanentError):
+        return  # a check of its own reports it
+    needed = len(life.before or {}) + life.accepted
+    if stats.HasField("quota") and stats.quota < needed:
+        raise FailedError(
+            f"{_instances(life.accepted)} accepted, but Stats says a quota of {stats.quota}, and {needed} would exist",
+            to_do="accept no more in Increase than the quota allows, or raise the quota at the provider",
+        )
+
+
+def _instances(count: int) -> str:
+    return "1 instance" if count == 1 else f"{count} instances"
 
 
 def _patience(trial: Trial) -> float:
@@ -448,6 +489,13 @@ def _or_missing(state: int) -> str:
 
 
 async def _reach(life: Life, target: int) -> None:
-    new_states = await life.until(lambda new: all(new.get(name) == target for name in life.made), _patience(life.trial))
+    def is_over(new: dict[str, int]) -> bool:
+        gone = {name: new.get(name, -1) for name in life.made if is_going(new.get(name, pb.State.Value("deleted")))}
+        for name, state in gone.items():
+            raise FailedError(f"{name} is {_or_missing(state)} and cannot become {state_name(target)}")
+        return all(new.get(name) == target for name in life.made)
+
+    what = f"for {_instances(len(life.made))} to be {state_name(target)}"
+    new_states = await life.until(what, is_over, _patience(life.trial))
     states = {name: new_states.get(name, -1) for name in life.made}
     need(set(states.values()) == {target}, f"not {state_name(target)} in the end: {format_states(states)}")

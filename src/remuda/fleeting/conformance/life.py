@@ -32,11 +32,15 @@ from remuda.wire.proto.fleeting_process_grpc import GRPCControllerStub
 OWNER = "remuda-check"
 MOST_SHOWN = 5
 MOST_LOGGED = 10
+MOST_QUOTED = 200
+"""Characters of a log line in a line about a wait."""
 DYING_SECONDS = 0.3
 _GOING = (pb.State.Value("deleting"), pb.State.Value("deleted"), pb.State.Value("timeout"))
-_UNSURE = (Status.DEADLINE_EXCEEDED, Status.UNAVAILABLE, Status.CANCELLED)
+_UNSURE = (Status.DEADLINE_EXCEEDED, Status.CANCELLED)
 _ASKING_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS, _PAUSE_SECONDS = 0.05, 2.0
+QUIET_SECONDS, WORD_SECONDS = 5.0, 15.0
+"""A wait is mentioned for the first time after the former, and then at intervals of the latter."""
 
 
 class Life:
@@ -117,7 +121,10 @@ class Life:
                 answer: pb.IncreaseResponse = await self.call("Increase", self.stub.Increase, request)
         except (TemporaryError, PermanentError) as error:
             refused = error.__cause__
-            self.is_in_doubt = not isinstance(refused, GRPCError) or refused.status in _UNSURE
+            is_answer = isinstance(refused, GRPCError) and refused.status not in _UNSURE
+            # Without a text this status is that of a lost connection.
+            is_lost = isinstance(refused, GRPCError) and refused.status is Status.UNAVAILABLE and not refused.message
+            self.is_in_doubt = not is_answer or is_lost
             raise
         self.is_in_doubt = False
         return answer
@@ -166,16 +173,30 @@ class Life:
         before = self.before or {}
         return {name: state for name, state in (await self.update()).items() if name not in before}
 
-    async def until(self, is_so: Callable[[dict[str, int]], bool], seconds: float) -> dict[str, int]:
-        """Call `new` repeatedly until `is_so(states)` is true or `seconds` are over; return the last states."""
+    async def until(
+        self, what: str, is_so: Callable[[dict[str, int]], bool], seconds: float, *, since: float = 0.0
+    ) -> dict[str, int]:
+        """Call `new` repeatedly until `is_so(states)` is true or `seconds` are over; return the last states. `what`:
+        the end of "waiting ...", for the lines of `Trial.say`. `since`: how long the wait has lasted before."""
         pause, states = _FIRST_PAUSE_SECONDS, await self.new()
+        began = asyncio.get_running_loop().time()
+        next_word = max(QUIET_SECONDS - since, 0.0)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not is_so(states):
                     await asyncio.sleep(pause)
                     pause = min(pause * 2, _PAUSE_SECONDS)
                     states = await self.new()
+                    waited = asyncio.get_running_loop().time() - began
+                    if waited >= next_word:
+                        next_word = waited + WORD_SECONDS
+                        self._say_waiting(what, waited + since, max(seconds - waited, 0.0), states)
         return states
+
+    def _say_waiting(self, what: str, waited: float, left: float, states: dict[str, int]) -> None:
+        last = f"; the plugin logged: {self.logged[-1][:MOST_QUOTED]}" if self.logged else ""
+        times = f"{waited:.0f} s so far, at most {left:.0f} s more"
+        self.trial.say(f"waiting {what}: {times}; Update shows {format_states(states)}{last}")
 
     async def end(self) -> None:
         """Call the plugin's Shutdown as hosts do, without waiting for the end of the process."""

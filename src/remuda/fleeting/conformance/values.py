@@ -54,6 +54,8 @@ class Trial:
     """Lower bound of the time limit for instances to appear and to be deleted."""
     end_seconds: float = END_SECONDS
     """Time limit for the process to end on Shutdown. Hosts use the default."""
+    say: Callable[[str], None] = lambda _: None
+    """Gets lines about long waits: for what, since when, how long still."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
