@@ -17,13 +17,16 @@ ALL = [*GROUPS, *(command.words for command in COMMANDS)]
         ("job lst", "job list"),
         ("job rerun", "job retry"),
         ("logs", "job log"),
-        ("cancel", "job cancel"),
         ("Run", "run"),
         ("cell keys lst", "cell keys list"),
     ],
 )
 def test_suggestions(words: str, first: str) -> None:
     assert suggest_commands(words.split(), ALL)[0] == first
+
+
+def test_a_command_without_its_group_is_found_in_every_group() -> None:
+    assert {"job cancel", "pipeline cancel"} <= set(suggest_commands(["cancel"], ALL))
 
 
 def test_the_message_names_the_command_and_the_help_of_its_group() -> None:

@@ -79,7 +79,7 @@ class CellAddress:
 USUAL_CELL = CellAddress()
 
 
-def in_project(project: str, *words: str | int) -> str:
+def in_project(project: str | int, *words: str | int) -> str:
     """Return a path of the API below a project, which is given by its path or number."""
     return below("projects", project, *words)
 

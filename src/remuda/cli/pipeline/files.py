@@ -1,4 +1,5 @@
-"""`remuda pipeline`: compiles a pipeline file and prints the result. Fetches nothing unless the user permits it."""
+"""`remuda pipeline lint`, `show` and `graph`: compile a pipeline file and print the result. They fetch nothing unless
+the user permits it. For a number, `show` shows a pipeline of a cell."""
 
 import json
 from pathlib import Path
@@ -6,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from remuda.cli.access.cell_address import USUAL_CELL, CellAddress
 from remuda.cli.options import NO_PIPELINE_ARGUMENTS, OUTPUT, Folder, Output, PipelineArguments
 from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.compilation import PipelineFile, prepare
@@ -66,7 +68,11 @@ def lint(
 
 
 def show(
-    path: Folder = Path("."),
+    path: Annotated[
+        # Not a Path, which makes `7` of `./7`.
+        str,
+        Parameter(help="A repository, a folder with a pipeline file, the file, or the number of a pipeline of a cell."),
+    ] = ".",
     /,
     *,
     options: PipelineArguments = NO_PIPELINE_ARGUMENTS,
@@ -81,11 +87,14 @@ def show(
             help="Format of the output. yaml is the file with everything that it includes, extends and references.",
         ),
     ] = "text",
+    cell: CellAddress = USUAL_CELL,
 ) -> None:
-    """Show the pipeline of a file.
+    """Show the pipeline of a file, or a pipeline of a cell.
 
-    Prints the jobs of each stage with when they start, what they need and which rule added them, and the jobs that are
-    left out, with the rule.
+    For a number, shows this pipeline of the cell: its status and its jobs. (`./7` is a folder named 7.)
+
+    For a file, prints the jobs of each stage with when they start, what they need and which rule added them, and the
+    jobs that are left out, with the rule.
 
     Try:
 
@@ -93,14 +102,18 @@ def show(
         remuda pipeline show --event merge_request
         remuda pipeline show --job deploy
         remuda pipeline show --output yaml
+        remuda pipeline show 7
     """
+    if path.isascii() and path.isdigit():
+        _show_of_cell(int(path), cell, options, job, output)
+        return
     import msgspec
 
     from remuda.localrun.render import pipeline_overview
 
     if job is not None and output == "yaml":
         raise BadInputError("--job: the file is shown as a whole; leave out --job, or --output yaml")
-    file = prepare(path, load_settings(path).apply(options))
+    file = prepare(Path(path), load_settings(Path(path)).apply(options))
     if output == "yaml":
         with file.excerpts():
             print(file.merge_yaml(), end="")
@@ -116,6 +129,17 @@ def show(
         print(f"For {file.occasion}: {pipeline_overview.headline(pipeline)}")
         for line in ("", *pipeline_overview.table(pipeline, file.name)):
             print(line)
+
+
+def _show_of_cell(number: int, cell: CellAddress, options: PipelineArguments, job: str | None, output: str) -> None:
+    from remuda.cli.pipeline.cell import show_pipeline
+
+    if options != NO_PIPELINE_ARGUMENTS or job is not None or output == "yaml":
+        raise BadInputError(
+            f"{number} is a pipeline of a cell; --output yaml, --job and the options about pipeline files are for "
+            f"files (a folder with this name is ./{number})"
+        )
+    show_pipeline(number, cell, output)
 
 
 def graph(
