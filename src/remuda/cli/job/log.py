@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from remuda.cli.access.cell_address import USUAL_CELL, CellAddress
 from remuda.cli.job.listing import JobNumber
+from remuda.cli.render.colors import has_colors
 from remuda.cli.render.listing import print_json
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def log(
 ) -> None:
     """Print a job's log.
 
+    Colours and other control sequences of the log are printed on a terminal only, and not under NO_COLOR or TERM=dumb;
+    --raw prints them everywhere.
+
     With --follow, the log continues at the same byte after a broken connection or a restart of the cell.
 
     Try:
@@ -57,7 +61,7 @@ async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) 
     from remuda.model.job import FINAL
     from remuda.wire.user_client import RefusedError, UserApiError
 
-    text = LogText()
+    text = LogText(is_plain=not has_colors(sys.stdout))
     offset = 0
     was_connected = lost = False
     while True:

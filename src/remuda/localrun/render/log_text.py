@@ -12,6 +12,7 @@ _COMMANDS = re.compile(
     r"|\x1b\[[0-?]*[ -/]*(?![0-?m])[ -~]?"  # cursor movements: all but colours
     r"|\x1b(?!\[)[ -/]*[0-~]?"
 )
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?$")
 _COLOURS = re.compile(r"\x1b\[[0-?]*m")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
 LONGEST_LINE = 2000
@@ -19,11 +20,17 @@ LONGEST_LINE = 2000
 
 
 class LogText:
-    """Converts the bytes of one log to text. The bytes may come in pieces of any size."""
+    """Converts the bytes of one log to text. The bytes may come in pieces of any size. `is_plain`: without colours and
+    other control sequences, also if a continued line splits one; what a line overwrites (`\\r`) is left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_plain: bool = False) -> None:
         self._rest = b""
         self._begun = False
+        self._is_plain = is_plain
+        self._unfinished = ""
+        """The beginning of a control sequence at the end of the last line; the line may be continued."""
+        self._is_overwritten = False
+        """The last line ended with a carriage return: what continues it replaces it."""
 
     def feed(self, data: bytes) -> str:
         """Return the text of the lines that these bytes complete. The line break after a line is returned with the next
@@ -46,7 +53,21 @@ class LogText:
             return ""
         joint = "\n" if self._begun and not continues else ""
         self._begun = True
-        return joint + text.decode(errors="replace")
+        decoded = text.decode(errors="replace")
+        return self._without_controls(decoded, joint, continues=continues) if self._is_plain else joint + decoded
+
+    def _without_controls(self, line: str, joint: str, *, continues: bool) -> str:
+        if continues:
+            line = self._unfinished + line
+        shown, self._unfinished = line, ""
+        if cut := _UNFINISHED.search(line):
+            shown, self._unfinished = line[: cut.start()], cut[0]
+        text = shown.rstrip("\r").rpartition("\r")[2]
+        if continues and text and (self._is_overwritten or text != shown.rstrip("\r")):
+            # What is overwritten was returned already, so the new text gets a line of its own.
+            joint = "\n"
+        self._is_overwritten = shown.endswith("\r") or (continues and self._is_overwritten and not text)
+        return joint + without_escapes(text)
 
 
 def tail(data: bytes, lines: int | None) -> list[str]:

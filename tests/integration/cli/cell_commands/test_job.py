@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -159,3 +161,28 @@ def test_a_missing_job_is_explained_without_http(remuda: Any, cell: CellProcess)
             f"there is no job 99999 on the cell at {cell.url}, or you may not see it; `remuda job list` lists those "
             "that you may see",
         ), words
+
+
+def test_the_log_has_colours_only_on_a_terminal_that_wants_them(
+    cell: CellProcess, remuda: Any, jobs: dict[str, Any]
+) -> None:
+    runner, payload = take(cell, jobs["build"])
+    stored = b"\x1b[32;1m$ make\x1b[0;m\nmade\n"
+    assert runner.patch(payload, 0, stored).status == 202
+    job = str(jobs["build"])
+    assert remuda("job", "log", job).out == "$ make\nmade\n"
+    assert remuda("job", "log", job, "--raw").out == stored.decode()
+
+    def on_terminal(**variables: str) -> str:
+        """Return what the command writes to a terminal, whose output must be smaller than its buffer."""
+        master, terminal = os.openpty()
+        environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+        command = [sys.executable, "-m", "remuda", "job", "log", job]
+        subprocess.run(command, stdout=terminal, env={**environment, "TERM": "xterm", **variables}, check=True)
+        os.close(terminal)
+        written = os.read(master, 4096).decode()
+        os.close(master)
+        return written
+
+    assert on_terminal() == "\x1b[32;1m$ make\x1b[0;m\r\nmade\r\n"
+    assert on_terminal(NO_COLOR="1") == on_terminal(TERM="dumb") == "$ make\r\nmade\r\n"

@@ -89,3 +89,37 @@ def test_a_tail_cuts_very_long_lines() -> None:
 def test_pieces_of_any_size_give_the_same_text(data: bytes, cut: int) -> None:
     log = LogText()
     assert log.feed(data[:cut]) + log.feed(data[cut:]) + log.finish() == text_of(data)
+
+
+def plain(*pieces: bytes) -> str:
+    log = LogText(is_plain=True)
+    return "".join(log.feed(piece) for piece in pieces) + log.finish()
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (line(b"\x1b[32;1m$ make\x1b[0;m"), "$ make\n"),
+        (line(b"\x1b]0;a title\x07named\x1b[2K\x1b[1A"), "named\n"),
+        (line(b"windows\r") + line(b"next\r"), "windows\nnext\n"),
+        (line(b"10%\r50%\r100%"), "100%\n"),
+        (line(b"10%") + line(b"\r20%", more=b"+") + line(b"\rdone", more=b"+"), "10%\n20%\ndone\n"),
+        (line(b"10%\r") + line(b"20%", more=b"+"), "10%\n20%\n"),
+        (line(b"a\x1b[3") + line(b"1mb\x1b", more=b"+") + line(b"[0mc", more=b"+"), "abc\n"),
+        (line(b"cut\x1b[3") + line(b"next"), "cut\nnext\n"),
+        (line(b"tab\there \x07\x00bell"), "tab\there bell\n"),
+        (line(b"section_start:1750000000:get_sources\r\x1b[0K\x1b[0KGetting source"), "Getting source\n"),
+        ("Zeile \u00e4\u20ac\n".encode(), "Zeile \u00e4\u20ac\n"),
+        (b"", ""),
+    ],
+)
+def test_plain_text_has_no_control_sequences(data: bytes, expected: str) -> None:
+    assert plain(data) == expected
+    assert plain(*(data[index : index + 1] for index in range(len(data)))) == expected
+
+
+@given(st.lists(st.binary(max_size=20), max_size=6))
+def test_plain_text_never_has_an_escape(pieces: list[bytes]) -> None:
+    lines = [line(piece.replace(b"\n", b""), more=b"+" if index % 2 else b" ") for index, piece in enumerate(pieces)]
+    assert "\x1b" not in plain(*lines)
+    assert "\r" not in plain(*lines)
