@@ -2,7 +2,10 @@
 service.
 
 When the manager ends, the local agent and its jobs continue. Therefore the definitions signal only the manager's own
-process. Stopping the systemd unit drains the manager."""
+process. Stopping the systemd unit drains the manager.
+
+The manager is started again if it fails or is killed. It stays down if it ends with 0: after a drain, whoever asked
+for it, and after SIGTERM."""
 
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
@@ -38,11 +41,13 @@ Type=exec
 {user}ExecStart={command}
 # Reloads the configuration; the manager also notices a changed file by itself.
 ExecReload=/bin/kill -HUP $MAINPID
-Restart=always
+# Not after a drain (also one by `remuda manager drain`) or SIGTERM: then the manager ends with 0.
+Restart=on-failure
 RestartSec=2
 
 # Stopping drains: no new jobs, running ones are waited for. To stop at once, while jobs continue without a manager:
 # systemctl kill --kill-whom=main --signal=TERM remuda-manager
+# The next start finds these jobs.
 KillSignal=SIGQUIT
 TimeoutStopSec={STOP_SECONDS}
 # Only the manager is signalled, never the agent and its jobs: the next start finds them again.
@@ -83,8 +88,12 @@ def launchd(paths: ServicePaths) -> str:
   </array>
 {user}  <key>RunAtLoad</key>
   <true/>
+  <!-- Not after a drain or SIGTERM: then the manager ends with 0. -->
   <key>KeepAlive</key>
-  <true/>
+  <dict>
+    <key>SuccessfulExit</key>
+    <false/>
+  </dict>
   <!-- The agent and its jobs outlive the manager. -->
   <key>AbandonProcessGroup</key>
   <true/>
@@ -114,6 +123,8 @@ $service = 'remuda-manager'
 & nssm install $service '{program}' '{words}'
 {account}& nssm set $service Start SERVICE_AUTO_START
 & nssm set $service AppExit Default Restart
+# After a drain or Ctrl-C the manager ends with 0 and stays down.
+& nssm set $service AppExit 0 Exit
 & nssm set $service AppRestartDelay 2000
 # Sends Ctrl-C first, and waits up to a minute until the manager has ended.
 & nssm set $service AppStopMethodConsole 60000

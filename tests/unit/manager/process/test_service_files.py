@@ -24,10 +24,19 @@ def parse_unit(text: str) -> configparser.RawConfigParser:
 def test_a_unit_signals_only_the_manager_and_has_a_long_stop_timeout() -> None:
     service = parse_unit(systemd(PATHS))["Service"]
     assert (service["KillMode"], service["KillSignal"], service["TimeoutStopSec"]) == ("process", "SIGQUIT", "7200")
-    assert (service["User"], service["Restart"], service["OOMPolicy"]) == ("ci", "always", "continue")
+    assert (service["User"], service["OOMPolicy"]) == ("ci", "continue")
     assert service["ExecStart"] == ('"/opt/my tools/remuda" manager run --config /etc/100%%.toml --data /srv/data')
     # These would apply to jobs, too.
     assert not {"NoNewPrivileges", "ProtectSystem", "PrivateTmp", "ProtectClock", "PrivateDevices"} & set(service)
+
+
+def test_a_manager_that_was_drained_or_stopped_stays_down() -> None:
+    """Then `manager run` ends with 0. All other ends are failures, after which it is started again."""
+    assert parse_unit(systemd(PATHS))["Service"]["Restart"] == "on-failure"
+    assert plistlib.loads(launchd(PATHS).encode())["KeepAlive"] == {"SuccessfulExit": False}
+    lines = windows(PATHS).splitlines()
+    default, success = (lines.index(f"& nssm set $service AppExit {end}") for end in ("Default Restart", "0 Exit"))
+    assert default < success
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
@@ -41,7 +50,6 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 def test_a_property_list_leaves_the_process_group_alone() -> None:
     properties = plistlib.loads(launchd(PATHS).encode())
     assert properties["AbandonProcessGroup"] is True
-    assert properties["KeepAlive"] is True
     assert properties["UserName"] == "ci"
     assert properties["ProgramArguments"] == list(PATHS.arguments)
 
