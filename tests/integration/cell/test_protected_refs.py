@@ -160,7 +160,7 @@ def test_protected_tags(
     assert push(clone, developer, "HEAD:refs/tags/x1")
     tag = {"tag_name": "v1", "ref": "main"}
     assert developer.api("POST", f"{shop}/repository/tags", tag).status == 403
-    assert developer.api("POST", f"{shop}/releases", {**tag, "name": "one"}).status == 422
+    assert developer.api("POST", f"{shop}/releases", {**tag, "name": "one"}).status == 403
     assert push(clone, maintainer, "HEAD:refs/tags/v1")
     assert cell.api("GET", f"{shop}/repository/tags/v1").json()["protected"] is True
     assert cell.api("GET", f"{shop}/repository/tags/x1").json()["protected"] is False
@@ -173,6 +173,67 @@ def test_protected_tags(
     assert cell.api("DELETE", f"{shop}/protected_tags/v*").status == 204
     assert cell.api("GET", f"{shop}/protected_tags/v*").status == 404
     assert push(clone, developer, "HEAD:refs/tags/v2")
+
+
+def test_releases_of_a_protected_tag_are_for_those_who_may_create_the_tag(
+    cell: ServedCell, shop: str, developer: Person, maintainer: Person
+) -> None:
+    assert maintainer.api("POST", f"{shop}/repository/tags", {"tag_name": "v1", "ref": "main"}).status == 201
+    protect(cell, shop, "tags", name="v*")
+    release = {"tag_name": "v1", "name": "one"}
+    refused = developer.api("POST", f"{shop}/releases", release)
+    assert (refused.status, "the tag v1 is protected" in refused.json()["message"]) == (403, True)
+    assert maintainer.api("POST", f"{shop}/releases", release).status == 201
+    assert developer.api("POST", f"{shop}/releases", release).status == 403, "not told whether there is one"
+    assert developer.api("PUT", f"{shop}/releases/v1", {"name": "mine"}).status == 403
+    assert developer.api("DELETE", f"{shop}/releases/v1").status == 403
+    assert developer.api("GET", f"{shop}/releases/v1").json()["name"] == "one"
+    assert maintainer.api("PUT", f"{shop}/releases/v1", {"name": "two"}).json()["name"] == "two"
+    assert maintainer.api("DELETE", f"{shop}/releases/v1").status == 200
+
+
+def test_a_job_has_the_rights_of_its_user_for_releases(
+    cell: ServedCell, shop: str, developer: Person, maintainer: Person, clone: Clone
+) -> None:
+    protect(cell, shop, "tags", name="v*")
+    runner = cell.new_runner()
+    assert push(clone, developer, "HEAD:refs/heads/topic")
+    jobs = {job["git_info"]["ref"]: job for job in [runner.take() for _ in range(2)]}
+    release = {"tag_name": "v1", "ref": "main", "name": "one"}
+    path = f"/api/v4{shop}/releases"
+    assert cell.send("POST", path, release, JOB_TOKEN=jobs["topic"]["token"]).status == 403
+    assert cell.send("POST", path, release, JOB_TOKEN=jobs["main"]["token"]).status == 201
+
+
+def test_nobody_moves_a_protected_tag(
+    cell: ServedCell, shop: str, developer: Person, maintainer: Person, clone: Clone
+) -> None:
+    for tag in ("v1", "x1"):
+        assert push(clone, developer, f"HEAD:refs/tags/{tag}")
+    protect(cell, shop, "tags", name="v*", create_access_level=30)
+    clone.commit(**{"a.txt": "a"})
+    refused = clone.run("push", "--force", maintainer.address("acme/shop"), "HEAD:refs/tags/v1", ok=False)
+    assert "refs/tags/v1 is protected, so nobody can move it" in refused.stderr
+    assert push(clone, developer, "HEAD:refs/tags/x1", "--force")
+    assert push(clone, developer, "HEAD:refs/tags/v2")
+    assert push(clone, developer, "HEAD~:refs/tags/v1", "--force"), "nothing changes"
+    moved = {"refs": {"refs/tags/v1": clone.git("rev-parse", "HEAD").strip()}}
+    answer = cell.send("PUT", f"/api/remuda/v1{shop}/refs", moved, PRIVATE_TOKEN=cell.token)
+    assert (answer.status, b"so nobody can move it" in answer.body) == (403, True)
+
+
+def test_maintainers_delete_protected_tags_and_git_does_not(
+    cell: ServedCell, shop: str, developer: Person, maintainer: Person, clone: Clone
+) -> None:
+    for tag in ("v1", "x1", "x2"):
+        assert push(clone, developer, f"HEAD:refs/tags/{tag}")
+    protect(cell, shop, "tags", name="v*", create_access_level=30)
+    refused = clone.run("push", maintainer.address("acme/shop"), ":refs/tags/v1", ok=False)
+    assert "DELETE /projects/:id/repository/tags/:tag_name" in refused.stderr
+    assert push(clone, developer, ":refs/tags/x1")
+    assert developer.api("DELETE", f"{shop}/repository/tags/x2").status == 204
+    assert developer.api("DELETE", f"{shop}/repository/tags/v1").status == 403
+    assert maintainer.api("DELETE", f"{shop}/repository/tags/v1").status == 204
 
 
 def test_a_branch_can_be_protected_before_the_first_push(cell: ServedCell) -> None:

@@ -29,6 +29,10 @@ FIRST_REFUSED = (
     "cannot be pushed: the project has no default branch yet, and its first branch becomes that, which is protected. "
     "Let a maintainer push the first branch"
 )
+MOVE_REFUSED = (
+    "is protected, so nobody can move it; let a maintainer delete it, then create it again: DELETE "
+    "/projects/:id/repository/tags/:tag_name"
+)
 LOCKED = "is locked with Git LFS by somebody else; ask them, or let a maintainer remove the lock"
 NAMESAKE_REFUSED = (
     "has the name of the protected branch, and whoever asks for that branch could get the tag instead; give the tag "

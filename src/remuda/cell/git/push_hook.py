@@ -4,14 +4,14 @@ note: a file with the user, the refs and the push options, from which the cell s
 People may push branches, tags and merge requests only: other refs mean something to git itself (`refs/replace` changes
 what objects contain) or to the cell. The hook rejects a name that can be mistaken for something else (a commit, an
 option, `HEAD`, a full ref), and a tag with the name of the default branch. It does not check names of refs that are
-deleted. It rejects the deletion of a protected branch, which would be a force push if it were pushed again. It rejects
-new commits that change a file which another user has locked with Git LFS.
+deleted. It rejects the deletion of a protected branch or tag, which would be a force push if it were pushed again, and
+nobody may move a protected tag. It rejects new commits that change a file which another user has locked with Git LFS.
 
 Invariants: a rejected push leaves no note; every line of a note that comes from a push option starts with `option `.
 When the hook runs, git has not checked the names of the refs; a name with a line feed is read as two names, and is
 rejected unless both are allowed."""
 
-from remuda.cell.git.port import FIRST_REFUSED, FORCE_REFUSED, LOCKED, NAMESAKE_REFUSED, PushRules
+from remuda.cell.git.port import FIRST_REFUSED, FORCE_REFUSED, LOCKED, MOVE_REFUSED, NAMESAKE_REFUSED, PushRules
 
 NOTES = "push-notes"
 """The folder in a repository where the hook writes its notes."""
@@ -44,9 +44,7 @@ _BAD_NAME = (
     "commit, and does not begin with refs/ or a dash"
 )
 
-_DELETE_REFUSED = (
-    "is protected, so git cannot delete it; a maintainer can: DELETE /projects/:id/repository/branches/:branch"
-)
+_DELETE_REFUSED = "is protected, so git cannot delete it; a maintainer can: DELETE /projects/:id/repository"
 
 # Without a user or options a note is needed only to replace an older one of the same ref and commit.
 HOOK = f"""#!/bin/sh
@@ -97,7 +95,8 @@ while read -r old new ref; do
   *[!0]*) ;;
   *)
     case $ref in
-    refs/heads/*) ! matches "${_PROTECTED}" "$ref" || refuse "$ref {_DELETE_REFUSED}" ;;
+    refs/heads/*) ! matches "${_PROTECTED}" "$ref" || refuse "$ref {_DELETE_REFUSED}/branches/:branch" ;;
+    refs/tags/*) ! matches "${_PROTECTED}" "$ref" || refuse "$ref {_DELETE_REFUSED}/tags/:tag_name" ;;
     esac
     ;;
   esac
@@ -141,6 +140,13 @@ while read -r old new ref; do
       if matches "${_PROTECTED}" "$ref" && ! matches "${_FORCED}" "$ref"; then
         case $old in
         *[!0]*) git merge-base --is-ancestor "$old" "$new" || refuse "$ref {FORCE_REFUSED}" ;;
+        esac
+      fi
+      ;;
+    refs/tags/*)
+      if matches "${_PROTECTED}" "$ref"; then
+        case $old in
+        *[!0]*) refuse "$ref {MOVE_REFUSED}" ;;
         esac
       fi
       ;;

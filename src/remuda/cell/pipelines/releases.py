@@ -21,6 +21,7 @@ from remuda.cell.dispatch.payload_inputs import load_context
 from remuda.cell.errors import (
     CellError,
     ConflictError,
+    ForbiddenError,
     InvalidError,
     MissingDependencyError,
     NotFoundError,
@@ -82,9 +83,10 @@ class Releases:
     async def create(self, project: Project, new: NewRelease) -> Release:
         """Store a release, and create its tag if it does not exist. If the same job has already created the release,
         that one is returned. Raises ConflictError if the tag already has another release, InvalidError if a value is
-        invalid."""
+        invalid, ForbiddenError as `check_tag`."""
         if not is_branch_name(new.tag):
             raise InvalidError(f"tag_name: {new.tag!r} is no name for a tag")
+        await self.check_tag(project, new.tag, new.user_id)
         links = check_links(new.links)
         if existing := await self.find(project, new.tag):
             return _check_own(existing, new)
@@ -107,6 +109,15 @@ class Releases:
             release = _check_own(await self.find(project, new.tag) or release, new)
         return release
 
+    async def check_tag(self, project: Project, tag: str, user_id: int) -> None:
+        """Raise ForbiddenError if the tag is protected and the user may not create it: then the user may not create,
+        change or delete its release either, whether the tag exists or not."""
+        ref, rules = f"refs/tags/{tag}", self._projects.ref_rules(project)
+        if is_protected(rules, ref):
+            level = await level_of(self._store, user_id, project, self._clock.wall()) or 0
+            if not can_push(rules, ref, Pusher(user_id, level)):
+                raise ForbiddenError(f"the tag {tag} is protected; only those whom its rules admit can do this")
+
     async def _tag(self, project: Project, new: NewRelease) -> str:
         """Return the commit hash of the release's tag. If the tag does not exist, create it at `new.ref`, which starts
         a pipeline for the tag. Raises InvalidError if `new.ref` is then missing or unknown."""
@@ -121,11 +132,6 @@ class Releases:
             raise InvalidError(f"the tag {new.tag} cannot be created: there is no {new.ref!r} in the repository")
         ref = f"refs/tags/{new.tag}"
         await self._projects.check_namesake(project, ref)
-        rules = self._projects.ref_rules(project)
-        if is_protected(rules, ref):
-            level = await level_of(self._store, new.user_id, project, self._clock.wall()) or 0
-            if not can_push(rules, ref, Pusher(new.user_id, level)):
-                raise InvalidError(f"the tag {new.tag} is protected; only those whom its rules admit can create it")
         async with self._projects.track_push(project):
             try:
                 await repos.add_tag(

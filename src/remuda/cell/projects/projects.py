@@ -16,12 +16,21 @@ from typing import Any
 
 import msgspec
 
-from remuda.cell.core.access.protected_refs import HEADS, Rule, allows_force_push, rules_of
+from remuda.cell.core.access.protected_refs import HEADS, TAGS, Rule, allows_force_push, is_protected, rules_of
 from remuda.cell.core.pipelines.creation import merge_request_iid
 from remuda.cell.core.pipelines.push_options import read_push_options
 from remuda.cell.errors import CellError, ConflictError, ForbiddenError, InvalidError
 from remuda.cell.git.commits import FileAction, NewCommit, apply_actions, is_branch_name, is_done
-from remuda.cell.git.port import FORCE_REFUSED, LOCKED, NAMESAKE_REFUSED, Pushes, PushNote, Repositories, find_note
+from remuda.cell.git.port import (
+    FORCE_REFUSED,
+    LOCKED,
+    MOVE_REFUSED,
+    NAMESAKE_REFUSED,
+    Pushes,
+    PushNote,
+    Repositories,
+    find_note,
+)
 from remuda.cell.pipelines.creation import Pipelines
 from remuda.cell.pipelines.webhooks import Webhooks
 from remuda.cell.projects.file_locks import find_locked, list_locked_paths
@@ -224,8 +233,8 @@ class Projects:
 
     async def put_refs(self, project: Project, refs: Mapping[str, str], user: User) -> None:
         """Set refs to existing commits on behalf of `user`, and start their pipelines as after a push. Raises GitError
-        if git cannot set them, ForbiddenError for a force push to the protected branch, InvalidError for a tag with the
-        name of that branch."""
+        if git cannot set them, ForbiddenError for a force push to a protected branch or a move of a protected tag,
+        InvalidError for a tag with the name of the default branch."""
         for ref, target in refs.items():
             await self.check_namesake(project, ref, target)
         before = await self._check_forward(project, refs)
@@ -238,10 +247,16 @@ class Projects:
             await self.repos.put_refs(project.repo_path, refs, before)
 
     async def _check_forward(self, project: Project, refs: Mapping[str, str]) -> dict[str, str]:
-        """Check that `refs` is no force push to a protected branch, unless that is allowed. Raises ForbiddenError if it
-        is. Returns the protected branches with their current commits, which must not change until the refs are set."""
+        """Check that `refs` is no force push to a protected branch, unless that is allowed, and moves no protected tag.
+        Raises ForbiddenError if it does. Returns the protected refs with their current objects (zeros: none), which
+        must not change until the refs are set."""
         tips: dict[str, str] = {}
         rules = self.ref_rules(project)
+        for ref in [ref for ref in refs if ref.startswith(TAGS) and is_protected(rules, ref)]:
+            tag = await self.repos.object_of(project.repo_path, ref)
+            if tag is not None and tag != refs[ref]:
+                raise ForbiddenError(f"{ref} {MOVE_REFUSED}")
+            tips[ref] = tag or "0" * len(refs[ref])
         for ref in [ref for ref in refs if ref.startswith(HEADS) and not allows_force_push(rules, ref)]:
             tip = await self.repos.commit_of(project.repo_path, ref)
             if tip is not None:

@@ -88,7 +88,7 @@ def admits(grants: Iterable[RefGrant], who: Pusher) -> bool:
 
 
 def can_push(rules: Iterable[Rule], ref: str, who: Pusher) -> bool:
-    """Return whether a user may push to a branch, or create, move or delete a tag."""
+    """Return whether a user may push to a branch, or create a tag. Nobody may move a protected tag."""
     rows = match_rules(rules, ref)
     return any(admits(row.push, who) for row in rows) if rows else who.level >= Level.DEVELOPER
 

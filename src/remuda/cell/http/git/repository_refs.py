@@ -166,11 +166,12 @@ async def create_tag(edge: Edge, caller: Caller, project: Project, params: NewTa
     return (await _views(edge, project, [tag]))[0]
 
 
-@routes.delete(f"{_TAGS}/{{tag}}", in_project(Level.MAINTAINER))
+@routes.delete(f"{_TAGS}/{{tag}}", _WRITE)
 async def remove_tag(edge: Edge, request: Request, caller: Caller, project: Project) -> None:
-    """Delete a tag and its release."""
+    """Delete a tag and its release. Only a maintainer can delete a protected tag."""
     tag = await _tag(edge, project, text_in_path(request, "tag"))
-    await check_push(edge, caller, project, [f"refs/tags/{tag.name}"])
+    if is_protected(edge.projects.ref_rules(project), f"refs/tags/{tag.name}"):
+        check_level(caller.level_in(project), Level.MAINTAINER, "Project")
     async with edge.projects.track_push(project):
         await edge.projects.repos.remove_ref(project.repo_path, f"refs/tags/{tag.name}")
     await edge.store.schedules.remove_release(project.id, tag.name)

@@ -120,8 +120,11 @@ async def show_latest(edge: Edge, project: Project) -> ReleaseShape:
 
 
 @routes.put(f"{_ROOT}/{{tag}}", _WRITE)
-async def change(edge: Edge, project: Project, release: Annotated[Release, _find], params: Asked) -> ReleaseShape:
+async def change(
+    edge: Edge, request: Request, project: Project, release: Annotated[Release, _find], params: Asked
+) -> ReleaseShape:
     """Change a release."""
+    await edge.releases.check_tag(project, release.tag, await user_of_call(edge, request))
     changed = with_given(
         release,
         name=params.name,
@@ -135,8 +138,9 @@ async def change(edge: Edge, project: Project, release: Annotated[Release, _find
 
 
 @routes.delete(f"{_ROOT}/{{tag}}", _WRITE, status=200)
-async def remove(edge: Edge, project: Project, release: Annotated[Release, _find]) -> ReleaseShape:
+async def remove(edge: Edge, request: Request, project: Project, release: Annotated[Release, _find]) -> ReleaseShape:
     """Delete a release. The tag stays."""
+    await edge.releases.check_tag(project, release.tag, await user_of_call(edge, request))
     await edge.store.schedules.remove_release(project.id, release.tag)
     return await _view(edge, project, release)
 
