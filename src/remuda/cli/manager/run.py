@@ -1,21 +1,19 @@
 """`remuda manager run`: runs the runner manager in this process."""
 
-import hashlib
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from remuda.cli.options import ConfigToml
 from remuda.lib import event_loop
 from remuda.localrun.data_folder import data_folder
-
-Config = Annotated[Path, Parameter(help="gitlab-runner's config.toml.")]
 
 
 def run(
     *,
-    config: Config,
+    config: ConfigToml,
     data: Annotated[
         Path | None,
         Parameter(help="Folder of the journal [default: one for each configuration file, in the user's data folder]."),
@@ -38,14 +36,15 @@ def run(
 
         remuda manager run --config config.toml
         remuda manager run --config config.toml --data /var/lib/remuda-manager
+        CONFIG_FILE=/etc/gitlab-runner/config.toml remuda manager run
     """
-    folder = data.absolute() if data else default_data(config)
+    from remuda.manager.process.known_managers import remember_manager, usual_folder
+
+    managers = data_folder(None) / "managers"
+    folder = data.absolute() if data else usual_folder(managers, config)
+    if config.exists():  # else it has no manager, and the start reports the error
+        remember_manager(managers, config, folder)
     event_loop.run(_run(config, folder, jobs.absolute() if jobs else None))
-
-
-def default_data(config: Path) -> Path:
-    place = hashlib.sha256(str(config.resolve()).encode()).hexdigest()[:12]
-    return data_folder(None) / "managers" / place
 
 
 async def _run(config: Path, data: Path, jobs: Path | None) -> None:

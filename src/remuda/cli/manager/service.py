@@ -13,7 +13,7 @@ def service(
     system: Annotated[
         Literal["systemd", "launchd", "windows"], Parameter(help="Kind of the service file.")
     ] = "systemd",
-    config: Annotated[Path, Parameter(help="Configuration file of the manager.")] = Path(
+    config: Annotated[Path, Parameter(help="Configuration file of the manager.", env_var="CONFIG_FILE")] = Path(
         "/etc/gitlab-runner/config.toml"
     ),
     data: Annotated[Path, Parameter(help="Data folder of the manager.")] = Path("/var/lib/remuda-manager/data"),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from remuda.cli.manager.run import default_data
 from remuda.cli.options import Output
 from remuda.cli.render.listing import local_time, print_json, print_table
 from remuda.lib import event_loop
@@ -99,29 +98,38 @@ def find_manager_folder(config: Path | None, data: Path | None) -> Path:
     """Return the data folder that the options select, else that of the only running manager. Raises BadInputError if
     there is none or more than one."""
     from remuda.manager.process.control import is_served
+    from remuda.manager.process.known_managers import KnownManager, find_data_folder, list_managers
 
     if data is not None:
         return data.absolute()
-    if config is not None:
-        return default_data(config)
     own = data_folder(None)
-    running = [folder for folder in (own / "manager", *sorted((own / "managers").glob("*"))) if is_served(folder)]
+    if config is not None:
+        folder = find_data_folder(own / "managers", config)
+        if not is_served(folder):
+            raise BadInputError(
+                f"no manager runs with the configuration {config}; start it (remuda manager run --config {config}), "
+                "or name the data folder of another manager with --data"
+            )
+        return folder
+    known = [KnownManager(config="", data=str(own / "manager")), *list_managers(own / "managers")]
+    running = [manager for manager in known if is_served(Path(manager.data))]
     if len(running) == 1:
-        return running[0]
+        return Path(running[0].data)
     if not running:
         raise BadInputError(
             "none of your managers runs with the usual data folder; name its configuration with --config, or its "
             "folder with --data"
         )
-    names = ", ".join(map(str, running))
-    raise BadInputError(f"there are several managers; name one of them with --data: {names}")
+    options = [f"--config {manager.config}" if manager.config else f"--data {manager.data}" for manager in running]
+    raise BadInputError(f"{len(running)} managers run here; choose one with {' or '.join(options)}")
 
 
 def show(report: "ManagerStatus") -> None:
     slots = report.slots
-    print(f"manager {report.system_id}, version {report.version}, process {report.pid}: {report.state}")
-    if report.config.file:
-        print(f"configuration {report.config.file}, read {local_time(report.config.loaded_at)}")
+    name = f"manager of {report.config.file}" if report.config.file else f"manager {report.system_id}"
+    print(f"{name}: {report.state}")
+    read = f", configuration read {local_time(report.config.loaded_at)}" if report.config.file else ""
+    print(f"process {report.pid}, version {report.version}, system id {report.system_id}{read}")
     if report.config.error:
         print(f"  the changed file is not used: {report.config.error}")
     if report.config.restart:

@@ -7,12 +7,13 @@ import pytest
 from remuda.cli.manager.status import find_manager_folder, show
 from remuda.lib.exits import BadInputError
 from remuda.manager.process.control import NAME
+from remuda.manager.process.known_managers import remember_manager, usual_folder
 from remuda.manager.process.status import FleetStatus, ManagerStatus, RunnerStatus
 
 
 def bind_socket(folder: Path) -> socket.socket:
     """Bind the control socket of a manager. Closing it leaves the file behind, as a killed manager does."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     control = socket.socket(socket.AF_UNIX)
     # Bind by a descriptor of the folder: a socket address has at most 108 bytes, and test folders have long names.
     descriptor = os.open(folder, os.O_PATH)
@@ -31,6 +32,24 @@ def test_of_several_folders_that_of_a_running_manager_is_used(tmp_path: Path, mo
     with bind_socket(folders[2]) as living:
         living.listen()
         assert find_manager_folder(None, None) == folders[2]
+
+
+def test_managers_are_named_by_their_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    managers = tmp_path / "remuda" / "managers"
+    configs = [tmp_path / name for name in ("one.toml", "two.toml")]
+    remember_manager(managers, configs[0], tmp_path / "elsewhere")
+    remember_manager(managers, configs[1], usual_folder(managers, configs[1]))
+    with pytest.raises(BadInputError, match=f"no manager runs with the configuration {configs[0]}"):
+        find_manager_folder(configs[0], None)
+    with bind_socket(tmp_path / "elsewhere") as first, bind_socket(usual_folder(managers, configs[1])) as second:
+        first.listen()
+        second.listen()
+        assert find_manager_folder(configs[0], None) == tmp_path / "elsewhere"
+        with pytest.raises(BadInputError) as caught:
+            find_manager_folder(None, None)
+    assert str(caught.value).startswith("2 managers run here; choose one with --config ")
+    assert all(f"--config {config}" in str(caught.value) for config in configs)
 
 
 @pytest.mark.parametrize(("free", "word"), [(1 << 20, "no disk"), (None, "blocked"), (1 << 30, "blocked")])
