@@ -168,6 +168,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     image_proxy: str = IMAGE_PROXY
     """The beginning of image names in CI_DEPENDENCY_PROXY_GROUP_IMAGE_PREFIX: a registry that mirrors Docker Hub, or
     Docker Hub itself."""
+    masks_any_value: bool = False
+    """A masked variable may have any value, also short ones and several lines, which GitLab refuses. For local runs."""
     component_hosts: tuple[str, ...] = ()
     """Other host names of the cell that pipeline files may use in component addresses."""
     borrowed_objects: tuple[Path, ...] = ()

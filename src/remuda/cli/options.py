@@ -97,6 +97,14 @@ class PipelineArguments(PipelineOptions):
             "A file with variables: dotenv, or YAML or JSON in the form of `variables` in a pipeline file.",
         ),
     ] = ()
+    secrets_file: Annotated[
+        tuple[Path, ...],
+        repeatable(
+            "--secrets-file",
+            "A file with variables whose values are masked in logs: dotenv, YAML or JSON. .remuda/secrets.env in the "
+            "top folder of the repository is used without this option.",
+        ),
+    ] = ()
     inputs: Annotated[
         tuple[str, ...],
         repeatable("--input", "An input, NAME=VALUE. It gets the type that `spec:inputs` of the file declares."),

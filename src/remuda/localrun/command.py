@@ -51,7 +51,9 @@ def run(
     def run_once() -> int:
         settings = load_settings(path)
         current = settings.apply(given_options)
-        spec = resolve(prepare(path, settings.apply(given_pipeline)), current)
+        file = prepare(path, settings.apply(given_pipeline))
+        file.mask_output()
+        spec = resolve(file, current)
         return Exit.SUCCESS if spec is None else _run_spec(spec, current)
 
     if options.watch and not options.list_only:

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.lib.exits import BadInputError
 from remuda.localrun.options import PipelineOptions
+from remuda.localrun.settings.places import FOUND_SECRETS, project_folder
 from remuda.localrun.sources.snapshot import PIPELINE_FILE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from remuda.localrun.sources.included_files import WorkTreeSources
     from remuda.localrun.sources.repository import Repository
+    from remuda.localrun.variables.secrets import Secret
     from remuda.pipeline import Facts, Pipeline
 
 LIMIT_BYTES = 1024 * 1024
@@ -37,6 +41,8 @@ class PipelineFile:
     sources: "WorkTreeSources"
     repository: "Repository | None"
     """The folder's repository, which caches answers of git."""
+    secrets: "Mapping[str, Secret]"
+    """Variables that jobs get as masked variables of the project; those that other variables replace are left out."""
     input_assignments: tuple[str, ...] = ()
     """`NAME=VALUE` each."""
 
@@ -49,7 +55,7 @@ class PipelineFile:
     def inputs(self) -> dict[str, Any]:
         """The values of `--input` by name, with the types that the file's `spec` header declares. Raises
         `BadInputError` for an invalid option, `PipelineError` if the file or a list value is not valid YAML."""
-        from remuda.localrun.variables import read_inputs
+        from remuda.localrun.variables.assignments import read_inputs
 
         return read_inputs(self.input_assignments, self.text, self.name)
 
@@ -57,6 +63,13 @@ class PipelineFile:
     def texts(self) -> dict[str, str]:
         """The texts of all files that were read so far, by the file names that error messages use."""
         return {**self.sources.texts, self.name: self.text}
+
+    def mask_output(self) -> None:
+        """Mask the secrets in everything that this process prints from now on."""
+        if self.secrets:
+            from remuda.localrun.variables.masked_output import mask_output
+
+            mask_output(secret.value for secret in self.secrets.values() if not secret.mask_problem)
 
     @contextmanager
     def excerpts(self) -> Iterator[None]:
@@ -119,10 +132,12 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     from remuda.localrun.sources.remote_files import read_allowed, read_template_source
     from remuda.localrun.sources.repository import Repository
     from remuda.localrun.sources.worktree import facts_of
-    from remuda.localrun.variables import read_variable_options
+    from remuda.localrun.variables.assignments import read_variable_options
 
     folder, source = _locate(find_project(path, options.file), options.file)
     variables = read_variable_options(options.variable, options.variables_file)
+    found = _read_secrets(options.secrets_file, path)
+    secrets = {name: secret for name, secret in found.items() if name not in variables.values}
     projects = _read_projects(options.project)
     allowed = read_allowed(options.allow_remote)
     allowed_projects, server = read_allowed_projects(options.allow_fetch), read_server(options.server)
@@ -135,8 +150,8 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
         event=options.event,
         ref=options.ref,
         tag=options.tag,
-        variables=variables.values,
-        raw=variables.raw,
+        variables={**{name: secret.value for name, secret in secrets.items()}, **variables.values},
+        raw=variables.raw | secrets.keys(),
     )
     facts = msgspec.structs.replace(facts, needs_limit=_read_needs_limit(os.environ.get(NEEDS_LIMIT, "")))
     return PipelineFile(
@@ -153,8 +168,18 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
             allowed=allowed,
             templates=templates,
         ),
+        secrets=secrets,
         input_assignments=options.inputs,
     )
+
+
+def _read_secrets(files: tuple[Path, ...], path: Path) -> "Mapping[str, Secret]":
+    folder = project_folder(path)
+    if not files and not os.path.lexists(folder / FOUND_SECRETS):
+        return {}
+    from remuda.localrun.variables.secrets import read_secrets
+
+    return read_secrets(files, folder)
 
 
 def _locate(path: Path, file: Path | None) -> tuple[Path, Path]:

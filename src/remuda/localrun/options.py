@@ -58,6 +58,7 @@ class PipelineOptions(Options):
     tag: str | None = field(default=None, metadata=setting(is_safe=True))
     variable: tuple[str, ...] = field(default=(), metadata=setting(is_safe=True, adds_up=True, is_assignment=True))
     variables_file: tuple[Path, ...] = field(default=(), metadata=setting(is_safe=True, adds_up=True))
+    secrets_file: tuple[Path, ...] = field(default=(), metadata=setting(adds_up=True))
     inputs: tuple[str, ...] = field(
         default=(), metadata=setting(key="input", is_safe=True, adds_up=True, is_assignment=True)
     )

@@ -246,6 +246,7 @@ def _settings(spec: RunSpec, folder: Path, objects: list[Path], links: Path | No
         remote_includes=spec.file.sources.remotes,
         templates=spec.file.sources.templates,
         needs_limit=spec.file.facts.needs_limit,
+        masks_any_value=True,
         component_hosts=tuple(
             {variables[name] for name in ("CI_SERVER_HOST", "CI_SERVER_FQDN") if name in variables}
             | spec.file.sources.component_hosts

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from remuda.pipeline import Facts
     from remuda.wire.user_client import PipelineInfo
 
+SECRET = "a secret of remuda run"
+"""Description of a variable that the command stores in the cell."""
 REFS_AT_ONCE = 500
 """The number of refspecs per `git push`, which has a limit on the length of its command line."""
 _MERGE_REQUEST_NAMES = ("SOURCE_BRANCH_NAME", "TARGET_BRANCH_NAME", "TITLE")
@@ -84,7 +86,22 @@ async def deliver(
         # One person owns all projects, so the jobs of each may read the others.
         for project_id in (*other_ids, project):
             await cell.client.let_in_all_jobs(project_id)
+    # Only a platform whose data is kept can have secrets of an earlier run.
+    if file.secrets or links is None:
+        await _put_secrets(cell, project, file)
     return await cell.client.create_pipeline(project, request_of(file, own.snapshot, choice))
+
+
+async def _put_secrets(cell: "Cell", project: int, file: "PipelineFile") -> None:
+    """Let the project in the cell have exactly these secrets as variables."""
+    path = f"/api/v4/projects/{project}/variables"
+    for old in await cell.client.call("GET", path):
+        if old["description"] == SECRET:
+            await cell.client.call("DELETE", f"{path}/{old['key']}")
+    for name, secret in file.secrets.items():
+        kind = "file" if secret.is_file else "env_var"
+        body = {"key": name, "value": secret.value, "variable_type": kind, "raw": True, "description": SECRET}
+        await cell.client.call("POST", path, {**body, "masked": not secret.mask_problem})
 
 
 def request_of(file: "PipelineFile", snapshot: Snapshot, choice: Choice) -> NewPipelineRequest:
@@ -97,7 +114,9 @@ def request_of(file: "PipelineFile", snapshot: Snapshot, choice: Choice) -> NewP
         before_sha=facts.predefined.get("CI_COMMIT_BEFORE_SHA", ""),
         # The cell expands references in variables; raw ones must not have any.
         variables={
-            name: value.replace("$", "$$") if name in facts.raw else value for name, value in facts.variables.items()
+            name: value.replace("$", "$$") if name in facts.raw else value
+            for name, value in facts.variables.items()
+            if name not in file.secrets
         },
         inputs=file.inputs,
         text=file.text,

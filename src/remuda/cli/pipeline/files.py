@@ -44,6 +44,7 @@ def lint(
     from remuda.pipeline.errors import printable
 
     file = prepare(path, load_settings(path).apply(options))
+    file.mask_output()
     pipeline: Pipeline | None = None
     mistakes: PipelineError | None = None
     try:
@@ -114,6 +115,7 @@ def show(
     if job is not None and output == "yaml":
         raise BadInputError("--job: the file is shown as a whole; leave out --job, or --output yaml")
     file = prepare(Path(path), load_settings(Path(path)).apply(options))
+    file.mask_output()
     if output == "yaml":
         with file.excerpts():
             print(file.merge_yaml(), end="")
@@ -175,6 +177,7 @@ def graph(
     from remuda.cli.render.svg import svg
 
     file = prepare(path, load_settings(path).apply(options))
+    file.mask_output()
     pipeline = file.compile_and_warn()
     if output == "json":
         print(json.dumps(document(pipeline), indent=2))

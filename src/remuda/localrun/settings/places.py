@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 REPOSITORY_FILE = ".remuda.toml"
+FOUND_SECRETS = ".remuda/secrets.env"
+"""The file of secrets in the top folder of a repository, which is used without an option."""
 USER_FILE = "settings.toml"
 
 

@@ -8,7 +8,7 @@ from remuda.cli.run import RunArguments
 from remuda.localrun.settings.keys import all_keys
 
 USER_ONLY = {
-    *("project", "server", "allow-fetch", "allow-remote", "templates"),
+    *("secrets-file", "project", "server", "allow-fetch", "allow-remote", "templates"),
     *("cache-dir", "data", "shell-on-failure", "isolation"),
 }
 """Keys with which a foreign repository could read other folders, reach the network, or weaken the isolation of jobs."""

@@ -113,8 +113,9 @@ class Given(msgspec.Struct, kw_only=True):
     filter: dict[str, str] | None = None
 
 
-def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
-    """Return the variable with the fields that `params` contains. Raises ApiError 400 if the result is not valid."""
+def apply_change(old: ProjectVariable, params: Given, *, masks_any_value: bool = False) -> ProjectVariable:
+    """Return the variable with the fields that `params` contains. Raises ApiError 400 if the result is not valid.
+    `masks_any_value`: the cell's setting."""
     if params.variable_type not in (None, "env_var", "file"):
         raise bad_parameter("variable_type does not have a valid value")
     if old.hidden and False in (params.masked, params.masked_and_hidden):
@@ -139,7 +140,7 @@ def apply_change(old: ProjectVariable, params: Given) -> ProjectVariable:
         raise bad_field("value", f"is too long (maximum is {MAX_VALUE} characters)")
     if "\0" in new.value:
         raise bad_field("value", "must not contain a NUL character")
-    if new.masked and not (_MASKABLE_RAW if new.raw else _MASKABLE).fullmatch(new.value):
+    if new.masked and not masks_any_value and not (_MASKABLE_RAW if new.raw else _MASKABLE).fullmatch(new.value):
         raise bad_field(
             "value",
             "is invalid: a masked value must be one line of at least 8 characters without blanks"
@@ -180,7 +181,8 @@ async def create(edge: Edge, request: Request, params: Given) -> VariableShape:
     if missing:
         raise bad_parameter(", ".join(f"{name} is missing" for name in missing))
     is_hidden = bool(params.masked_and_hidden)
-    variable = apply_change(replace(blank, key=params.key or "", hidden=is_hidden, masked=is_hidden), params)
+    new = replace(blank, key=params.key or "", hidden=is_hidden, masked=is_hidden)
+    variable = apply_change(new, params, masks_any_value=edge.settings.masks_any_value)
     _check_scope(variable)
     if not await edge.store.projects.put_variable(variable, replace=False):
         raise bad_field("key", f"({variable.key}) has already been taken")
@@ -227,7 +229,7 @@ async def list_all(edge: Edge, request: Request) -> list[VariableShape]:
 async def update(edge: Edge, request: Request, params: Given) -> VariableShape:
     """Change a variable."""
     variable = await _find(edge, request, (params.filter or {}).get("environment_scope"))
-    changed = apply_change(variable, params)
+    changed = apply_change(variable, params, masks_any_value=edge.settings.masks_any_value)
     _check_scope(changed)
     is_moved = changed.environment_scope != variable.environment_scope
     # The scope is part of the key. The new row is written first: a crash in between leaves both, never none.

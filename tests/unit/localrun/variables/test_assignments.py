@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remuda.lib.exits import BadInputError
-from remuda.localrun.variables import read_dotenv, read_file, read_inputs, read_variable_options
+from remuda.localrun.variables.assignments import read_dotenv, read_file, read_inputs, read_variable_options
 from remuda.pipeline import PipelineError
 
 HEADER = """

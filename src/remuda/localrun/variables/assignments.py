@@ -56,9 +56,10 @@ def read_file(file: Path) -> Variables:
     return Variables(values=read_dotenv(text, str(file)))
 
 
-def read_dotenv(text: str, file: str) -> dict[str, str]:
+def read_dotenv(text: str, file: str, *, is_secret: bool = False) -> dict[str, str]:
     """Parse lines of `NAME=value`: quotes are removed, inside double quotes a backslash escapes, # begins a comment.
-    Raises BadInputError, which names `file` and the line, for any other line."""
+    Raises BadInputError, which names `file` and the line, for any other line. `is_secret`: it does not show the line.
+    """
     values: dict[str, str] = {}
     for index, line in enumerate(text.split("\n"), 1):
         line = line.strip()
@@ -66,7 +67,8 @@ def read_dotenv(text: str, file: str) -> dict[str, str]:
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            raise BadInputError(f"{file}:{index}: cannot read {printable(line)!r}; write it as NAME=VALUE")
+            what = "this line" if is_secret else repr(printable(line))
+            raise BadInputError(f"{file}:{index}: cannot read {what}; write it as NAME=VALUE")
         name, value = match.groups()
         if value[:1] in ('"', "'"):
             quoted = (_DOUBLE if value[0] == '"' else _SINGLE).fullmatch(value)
