@@ -18,7 +18,17 @@ from remuda.stdsteps.engine.docker_exec import run_inside
 from remuda.stdsteps.engine.job_containers import this_owner
 
 PATIENCE_SECONDS = 5.0
-_CHOWN = 'find "$1" ! -user "$2" -exec chown -h "$2:$3" {} +'
+GIVE_BACK = """
+find_id() {
+  while read -r inside outside count; do
+    test "$1" -lt "$outside" || test "$1" -ge $((outside + count)) || echo $(($1 - outside + inside))
+  done < "/proc/self/$2"
+}
+user=$(find_id "$2" uid_map) group=$(find_id "$3" gid_map)
+find "$1" ! -user "${user:-$2}" -exec chown -h "${user:-$2}:${group:-$3}" {} +
+"""
+"""Gives all files of a folder (first argument) to a user and a group of the machine. In the container of a rootless
+engine these have other numbers."""
 
 
 def run(inputs: Inputs) -> None:
@@ -67,7 +77,7 @@ def restore_ownership(folder: str) -> None:
 def _restore_ownership_inside(engine: Engine, name: str) -> None:
     """Make this user the owner of the working directory's files, by a `chown` as root inside the container `name`; for
     agents that do not run as root. A failure is only a warning."""
-    words = ["sh", "-c", _CHOWN, "sh", os.getcwd(), str(os.geteuid()), str(os.getegid())]
+    words = ["sh", "-c", GIVE_BACK, "sh", os.getcwd(), str(os.geteuid()), str(os.getegid())]
     try:
         state = job_containers.inspect(engine, name)
         if state is not None and state["State"]["Running"]:
