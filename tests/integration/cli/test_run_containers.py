@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from tests.integration.cli.conftest import World
 from tests.integration.cli.test_up import Platform
 from tests.support.servers.docker_engine import BUSYBOX, DEBIAN, DockerEngine
+from tests.support.servers.podman_engine import PodmanEngine
 
 from remuda.testing.waiting import wait_until
 
@@ -212,6 +214,37 @@ def test_two_runs_at_once_do_not_remove_each_others_containers(
     assert len(engine.containers(remuda_role="job")) == 1
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
+
+
+@pytest.fixture(scope="module")
+def podman() -> Iterator[PodmanEngine]:
+    if missing := PodmanEngine.missing():
+        pytest.skip(missing)
+    with PodmanEngine() as engine:
+        yield engine
+
+
+def test_podman_is_found_by_the_socket_of_the_user(world: World, pipeline: MakePipeline, podman: PodmanEngine) -> None:
+    folder = pipeline(BOTH.replace(BUSYBOX, f"localhost/{BUSYBOX}"))
+    options = ("run", folder, "--output", "json", "--logs")
+    result = world.remuda(*options, DOCKER_HOST="", XDG_RUNTIME_DIR=str(podman.runtime_dir))
+    assert result.code == 0, result.out + result.err
+    assert re.search(rf"containers: Podman [\d.]+ at {podman.host} \(Podman of this user\)", result.err)
+    assert '"made by 0"' in result.out
+    assert podman.containers() == []
+    assert world.is_empty()
+
+
+def test_an_interrupt_removes_containers_of_podman(
+    world: World, pipeline: MakePipeline, podman: PodmanEngine, finish: Any
+) -> None:
+    folder = pipeline(f"job: {{image: localhost/{BUSYBOX}, script: [sleep 1000]}}")
+    process = world.start("run", folder, DOCKER_HOST=podman.host)
+    wait_until(lambda: len(podman.containers()) == 1, seconds=60)
+    process.send_signal(signal.SIGINT)
+    assert finish(process).code == 130
+    assert podman.containers() == []
+    assert world.is_empty()
 
 
 @pytest.fixture
