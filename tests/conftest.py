@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.servers.postgres_server import PostgresServer
 
-from remuda.lib.event_loop import correct_timeouts
+from remuda.lib.event_loop import correct_asyncio
 
 EXPECTED_SKIPS = Path(__file__).parent / "expected_skips.txt"
 
@@ -26,7 +26,7 @@ for number, handler in (
 
 
 # pytest-asyncio creates the event loops of tests; programs call this through remuda.lib.event_loop.run.
-correct_timeouts()
+correct_asyncio()
 
 # No deadline: the time of an example depends on the load of the machine.
 settings.register_profile(
