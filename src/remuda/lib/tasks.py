@@ -50,7 +50,9 @@ class TaskOwner:
     async def wait(self) -> None:
         """Wait until no task runs, also new ones. If the caller is cancelled, the tasks are cancelled, too."""
         while self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)  # noqa: TID251 - `_finish` reports failures
+            # From Python 3.12 on, `gather` of ended tasks returns at once, before the loop calls their `_finish`, which
+            # reports failures and ends this loop. `sleep` lets it.
+            await asyncio.gather(asyncio.sleep(0), *self._tasks, return_exceptions=True)  # noqa: TID251
 
     def _finish(self, task: "asyncio.Task[Any]") -> None:
         self._forget(task)
