@@ -5,6 +5,7 @@ machines. `Stable` runs real `Scaler`s, one after another, and checks that none 
 
 import asyncio
 import sqlite3
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +47,8 @@ class InlineWriter:
 
     def __init__(self, db: sqlite3.Connection, _name: str) -> None:
         self._db = db
+        # As for a process that dies: tests that kill a scaler do not close its state.
+        weakref.finalize(self, db.close)
 
     async def run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         if type(self).broken:

@@ -133,6 +133,8 @@ def unpack(source: Path, beside: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=beside, prefix=".remuda-restore-") as folder:
         try:
             with tarfile.open(source) as packed:
+                # The check below replaces the filter: Python before 3.11.4 has none, and later ones differ in theirs.
+                packed.extraction_filter = lambda member, _path: member
                 for member in packed:
                     _check_member(member)
                     packed.extract(member, folder, set_attrs=False)
