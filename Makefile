@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/.installed
+NEWEST := .venv-newest
+NEWEST_STAMP := $(NEWEST)/.installed
 FREEZER := .venv-freeze
 FREEZER_STAMP := $(FREEZER)/.installed
 FREEZE_PYTHON ?= /usr/bin/python3
@@ -23,10 +25,10 @@ PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
 UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit system interop lint docs format bench frozen packages protos requirements clean
+.PHONY: help setup demo test test-newest unit system interop lint docs format bench frozen packages protos requirements clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## make .venv with the pinned dependencies and the remuda command
 
@@ -64,6 +66,22 @@ demo: setup ## run the example pipelines end to end on the embedded defaults
 test: setup packages $(PEERS_STAMP) ## lint and unit tests, then the contract and integration tests
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint unit
 	$(PYTEST) tests/contract tests/integration tests/interop/test_pipeline_corpus.py plugins -m "not long" -q -n $(WORKERS) --dist worksteal
+
+# Empty if this machine has none that is newer than PYTHON.
+NEWEST_PYTHON ?= $(shell tools/newest_python "$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')")
+
+test-newest: setup packages ## the unit and contract tests with the newest Python of this machine; NEWEST_PYTHON names another
+	@newest="$(NEWEST_PYTHON)"; if [ -z "$$newest" ]; then \
+		echo "skipped: this machine has no Python that is newer than $(PYTHON); NEWEST_PYTHON=... names one"; \
+	else $(MAKE) --no-print-directory NEWEST_PYTHON="$$newest" $(NEWEST_STAMP) && \
+		"$$newest" -V && PATH="$(CURDIR)/$(NEWEST)/bin:$$PATH" $(NEWEST)/bin/pytest tests/unit tests/contract -q -n $(LONG_WORKERS) --dist worksteal; \
+	fi
+
+$(NEWEST_STAMP): $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(NEWEST_PYTHON) $(NEWEST)
+	$(BIN)/uv pip install --quiet --python $(NEWEST)/bin/python --require-hashes --compile-bytecode -r requirements/dev.txt
+	$(BIN)/uv pip install --quiet --python $(NEWEST)/bin/python --no-deps --no-build-isolation -e . $(PLUGINS:%=-e ./%)
+	@touch $(NEWEST_STAMP)
 
 unit: setup ## the unit tests
 	$(PYTEST) tests/unit -q -n 2 --dist worksteal
@@ -131,4 +149,4 @@ requirements: setup ## compile requirements/*.txt (with hashes) from pyproject.t
 	$(UV_COMPILE) requirements/freeze.in -o requirements/freeze.txt
 
 clean: ## remove what make setup and the tools left here
-	rm -rf $(VENV) $(PEERS) $(FREEZER) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf $(VENV) $(NEWEST) $(PEERS) $(FREEZER) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
