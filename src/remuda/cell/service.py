@@ -6,7 +6,6 @@ A stop ends long-polling requests first, so that the HTTP server need not wait f
 import asyncio
 import contextlib
 import gc
-import secrets
 import socket
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -25,6 +24,7 @@ from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.gitlab.runner_tokens import ensure_registration_token
 from remuda.cell.http.runner.managers import Managers
 from remuda.cell.metrics import CellMetrics
+from remuda.cell.operations.admin_tokens import new_admin_token
 from remuda.cell.operations.blob_ownership import claim_blobs, claim_folder, open_blobs
 from remuda.cell.operations.data_folder import DataFolder, open_folder
 from remuda.cell.operations.downtime import DowntimeFile
@@ -50,24 +50,17 @@ from remuda.cell.store.ports import Store
 from remuda.cell.tls import ServerCertificate
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
-from remuda.cell.values import ORGANIZATION_ID, USER_ID, UserToken
+from remuda.cell.values import USER_ID, UserToken
 from remuda.cell.values.audit_events import AuditEvent
 from remuda.lib.clock import Clock, SystemClock
 from remuda.lib.waiting import wait_for_event
 from remuda.telemetry.logs import logger
-from remuda.wire.routable_token import encode, token_hash
+from remuda.wire.routable_token import token_hash
 
 REREAD_SECONDS = 30.0
 """How often a process looks whether there is a new encryption key."""
-_USER_PREFIX = "glpat-"
 
 _log = logger("cell")
-
-
-def new_admin_token(cell_id: int) -> str:
-    """Return a random access token for the administrator, with the cell's id encoded in it."""
-    routing = {"c": cell_id, "o": ORGANIZATION_ID, "u": USER_ID}
-    return encode(prefix=_USER_PREFIX, routing=routing, random=secrets.token_bytes(16))
 
 
 class CellService:

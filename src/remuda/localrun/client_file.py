@@ -44,7 +44,7 @@ def write_access(data: Path, access: Access, name: str = FILE_NAME) -> None:
 def ensure_token(folder: Path, chosen: str | None = None) -> str:
     """Return the administrator's token: `chosen` if set, else that in `client.json`, else a new one. If the file is
     missing, writes it with the token and an empty URL; an existing one is not changed, even if `chosen` differs."""
-    from remuda.cell.service import new_admin_token
+    from remuda.cell.operations.admin_tokens import new_admin_token
 
     access = read_access(folder)
     token = chosen or (access.token if access else new_admin_token(CELL_ID))
