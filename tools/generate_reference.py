@@ -25,6 +25,7 @@ from rich.console import Console
 from remuda.cell.http.edge.app import api_document
 from remuda.cell.metrics import CellMetrics
 from remuda.cell.settings import CellSettings
+from remuda.cli.cell.settings import DEFAULT_PORT
 from remuda.cli.main import COMMANDS, GROUPS, build_app
 from remuda.cli.options import PipelineArguments
 from remuda.cli.run import RunArguments
@@ -95,12 +96,13 @@ def cell_settings() -> str:
         if not isinstance(field, ast.AnnAssign):
             continue
         name = ast.unparse(field.target)
-        default = f"Default: {_default(name)}." if field.value else "Required."
+        default = f"Default: {_default(name)}." if name != "data" else "Default: `cell` in the user's data folder."
         sections.append(definition(f"`{name}`", text, default))
     return page(
         "Settings of a cell",
-        "Each setting is a key in `cell.toml` or an environment variable: `REMUDA_` and its name in capitals. Times "
-        "are in seconds, sizes in bytes. "
+        "Each setting is a key in `cell.toml` or an environment variable: `REMUDA_` and its name in capitals, lists "
+        "separated by commas (`data`, `host`, `port` and `cell_id`: key or option only). Times are in seconds, sizes "
+        "in bytes. [Run a cell](../../how-to/run-a-cell.md) has a file to begin with. "
         "[Command line](../cli.md) describes the options of `remuda cell serve`, which have precedence.",
         sections,
     )
@@ -109,6 +111,7 @@ def cell_settings() -> str:
 def _default(setting: str) -> str:
     """The default of a setting of a cell, as one writes it in `cell.toml`; sizes in a readable unit."""
     [value] = [field.default for field in msgspec.structs.fields(CellSettings) if field.name == setting]
+    value = {"port": DEFAULT_PORT}.get(setting, value)  # of `remuda cell serve`
     if value in ("", None, ()):
         return "none"
     if setting.endswith("_bytes"):

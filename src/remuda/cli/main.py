@@ -68,6 +68,7 @@ COMMANDS = (
     Command("cell backup", "remuda.cli.cell.data:backup", "Write a backup of a cell."),
     Command("cell restore", "remuda.cli.cell.data:restore", "Create a cell from a backup."),
     Command("cell admin-token", "remuda.cli.cell.admin_token:admin_token", "Create a new administrator's token."),
+    Command("cell service", "remuda.cli.cell.service:service", "Print systemd units for a cell."),
     Command("cell openapi", "remuda.cli.cell.openapi:openapi", "Print the OpenAPI document of a cell."),
     Command("cell keys list", "remuda.cli.cell.keys:list_keys", "List the keys that sign tokens."),
     Command("cell keys rotate", "remuda.cli.cell.keys:rotate", "Replace a key that signs tokens."),

@@ -12,7 +12,7 @@ from tests.support.pages import OWN_TESTS, executed_pages
 
 ROOT = Path(__file__).parents[3]
 STAGES = Path(__file__).parent / "stages"
-LONG = frozenset[str]()
+LONG = frozenset({"run-a-cell"})
 """Pages that take more than half a minute; `make system` executes them."""
 PAGES = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.long] if page.stem in LONG else [])

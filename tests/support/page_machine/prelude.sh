@@ -57,3 +57,20 @@ trap show_end EXIT
 compare_output() {
     python3 "$PAGE_MACHINE/compare_output.py" "$PAGE/output" /dev/stdin
 }
+
+# make_certificate HOST FOLDER: write fullchain.pem and privkey.pem of an authority that this machine trusts; the host is
+# this machine.
+make_certificate() {
+    local authority=/root/authority
+    if [ ! -e $authority.key ]; then
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $authority.key -out $authority.crt \
+            -days 3 -subj "/CN=Page Authority" 2> /dev/null
+        cp $authority.crt /usr/local/share/ca-certificates/page-authority.crt
+        update-ca-certificates > /dev/null 2>&1
+    fi
+    openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$2/privkey.pem" -out "$PAGE/request" \
+        -subj "/CN=$1" 2> /dev/null
+    openssl x509 -req -in "$PAGE/request" -CA $authority.crt -CAkey $authority.key -days 2 -out "$2/fullchain.pem" \
+        -extfile <(echo "subjectAltName=DNS:$1") 2> /dev/null
+    grep --quiet " $1\$" /etc/hosts || echo "127.0.0.1 $1" >> /etc/hosts
+}

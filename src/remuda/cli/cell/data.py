@@ -12,7 +12,7 @@ from remuda.cli.cell.settings import NO_CELL_OPTIONS, CellOptions
 from remuda.cli.options import Output
 from remuda.cli.render.listing import print_json
 from remuda.lib import event_loop
-from remuda.lib.exits import Exit
+from remuda.lib.exits import BadInputError, Exit
 
 if TYPE_CHECKING:
     from remuda.cell.operations.integrity_checks import Report
@@ -68,6 +68,12 @@ def check(*, cell: CellOptions = NO_CELL_OPTIONS, output: Output = "text") -> in
 def backup(
     to: Annotated[Path, Parameter(help="A new folder, or a file NAME.tar, NAME.tar.gz or NAME.tgz.")],
     *,
+    keep: Annotated[
+        int | None,
+        Parameter(
+            help="TO is a folder for many backups: write an archive with the time in its name, and keep only so many."
+        ),
+    ] = None,
     with_keys: Annotated[
         bool, Parameter(help="Include the encryption keys: whoever has the backup can read all secrets.", negative="")
     ] = False,
@@ -85,18 +91,25 @@ def backup(
         remuda cell backup /backups/monday --data /var/lib/remuda
         remuda cell backup /backups/monday --with-keys --data /var/lib/remuda
         remuda cell backup /backups/monday.tar.gz --data /var/lib/remuda
+        remuda cell backup /backups --keep 14 --data /var/lib/remuda
     """
+    from remuda.cell.operations.backup_rotation import next_backup, remove_old_backups
     from remuda.cell.operations.backups import back_up
     from remuda.cell.operations.encryption_keys import encryption_key_place
 
-    settings = cell.settings()
-    manifest = event_loop.run(back_up(settings, to.absolute(), now=time.time(), with_keys=with_keys))
+    if keep is not None and keep < 1:
+        raise BadInputError(f"--keep {keep}: must be at least 1")
+    settings, now = cell.settings(), time.time()
+    folder, to = to, next_backup(to, now) if keep is not None else to
+    manifest = event_loop.run(back_up(settings, to.absolute(), now=now, with_keys=with_keys))
     print(f"cell {manifest.cell_id} is backed up to {to}")
     if left_out := [key for key in manifest.keys_wanted if key not in manifest.keys]:
         where = encryption_key_place(settings)
         print(f"the backup is encrypted and without the keys ({', '.join(left_out)}): keep a copy of {where} elsewhere")
     if manifest.blobs:
         print(f"its artifacts and archived logs are in {manifest.blobs} and are not part of the backup")
+    for path in remove_old_backups(folder, keep) if keep is not None else ():
+        print(f"removed the old backup {path}")
 
 
 def restore(

@@ -1,0 +1,14 @@
+from pathlib import Path
+
+from remuda.cell.operations.backup_rotation import next_backup, remove_old_backups
+
+
+def test_only_the_oldest_backups_of_the_rotation_are_removed(tmp_path: Path) -> None:
+    backups = [next_backup(tmp_path, day * 86400.0) for day in range(5)]
+    assert backups[0].name == "cell-19700101T000000Z.tar.gz"
+    others = [tmp_path / name for name in ("monday.tar.gz", "cell-19700101T000000Z.tar.gz.part", "cell")]
+    for path in (*backups, *others):
+        path.touch()
+    assert remove_old_backups(tmp_path, 2) == backups[:3]
+    assert sorted(tmp_path.iterdir()) == sorted([*backups[3:], *others])
+    assert remove_old_backups(tmp_path, 9) == []
