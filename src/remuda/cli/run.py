@@ -10,7 +10,6 @@ from remuda.cli.options import (
     NO_PIPELINE_ARGUMENTS,
     Containers,
     DefaultImage,
-    Folder,
     Isolate,
     NoContainers,
     Output,
@@ -111,7 +110,10 @@ _NO_RUN_ARGUMENTS = RunArguments()
 
 
 def run(
-    path: Folder = Path("."),
+    path: Annotated[
+        str,
+        Parameter(help="The repository, any folder with a pipeline file, the pipeline file, or a job as with --job."),
+    ] = ".",
     /,
     *names: Annotated[str, Parameter(help="Run only these jobs, as with --job.")],
     pipeline: PipelineArguments = NO_PIPELINE_ARGUMENTS,
@@ -137,6 +139,7 @@ def run(
     Try:
 
         remuda run
+        remuda run test
         remuda run --list
         remuda run --job test --variable LEVEL=debug
         remuda run --stage build --no-needs
@@ -148,4 +151,4 @@ def run(
     """
     if options.no_containers:
         options = options.change(containers="never")
-    return command.run(path, pipeline, options.change(job=(*names, *options.job)) if names else options)
+    return command.run_words(path, names, pipeline, options)

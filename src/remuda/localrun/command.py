@@ -30,12 +30,27 @@ LEAST_AT_ONCE = 4
 """Jobs wait for disks and networks more than they compute, so a machine with two cores can run more than two."""
 
 
+def run_words(word: str, names: tuple[str, ...], pipeline: PipelineOptions, options: RunOptions) -> int:
+    """Run what the words of the command line mean, as `run`. `word`: a folder, a pipeline file or a job; `names`: jobs
+    after it."""
+    from remuda.localrun.job_words import split_words
+
+    path, jobs = split_words(word, names, pipeline)
+    if jobs:
+        options = options.change(job=(*jobs, *options.job))
+    return run(path, pipeline, options, words=jobs[: len(jobs) - len(names)])
+
+
 def run(
-    path: Path = Path("."), pipeline: PipelineOptions = _PIPELINE_DEFAULTS, options: RunOptions = _RUN_DEFAULTS
+    path: Path = Path("."),
+    pipeline: PipelineOptions = _PIPELINE_DEFAULTS,
+    options: RunOptions = _RUN_DEFAULTS,
+    *,
+    words: tuple[str, ...] = (),
 ) -> int:
     """Run the pipeline of a folder or file and return the exit code. Options that the command line did not set have the
-    values of settings files, which are read again for each run of `--watch`. Raises BadInputError for invalid options.
-    """
+    values of settings files, which are read again for each run of `--watch`. `words`: names of jobs that the user could
+    have meant as folders. Raises BadInputError for invalid options."""
     given_pipeline, given_options = pipeline, options
     settings = load_settings(path)
     pipeline, options = settings.apply(given_pipeline), settings.apply(given_options)
@@ -43,9 +58,6 @@ def run(
         raise BadInputError(f"--jobs {options.jobs}: must be at least 1")
     if options.artifacts is not None:
         usable_folder(options.artifacts, "--artifacts")
-    if not path.exists() and path.parent == Path("."):
-        raise BadInputError(f"{path}: there is no such folder; if it is a job, write: remuda run . {path}")
-
     path = find_project(path, pipeline.file)
 
     def run_once() -> int:
@@ -53,7 +65,7 @@ def run(
         current = settings.apply(given_options)
         file = prepare(path, settings.apply(given_pipeline))
         file.mask_output()
-        spec = resolve(file, current)
+        spec = resolve(file, current, words)
         return Exit.SUCCESS if spec is None else _run_spec(spec, current)
 
     if options.watch and not options.list_only:
@@ -81,9 +93,9 @@ def _run_on_changes(folder: Path, run_once: Callable[[], int]) -> int:
         print(f"changed: {', '.join(changed[:3])}{more}", file=sys.stderr)
 
 
-def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
+def resolve(file: PipelineFile, options: RunOptions, words: tuple[str, ...] = ()) -> "RunSpec | None":
     """Compile the file, check the options, and return what to run. Returns None after printing an overview if nothing
-    is to run: with `--list`, or if the rules create no pipeline."""
+    is to run: with `--list`, or if the rules create no pipeline. `words`: jobs that could be folders, too."""
     from remuda.localrun.pipeline_run import RunSpec
     from remuda.localrun.upload import Choice
     from remuda.pipeline.job_selection import ChoiceError, choose
@@ -95,7 +107,9 @@ def resolve(file: PipelineFile, options: RunOptions) -> "RunSpec | None":
         try:
             pipeline = choose(pipeline, jobs=choice.jobs, stages=choice.stages, with_needs=choice.with_needs)
         except ChoiceError as error:
-            raise BadInputError(f"{error}; `remuda run --list` shows what there is") from None
+            from remuda.localrun.job_words import suggest_folders
+
+            raise BadInputError(f"{error}{suggest_folders(words)}; `remuda run --list` shows what there is") from None
     if options.list_only or pipeline.skipped is not None:
         listed = _with_unchosen(pipeline, whole) if options.list_only else None
         _print_overview(file, pipeline, listed, options.output)

@@ -239,7 +239,9 @@ def test_a_bad_pipeline_file_is_bad_input(world: Any, pipeline: MakePipeline, na
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "there is no such folder; if it is a job, write: remuda run . nowhere"),
+        (["nowhere"], "nowhere: there is no such folder, and no job, because this folder has no .gitlab-ci.yml"),
+        (["emtpy"], "emtpy: there is no such folder (similar: ./empty), and no job"),
+        (["./nowhere"], "nowhere: there is no such folder"),
         (["."], "there is no pipeline file"),
         (["empty"], "no commits yet"),
         (["file"], "file:1:1: the file is empty"),
