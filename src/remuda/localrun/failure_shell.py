@@ -22,6 +22,8 @@ def offer(view: RunView, folder: Path, manager_data: Path, *, opens: bool, is_ke
         kept_job = read_kept_job(manager_data, job.id) if job.has_failed() else None
         if kept_job is None:
             continue
+        if job.containers is not None and job.containers.image and not job.containers.is_ignored:
+            name = f"{name} (it ran in a container of {job.containers.image}, the shell is outside of it)"
         script = folder / f"shell-{job.id}.sh"
         descriptor = os.open(script, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o700)
         with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from remuda.localrun.containers import ContainerUse
 from remuda.localrun.failure_shell import offer, script_text
 from remuda.localrun.view import JobView, RunView
 from remuda.manager.compile import kept_workdirs
@@ -29,3 +30,17 @@ def test_the_shell_is_not_offered_for_a_job_that_may_fail(
         kept_workdirs.write(tmp_path, job.id, work_dir=str(tmp_path), variables=())
     offer(view, tmp_path, tmp_path, opens=False, is_kept=True)
     assert "a shell where unit failed" in capsys.readouterr().err
+
+
+def test_the_shell_of_a_job_in_a_container_is_outside(
+    a_job: Callable[..., JobView],
+    a_run: Callable[..., RunView],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    use = ContainerUse(image="python:3.12", services=(), is_ignored=False)
+    view = a_run(a_job("unit", "failed", containers=use), status="failed")
+    kept_workdirs.write(tmp_path, view.jobs[0].id, work_dir=str(tmp_path), variables=())
+    offer(view, tmp_path, tmp_path, opens=False, is_kept=True)
+    expected = "a shell where unit (it ran in a container of python:3.12, the shell is outside of it) failed"
+    assert expected in capsys.readouterr().err

@@ -17,13 +17,14 @@ from remuda.stdsteps.common.inputs import Inputs
 from remuda.stdsteps.common.log import say
 from remuda.stdsteps.common.sizes import format_size, parse_size
 from remuda.stdsteps.engine.docker_api import Engine, EngineGoneError, EngineRefusedError
+from remuda.stdsteps.engine.pull_progress import PullProgress
 from remuda.stdsteps.engine.registry_auth import Credential, choose, from_payload, read_config, split_image
 
 POLICIES = ("always", "if-not-present", "never")
 DEFAULT_MIN_FREE = "1g"
 LARGEST_CONFIG = 1024 * 1024
 TRIES = 3
-PROGRESS_SECONDS = 10.0
+PROGRESS_SECONDS = 3.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]*")
 _TRANSIENT = re.compile(
     r"time(d )?out|connection (reset|refused)|\bEOF\b|no such host|too ?many ?requests|temporary failure|i/o"
@@ -186,18 +187,16 @@ def _pull_once(engine: Engine, request: ImageRequest, credential: Credential | N
     bare, tag = split_image(request.name)
     query = {"fromImage": bare, "tag": tag or "latest"} | ({"platform": request.platform} if request.platform else {})
     headers = {"X-Registry-Auth": credential.header()} if credential else {}
-    layers: dict[str, bool] = {}
+    progress = PullProgress()
     logged_at = time.monotonic()
     try:
         for line in engine.lines("/images/create", query=query, headers=headers):
             if line.get("error"):
                 return str(line["error"])
-            status, layer = line.get("status", ""), line.get("id")
-            if layer and not status.startswith("Pulling from "):  # there the id is the tag
-                layers[layer] = layers.get(layer, False) or status in ("Pull complete", "Already exists")
+            progress.add(line)
             if time.monotonic() - logged_at > PROGRESS_SECONDS:
                 logged_at = time.monotonic()
-                say(f"... {sum(layers.values())} of {len(layers)} layers")
+                say(f"... {progress}")
     except EngineRefusedError as error:
         return str(error)
     return None
