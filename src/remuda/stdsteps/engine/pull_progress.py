@@ -1,4 +1,5 @@
-"""Sums up the engine's messages about a pull: how many layers are there, and how many bytes of those downloaded now."""
+"""Sums up the engine's messages about a pull: how many layers are there, and how many bytes of those downloaded now.
+Its own module, because it calls no engine, unlike `images`."""
 
 from collections.abc import Mapping
 from typing import Any
