@@ -165,6 +165,22 @@ def test_jobs_that_no_runner_takes(work: Work, runner: ScriptedRunner) -> None:
     assert "warning: a, b wait for a runner: no runner has the tag gpu: register one or change the tags" in answer
 
 
+def test_lists_and_why_name_jobs_that_no_runner_takes(work: Work, runner: ScriptedRunner) -> None:
+    runner.ask()
+    work.push_file(
+        "stages: [one, two]\n"
+        "a: {stage: one, script: [x], tags: [gpu]}\n"
+        "b: {stage: one, script: [x]}\n"
+        "c: {stage: two, script: [x], tags: [gpu]}\n"
+    )
+    reason = "no runner has the tag gpu: register one or change the tags"
+    jobs = {job["name"]: job for job in work.cell.api("GET", f"/projects/{work.id}/jobs").json()}
+    assert {name: job.get("no_runner_reason") for name, job in jobs.items()} == {"a": reason, "b": None, "c": reason}
+    assert work.cell.api("GET", f"/projects/{work.id}/jobs/{jobs['a']['id']}").json()["no_runner_reason"] == reason
+    why = work.cell.send("GET", f"/api/remuda/v1/jobs/{jobs['c']['id']}/why", PRIVATE_TOKEN=work.cell.token).json()
+    assert why["advice"] == [f"it will then wait for a runner: {reason}"]
+
+
 def test_control_characters_do_not_reach_the_terminal(work: Work) -> None:
     name = "x\u202e\u009b31m"
     jobs = '"x\\e[1m\u202e":\n  scrip: "\\e]0;owned\\a"\n"b\\ec": {script: [x], nees: 1}\n'

@@ -110,7 +110,7 @@ def test_a_data_folder_in_use_is_reported(world: Any, finish: Any) -> None:
     ("arguments", "message"),
     [
         (["--listen", "nowhere"], "HOST:PORT"),
-        (["--database", "postgresql://127.0.0.1:1/d"], "check that PostgreSQL runs there"),
+        (["--database", "postgresql://127.0.0.1:1/d", "--listen", "127.0.0.1:0"], "check that PostgreSQL runs there"),
         (["--cell-id", "0"], "positive number"),
         (["--cell-id", "one"], "--cell-id"),
     ],

@@ -2,6 +2,7 @@
 memory of this process, which the periodic check in `timeouts` updates from the store."""
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,7 +11,13 @@ from msgspec.structs import replace
 
 from remuda.cell.core.jobs.resource_groups import order_upcoming
 from remuda.cell.core.waiting import demand
-from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, RunnerView, explain_missing_runners, view_of
+from remuda.cell.core.waiting.no_runner_reasons import (
+    RunnerSupply,
+    RunnerView,
+    explain_missing_runners,
+    find_missing_runner,
+    view_of,
+)
 from remuda.cell.core.waiting.why import Situation, explain
 from remuda.cell.dispatch.job_changes import load_job
 from remuda.cell.dispatch.memory import DispatchMemory
@@ -19,14 +26,15 @@ from remuda.cell.store.ports import Store
 from remuda.cell.values import LEGACY, Job, Page, Project, RunnerManager
 from remuda.cell.values.deployments import UNORDERED, UPCOMING
 from remuda.lib.clock import Clock
-from remuda.model.job import OCCUPYING, JobState, RunnerId
-from remuda.model.runner import fits
+from remuda.model.job import ASSIGNED, FINAL, OCCUPYING, JobId, JobState, RunnerId
+from remuda.model.runner import CapabilityKey, fits
 from remuda.wire.demand import KeyDemand
 from remuda.wire.explanations import JobWhy
 
 _ALL = Page(size=100_000)
 DEMAND_SECONDS = 2.0
 """Minimum time for which a count is reused: there may be many jobs and many callers."""
+_WAITING = frozenset(JobState) - FINAL - ASSIGNED
 _REUSE_FACTOR = 10
 """A count is reused for this multiple of the time it took."""
 
@@ -47,6 +55,8 @@ class Explanations:
         self._clock = clock
         self._counted: DemandCount | None = None
         self._is_counting = False
+        self._read_runners: tuple[float, float, tuple[RunnerView, ...]] = (-math.inf, 0.0, ())
+        """When all runners were read for lists of jobs, for how many seconds that may be reused, and the runners."""
 
     async def count_demand(self) -> DemandCount:
         """Count the jobs that wait for, have or will later need a runner, by what they require of it, and divide them
@@ -122,6 +132,7 @@ class Explanations:
                 explain_no_runner=await self._load_supply(job)
                 if job.state is JobState.PENDING and not job.is_trigger
                 else None,
+                missing_runner=await self._find_missing_runner(job),
             )
         )
 
@@ -143,11 +154,36 @@ class Explanations:
         if not any(groups):
             return [[] for _ in groups]
         now, everywhere = self._clock.now(), await self._load_runners()
-        texts = []
+        texts: list[list[str]] = []
         for jobs in groups:
             runners = [view for view in everywhere if jobs and view.runner.may_serve(jobs[0].organization_id)]
             texts.append(explain_missing_runners(jobs, runners, now))
         return texts
+
+    async def find_missing_runners(self, jobs: Sequence[Job]) -> dict[JobId, str]:
+        """Return for each of the jobs that no runner can take now the reason, for lists of jobs. Reading all runners is
+        slow, so this may use an earlier reading."""
+        waiting = [job for job in jobs if job.state in _WAITING and not job.is_trigger]
+        if not waiting:
+            return {}
+        now = self._clock.now()
+        read_at, good_for, everywhere = self._read_runners
+        if not 0 <= now - read_at < good_for:
+            everywhere = await self._load_runners()
+            good_for = max(DEMAND_SECONDS, _REUSE_FACTOR * (self._clock.now() - now))
+            self._read_runners = now, good_for, everywhere
+        reasons: dict[CapabilityKey, str] = {}
+        for job in waiting:
+            if (key := job.key()) not in reasons:
+                runners = [view for view in everywhere if view.runner.may_serve(job.organization_id)]
+                reasons[key] = find_missing_runner(job, runners, now)
+        return {job.id: reason for job in waiting if (reason := reasons[job.key()])}
+
+    async def _find_missing_runner(self, job: Job) -> str:
+        if job.state is JobState.PENDING or job.state not in _WAITING or job.is_trigger:
+            return ""
+        runners = [view for view in await self._load_runners() if view.runner.may_serve(job.organization_id)]
+        return find_missing_runner(job, runners, self._clock.now())
 
     async def _load_runners(self) -> tuple[RunnerView, ...]:
         runners, _ = await self._store.runners.list_runners(_ALL)

@@ -68,6 +68,7 @@ def list_jobs(
         "ran": lambda job: _seconds(job.get("duration")),
         "created": at("created_at"),
         "held until": at("held_until"),
+        "problem": lambda job: str(job.get("no_runner_reason") or "").partition(":")[0],
     }
     where = f"in the project {project}" if project else "in your projects"
     which = f" with the status {status}" if status else " on hold" if held else ""

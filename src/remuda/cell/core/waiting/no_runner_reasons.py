@@ -8,7 +8,7 @@ import msgspec
 from remuda.cell.values import Job, Runner, RunnerManager
 from remuda.cell.values.people import ONLINE_SECONDS, PRESENT_SECONDS
 from remuda.lib.clock import rfc3339
-from remuda.model.job import FINAL
+from remuda.model.job import ASSIGNED, FINAL
 from remuda.model.runner import ANY_TAG, CapabilityKey, RunnerType, lacks, misfit
 from remuda.pipeline.errors import printable
 from remuda.queue import Place
@@ -100,23 +100,30 @@ def explain_no_runner(job: Job, supply: RunnerSupply, now: float) -> NoRunnerRea
     )
 
 
+def find_missing_runner(job: Job, runners: Sequence[RunnerView], now: float) -> str:
+    """Return why no runner can take the job now: none fits, or those that fit are paused or silent. Empty if one can
+    (it may be busy), if the job has ended or is assigned to a runner, or for a trigger job, which needs none."""
+    if job.is_trigger or job.state in FINAL or job.state in ASSIGNED:
+        return ""
+    reason = explain_no_runner(job, RunnerSupply(runners=tuple(runners)), now)
+    if reason.runners.free or reason.runners.busy:
+        return ""
+    return reason.text if reason.runners.matching else next(iter(reason.advice))
+
+
 def explain_missing_runners(jobs: Sequence[Job], runners: Sequence[RunnerView], now: float) -> list[str]:
-    """Return a sentence for each kind of jobs that no runner can take now: none fits, or those that fit are paused or
-    silent. Jobs that have ended, and trigger jobs, need no runner."""
+    """Return a sentence for each kind of jobs that no runner can take now (see `find_missing_runner`)."""
     kinds: dict[CapabilityKey, list[Job]] = {}
     for job in jobs:
-        if job.state not in FINAL and not job.is_trigger:
+        if not job.is_trigger and job.state not in FINAL:
             kinds.setdefault(job.key(), []).append(job)
     texts = []
     for members in kinds.values():
-        reason = explain_no_runner(members[0], RunnerSupply(runners=tuple(runners)), now)
-        if reason.runners.free or reason.runners.busy:
-            continue
-        names = [printable(job.name) for job in members]
-        more = [f"{len(names) - NAMED_JOBS} more"] if len(names) > NAMED_JOBS else []
-        verb = "waits" if len(names) == 1 else "wait"
-        why = reason.text if reason.runners.matching else next(iter(reason.advice))
-        texts.append(f"{', '.join([*names[:NAMED_JOBS], *more])} {verb} for a runner: {why}")
+        if why := find_missing_runner(members[0], runners, now):
+            names = [printable(job.name) for job in members]
+            more = [f"{len(names) - NAMED_JOBS} more"] if len(names) > NAMED_JOBS else []
+            verb = "waits" if len(names) == 1 else "wait"
+            texts.append(f"{', '.join([*names[:NAMED_JOBS], *more])} {verb} for a runner: {why}")
     return texts
 
 

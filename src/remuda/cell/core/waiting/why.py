@@ -9,7 +9,7 @@ from remuda.cell.core.waiting import blocking_jobs
 from remuda.cell.core.waiting.no_runner_reasons import RunnerSupply, explain_no_runner, rough_duration, runner_label
 from remuda.cell.values import Family, Job, Pipeline, Runner
 from remuda.lib.clock import rfc3339
-from remuda.model.job import FailureReason, Fault, JobState, fault_of
+from remuda.model.job import FINAL, FailureReason, Fault, JobState, fault_of
 from remuda.wire.explanations import EstimateInfo, FailureInfo, JobRef, JobWhy, QueueInfo, RunnerCounts, WaitInfo
 
 NAMED = 10
@@ -62,6 +62,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The trigger job that started its pipeline."""
     explain_no_runner: RunnerSupply | None = None
     """The runners and the position in the queue of a pending job; None for other jobs."""
+    missing_runner: str = ""
+    """Why no runner could take a job that is not pending yet; empty if one could, and for other jobs."""
 
 
 class _Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,9 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
 def explain(situation: Situation) -> JobWhy:
     job = situation.job
     answer = _explain_state(situation)
+    if situation.missing_runner and job.state not in FINAL:
+        advice = f"it will then wait for a runner: {situation.missing_runner}"
+        answer = msgspec.structs.replace(answer, advice=(*answer.advice, advice))
     later = max((other.id for other in situation.family.jobs if other.name == job.name), default=job.id)
     again = later if job.retried and later != job.id else None
     why = ", because its script had not begun; this attempt does not count" if job.lost else ""

@@ -80,6 +80,7 @@ async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None
     pipelines: dict[PipelineId, Pipeline | None] = {}
     commits: dict[PipelineId, Commit | None] = {}
     runners: dict[RunnerId | None, Runner | None] = {None: None}
+    missing_runners = await edge.dispatch.explanations.find_missing_runners(jobs)
     views = []
     for job in jobs:
         if job.project_id not in projects:
@@ -104,6 +105,7 @@ async def describe(edge: Edge, jobs: Sequence[Job], caller: Caller | None = None
             url=edge.settings.url,
             now=edge.clock.now(),
         )
+        view.no_runner_reason = missing_runners.get(job.id, msgspec.UNSET)
         if job.is_trigger:
             view.downstream_pipeline = await _downstream(edge, job, caller)
         views.append(view)

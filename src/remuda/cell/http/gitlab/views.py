@@ -341,6 +341,8 @@ class JobShape(Shape, kw_only=True):
     downstream_pipeline: PipelineSummaryShape | UnsetType | None = UNSET
     held_until: str | UnsetType | None = UNSET
     """Remuda's own: until when the environment of a failed job is on hold; null: it is not."""
+    no_runner_reason: str | UnsetType = UNSET
+    """Remuda's own: why no runner could take a waiting job now; left out if one could."""
 
 
 def job_view(

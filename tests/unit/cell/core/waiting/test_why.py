@@ -66,6 +66,13 @@ class TestWaitingForJobs:
 
 
 class TestOtherWaits:
+    def test_a_job_without_runner_says_so_before_it_waits_for_one(self) -> None:
+        missing = "no runner has the tag gpu: register one or change the tags"
+        for state in (JobState.CREATED, JobState.MANUAL, JobState.SCHEDULED, JobState.WAITING_FOR_RESOURCE):
+            explanation = why(a_job(state=state), missing_runner=missing)
+            assert explanation.advice[-1] == f"it will then wait for a runner: {missing}"
+        assert why(a_job(state=JobState.SUCCESS), missing_runner=missing).advice == ()
+
     def test_for_a_resource_group(self) -> None:
         holder = a_job("deploy", id=JobId(7), pipeline_id=PipelineId(3), state=JobState.RUNNING)
         explanation = why(a_job(state=JobState.WAITING_FOR_RESOURCE, resource_group="prod"), holder=holder)
