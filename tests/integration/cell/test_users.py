@@ -1,5 +1,7 @@
 """Deleting users, and searching for projects and users."""
 
+from pathlib import Path
+
 import gitlab
 import pytest
 from tests.support.cells.people import (
@@ -11,6 +13,7 @@ from tests.support.cells.people import (
 )
 from tests.support.cells.served_cell import ServedCell
 
+API_CLIENTS = Path(__file__).parents[3] / "docs" / "reference" / "generated" / "api-clients.md"
 PIPELINE = "job: {script: [echo]}\n"
 
 
@@ -71,13 +74,19 @@ def test_search(cell: ServedCell) -> None:
         "/search?scope=projects",
         "/search?scope=issues&search=x",
         "/groups/acme/search?scope=wiki_blobs&search=x",
-        "/projects/acme%2Fshop/search?scope=blobs&search=x",
     ],
 )
 def test_a_search_that_is_not_supported_says_so(cell: ServedCell, path: str) -> None:
     create_group_project(cell, create_group(cell, "acme"), "shop", PIPELINE)
     answer = cell.api("GET", path)
     assert (answer.status, b"scope" in answer.body or b"search" in answer.body) == (400, True)
+
+
+def test_there_is_no_search_in_a_project(cell: ServedCell) -> None:
+    create_group_project(cell, create_group(cell, "acme"), "shop", PIPELINE)
+    assert cell.api("GET", "/projects/acme%2Fshop/search?scope=blobs&search=x").status == 404
+    absent = API_CLIENTS.read_text().partition("## Absent")[2]
+    assert "`projects/:id/search`" in absent
 
 
 def test_python_gitlab(cell: ServedCell, client: gitlab.Gitlab) -> None:

@@ -1,5 +1,5 @@
-"""Search in GitLab's form, for projects and users. A cell has no index of code, issues or wikis; these scopes are
-refused with the scopes that exist."""
+"""Search in GitLab's form, for projects and users. A cell has no index of code, issues or wikis: these scopes are
+refused with the scopes that exist, and there is no search in a project."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from starlette.requests import Request
 from starlette.responses import Response
 
-from remuda.cell.http.edge.access import USER, in_group, in_project
+from remuda.cell.http.edge.access import USER, in_group
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter
@@ -15,8 +15,7 @@ from remuda.cell.http.edge.paging import page_answer, page_of
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.projects import page_of_projects
 from remuda.cell.http.gitlab.views import ProjectShape, user_view
-from remuda.cell.values import Project
-from remuda.cell.values.people import Level, Namespace, ProjectFilter
+from remuda.cell.values.people import Namespace, ProjectFilter
 
 _SCOPES = ("projects", "users")
 _QUERY = {"scope": Literal[_SCOPES], "search": str}
@@ -28,8 +27,8 @@ def _check(request: Request, scopes: Sequence[str]) -> str:
     """The scope of a search. Raises ApiError 400 if it is missing or not one of `scopes`, or no text is given."""
     scope = request.query_params.get("scope", "")
     if scope not in scopes:
-        supported = f"a cell searches {' and '.join(scopes)} here" if scopes else "a cell searches nothing in a project"
-        raise bad_parameter(f"scope {'does not have a valid value' if scope else 'is missing'}: {supported}")
+        problem = "does not have a valid value" if scope else "is missing"
+        raise bad_parameter(f"scope {problem}: a cell searches {' and '.join(scopes)} here")
     if not request.query_params.get("search", "").strip():
         raise bad_parameter("search is missing")
     return scope
@@ -59,10 +58,3 @@ async def search_group(edge: Edge, request: Request, group: Namespace) -> Respon
 async def _projects(edge: Edge, request: Request, project_filter: ProjectFilter) -> Response:
     found = await page_of_projects(edge, request, project_filter)
     return page_answer(request, found.entries, found.total, found.page)
-
-
-@routes.get("/api/v4/projects/{id}/search", in_project(Level.GUEST), query={"scope": str, "search": str})
-async def search_project(edge: Edge, request: Request, project: Project) -> list[ProjectShape]:
-    """Answer 400: a cell has no index of the content of projects."""
-    _check(request, ())
-    return []
