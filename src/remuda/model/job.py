@@ -185,6 +185,7 @@ class FailureReason(StrEnum):
     SERVER_TIMEOUT_CANCELING = "server_timeout_canceling"
     STALE_SCHEDULE = "stale_schedule"
     JOB_TOKEN_EXPIRED = "job_token_expired"
+    ARCHIVED_FAILURE = "archived_failure"
     PROJECT_DELETED = "project_deleted"
     USER_BLOCKED = "user_blocked"
     IMAGE_PULL_FAILURE = "image_pull_failure"
@@ -214,6 +215,7 @@ _USER_REASONS = frozenset(
         FailureReason.MISSING_DEPENDENCY_FAILURE,
         FailureReason.JOB_CANCELED,
         FailureReason.RUNNER_UNSUPPORTED,
+        FailureReason.ARCHIVED_FAILURE,
         FailureReason.PROJECT_DELETED,
         FailureReason.USER_BLOCKED,
         FailureReason.DOWNSTREAM_PROJECT_NOT_FOUND,

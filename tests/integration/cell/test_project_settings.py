@@ -8,6 +8,8 @@ from tests.support.cells.people import Person, add_member, create_person
 from tests.support.cells.served_cell import ServedCell, commit_file
 from tests.support.git_client import Clone
 
+from remuda.testing.waiting import wait_until
+
 JOB = "job: {script: [echo], cache: {key: k, paths: [a]}}\n"
 
 
@@ -156,3 +158,44 @@ def test_python_gitlab(client: gitlab.Gitlab) -> None:
     project.save()
     project.archive()
     assert client.projects.get(project.id).archived is True
+
+
+def test_jobs_of_an_archived_project_finish_and_none_starts(cell: ServedCell) -> None:
+    project = create(cell)
+    path = f"/projects/{project['id']}"
+    pipeline = "a: {script: [echo]}\nb: {script: [echo]}\nlast: {stage: deploy, script: [echo]}\n"
+    runner = cell.new_runner()
+    commit_file(cell, project["id"], pipeline, commit_message="First")
+    running = runner.take()
+    assert cell.api("POST", f"{path}/archive").status == 201
+    assert runner.ask().status == 204
+    jobs = {job["name"]: job for job in cell.api("GET", f"{path}/jobs").json()}
+    waiting = "b" if running["job_info"]["name"] == "a" else "a"
+    assert (jobs[waiting]["status"], jobs[waiting]["failure_reason"]) == ("failed", "archived_failure")
+    why = cell.send("GET", f"/api/remuda/v1/jobs/{jobs[waiting]['id']}/why", PRIVATE_TOKEN=cell.token).json()
+    assert "the project is archived" in why["summary"]
+    assert why["advice"] == ["unarchive the project, then retry it"]
+    assert runner.patch(running, 0, b"still running\n").status == 202
+    assert runner.put(running, "success").status == 200
+    assert cell.api("GET", f"{path}/jobs/{running['id']}").json()["status"] == "success"
+    assert cell.api("POST", f"{path}/unarchive").status == 201
+    assert cell.api("POST", f"{path}/jobs/{jobs[waiting]['id']}/retry").status == 201
+    assert runner.take()["job_info"]["name"] == waiting
+
+
+def test_a_trigger_job_of_an_archived_project_starts_nothing(cell: ServedCell) -> None:
+    other = cell.api("POST", "/projects", {"name": "other"}).json()
+    commit_file(cell, other["id"], JOB, commit_message="First")
+    project = create(cell)
+    path = f"/projects/{project['id']}"
+    runner = cell.new_runner()
+    downstream = "first: {stage: build, script: [echo]}\nnext: {stage: test, trigger: {project: root/other}}\n"
+    commit_file(cell, project["id"], downstream, commit_message="First")
+    jobs = {job["job_info"]["name"]: job for job in (runner.take(), runner.take())}
+    assert cell.api("POST", f"{path}/archive").status == 201
+    assert runner.put(jobs["first"], "success").status == 200
+    [pipeline] = cell.api("GET", f"{path}/pipelines").json()
+    bridges = f"{path}/pipelines/{pipeline['id']}/bridges"
+    [bridge] = wait_until(lambda: [row for row in cell.api("GET", bridges).json() if row["status"] == "failed"])
+    assert bridge["failure_reason"] == "archived_failure"
+    assert len(cell.api("GET", f"/projects/{other['id']}/pipelines").json()) == 1

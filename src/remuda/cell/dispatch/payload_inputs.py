@@ -96,6 +96,8 @@ async def draft_payload(
     project, variables, and the settings that `policy_settings` names. Raises NotFoundError if one of these is missing
     in the store, MissingDependencyError if required artifacts are missing, CannotStartError for other reasons."""
     context = await _build_context(store, job, runner, parts, public_url)
+    if context.project.archived:
+        raise CannotStartError("the project is archived, so no job starts in it", FailureReason.ARCHIVED_FAILURE)
     dependencies = await find_dependencies(store, context, now=now)
     await _check(store, context, features)
     context = replace(context, inherited=dependencies.variables)

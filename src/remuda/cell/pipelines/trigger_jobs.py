@@ -165,6 +165,8 @@ class TriggerJobs:
         project = await self._store.projects.load_project(job.project_id)
         if spec is None or family is None or project is None:
             raise NotFoundError(f"job {job.id} lacks its spec, pipeline or project in the store")
+        if project.archived:
+            raise _RefusedError(FailureReason.ARCHIVED_FAILURE, "the project is archived, so no job starts in it")
         context = TriggerContext(
             job=job,
             spec=spec,

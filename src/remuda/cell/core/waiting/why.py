@@ -33,6 +33,7 @@ _ADVICE = {
     FailureReason.SERVER_TIMEOUT_RUNNING: "check whether its runner manager still works; it should have ended the job",
     FailureReason.STALE_SCHEDULE: "retry it, if it should still run",
     FailureReason.SCHEDULER_FAILURE: "see the cell's log, which says what failed; then retry it",
+    FailureReason.ARCHIVED_FAILURE: "unarchive the project, then retry it",
     FailureReason.USER_BLOCKED: "start a new pipeline as a user who is not blocked; a retry would run as the same user",
     FailureReason.STUCK_OR_TIMEOUT_FAILURE: "retry it; check whether its runner manager still runs",
     FailureReason.IMAGE_PULL_FAILURE: "check the name of its image and whether its runner may pull it",
