@@ -164,6 +164,42 @@ def test_too_long_values(cell: ServedCell, project: int, method: str, path: str,
     assert answer.status == 400, answer
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/projects", {"name": "a\0b"}, "name"),
+        ("/projects", {"name": "a", "description": "a\0b"}, "description"),
+        ("/projects/{id}/pipeline_schedules", {"description": "\0", "ref": "main", "cron": "0 1 * * *"}, "description"),
+        ("/projects/{id}/triggers", {"description": "\0"}, "description"),
+        ("/user/runners", {"runner_type": "instance_type", "description": "\0"}, "description"),
+        ("/user/runners", {"runner_type": "instance_type", "tag_list": ["a", "b\0"]}, "tag_list[1]"),
+        ("/projects/{id}/deploy_tokens", {"name": "\0", "scopes": ["read_repository"]}, "name"),
+        ("/projects/{id}/access_tokens", {"name": "\0", "scopes": ["api"], "access_level": 30}, "name"),
+        ("/projects/{id}/releases", {"tag_name": "v1", "ref": "main", "name": "\0"}, "name"),
+        ("/projects/{id}/repository/commits", {"branch": "main", "commit_message": "a\0b"}, "commit_message"),
+        ("/projects/{id}/pipeline", {"ref": "main", "variables": [{"key": "K", "value": "\0"}]}, "variables[0][value]"),
+    ],
+)
+def test_a_nul_character_is_refused_with_the_name_of_the_field(
+    cell: ServedCell, project: int, path: str, body: dict[str, Any], field: str
+) -> None:
+    if path.endswith("/commits"):
+        body = body | {"actions": []}
+    answer = cell.api("POST", path.replace("{id}", str(project)), body)
+    assert (answer.status, answer.json()["message"]) == (400, {field: ["must not contain a NUL character"]})
+
+
+def test_the_content_of_a_file_may_have_nul_characters(cell: ServedCell, project: int) -> None:
+    action = {"action": "create", "file_path": "data", "content": "a\0b"}
+    body = {"branch": "main", "commit_message": "Add data", "actions": [action]}
+    assert cell.api("POST", f"/projects/{project}/repository/commits", body).status == 201
+    change = {"branch": "main", "commit_message": "Add more", "content": "c\0d"}
+    assert cell.api("POST", f"/projects/{project}/repository/files/more", change).status == 201
+    for name, content in (("data", b"a\0b"), ("more", b"c\0d")):
+        raw = cell.api("GET", f"/projects/{project}/repository/files/{name}/raw?ref=main")
+        assert raw.body == content
+
+
 def test_a_million_tags(cell: ServedCell) -> None:
     tags = ",".join(map(str, range(1_000_000)))
     answer = cell.api("POST", "/user/runners", {"runner_type": "instance_type", "tag_list": tags})

@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -26,6 +27,8 @@ _IGNORED_ON_HFS = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F),
 
 class FileAction(msgspec.Struct, frozen=True, kw_only=True):
     """One file action (create, update, delete, move, chmod) in the body of `POST /projects/:id/repository/commits`."""
+
+    with_nul: ClassVar[tuple[str, ...]] = ("content",)
 
     action: str
     file_path: str

@@ -12,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope
 
-from remuda.cell.http.edge.errors import ClientGoneError, bad_parameter, bad_request, too_large, too_slow
+from remuda.cell.http.edge.errors import ClientGoneError, bad_field, bad_parameter, bad_request, too_large, too_slow
 from remuda.cell.http.edge.multipart import form_fields
 from remuda.cell.http.edge.unsupported_fields import find_ignored
 from remuda.lib.clock import Clock, parse_shown_time
@@ -152,6 +152,8 @@ def decode_request(raw: bytes, request: Request, kind: type[T]) -> T:
     content_type, query = request.headers.get("content-type", ""), request.scope["query_string"]
     values = decode(raw, content_type, query, dict[str, Any])
     params = convert(values, kind)
+    if name := find_nul(params):
+        raise bad_field(name, "must not contain a NUL character")
     request.state.ignored = find_ignored(values, kind, {*request.path_params, *getattr(request.state, "query", ())})
     return params
 
@@ -225,6 +227,29 @@ def is_number(text: str) -> bool:
 def with_given(old: S, /, **fields: Any) -> S:
     """A copy of `old` with these fields changed; None: the field was not in the request and keeps its value."""
     return msgspec.structs.replace(old, **{name: field for name, field in fields.items() if field is not None})
+
+
+def find_nul(value: object, name: str = "") -> str:
+    """Return the name of the first parameter below `value` with a NUL character, which no database but SQLite stores,
+    such as `tag_list[0]`; empty if there is none. Parameters in the class variable `with_nul` are not looked at."""
+    match value:
+        case str():
+            return name if "\0" in value else ""
+        case msgspec.Struct():
+            skipped = getattr(value, "with_nul", ())
+            names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
+            entries: Iterable[tuple[object, object]] = (
+                (shown, getattr(value, field)) for field, shown in names if field not in skipped
+            )
+        case dict():
+            if any("\0" in key for key in value if isinstance(key, str)):
+                return name
+            entries = value.items()
+        case list() | tuple():
+            entries = enumerate(value)
+        case _:
+            return ""
+    return next(filter(None, (find_nul(entry, f"{name}[{key}]" if name else str(key)) for key, entry in entries)), "")
 
 
 def _check_numbers(parameters: msgspec.Struct) -> None:

@@ -5,6 +5,7 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
+from typing import ClassVar
 from urllib.parse import quote
 
 import msgspec
@@ -38,6 +39,8 @@ routes = Routes()
 
 
 class FileChange(msgspec.Struct, kw_only=True):
+    with_nul: ClassVar[tuple[str, ...]] = ("content",)
+
     branch: str
     commit_message: str
     content: str

@@ -5,7 +5,7 @@ would start. Remuda adds `mistakes`, each with file, line and column, and `left_
 the reason."""
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import msgspec
@@ -33,6 +33,9 @@ routes = Routes()
 
 
 class Content(msgspec.Struct, kw_only=True):
+    with_nul: ClassVar[tuple[str, ...]] = ("content",)
+    """Its mistake has a line and a column."""
+
     content: str
     dry_run: bool = False
     include_jobs: bool = False

@@ -1,6 +1,6 @@
 """Decoding of parameters from queries, forms, multipart and JSON bodies, with error messages and limits."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -14,6 +14,7 @@ from remuda.cell.http.edge.bodies import (
     convert,
     decode,
     decode_fast,
+    find_nul,
     limit_silence,
     unfold,
 )
@@ -32,6 +33,15 @@ class Parameters(msgspec.Struct):
     size: int | None = None
     tags: list[str] = []
     inner: list[Inner] = []
+
+
+class File(msgspec.Struct):
+    with_nul: ClassVar[tuple[str, ...]] = ("content",)
+
+    path: str
+    content: str = ""
+    values: dict[str, Any] = {}
+    kind: str = msgspec.field(default="", name="type")
 
 
 FORM = "application/x-www-form-urlencoded"
@@ -178,3 +188,21 @@ def test_a_number_with_too_many_digits_is_invalid(number: int) -> None:
         400,
         {"error": "count is invalid: a number has at most 18 digits"},
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (Parameters(name="x", tags=["a", "b"], inner=[Inner("k")]), ""),
+        (Parameters(name="x\0"), "name"),
+        (Parameters(name="x", tags=["a", "\0"]), "tags[1]"),
+        (Parameters(name="x", inner=[Inner("k"), Inner("\0")]), "inner[1][key]"),
+        (File(path="a", content="\0"), ""),
+        (File(path="\0", content="\0"), "path"),
+        (File(path="a", kind="\0"), "type"),
+        (File(path="a", values={"b": {"c": [1, "\0"]}}), "values[b][c][1]"),
+        (File(path="a", values={"\0": 1}), "values"),
+    ],
+)
+def test_the_parameter_with_a_nul_is_named(value: msgspec.Struct, name: str) -> None:
+    assert find_nul(value) == name
