@@ -1,0 +1,1 @@
+"""Commands that manage what a cell stores: variables, schedules, tokens, projects, groups, users."""
