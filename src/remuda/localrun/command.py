@@ -115,6 +115,10 @@ def resolve(file: PipelineFile, options: RunOptions, words: tuple[str, ...] = ()
         _print_overview(file, pipeline, listed, options.output)
         return None
     _check_manual(pipeline, options.manual)
+    if any(job.trigger is not None and job.trigger.include for job in pipeline.jobs):
+        from remuda.localrun.sources.child_pipelines import fetch_for_children
+
+        fetch_for_children(file, pipeline)
     containers = ContainerWish(choice=options.containers, image=options.image)
     containers.check(os.environ)
     return RunSpec(

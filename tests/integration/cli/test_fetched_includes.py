@@ -105,6 +105,28 @@ def test_a_permitted_project_is_fetched_with_the_users_credentials(
     assert clone.git("status", "--porcelain") == ""
 
 
+def test_what_child_pipelines_include_is_fetched_before_the_run(
+    world: Any, server: GitServer, shop: Callable[[str], Clone]
+) -> None:
+    server.add_project("acme/ci", world.environment(), **JOBS)
+    server.add_project("acme/deep", world.environment(), **{"jobs.yml": "deep: {script: [echo]}\n"})
+    store_login(world, server)
+    clone = shop(
+        "child: {variables: {F: jobs.yml}, trigger: {include: [{project: acme/ci, file: $F}], strategy: depend}}\n"
+        "nested: {trigger: {include: [{local: nested.yml}], strategy: depend}}\n"
+    )
+    clone.commit(**{"nested.yml": "include: {project: acme/deep, file: jobs.yml}\n"})
+    result = world.remuda("run", clone.folder, "--allow-fetch", server.host, "--output", "json")
+    assert result.code == 0, result.out + result.err
+    jobs = {job["name"]: job["downstream"]["jobs"] for job in json.loads(result.out)["jobs"]}
+    assert [job["name"] for job in jobs["child"]] == ["included"]
+    assert [job["name"] for job in jobs["nested"]] == ["deep"]
+    refused = world.remuda("run", clone.folder, "--allow-fetch", f"{server.host}/acme/ci")
+    assert refused.code == 1
+    assert "the child pipeline of nested will fail" in refused.err
+    assert f"--allow-fetch {server.host}/acme/deep" in refused.err
+
+
 def test_components_are_fetched_by_version(world: Any, server: GitServer, shop: Callable[[str], Clone]) -> None:
     work = server.add_project("acme/parts", world.environment(), **{"templates/lint.yml": "one: {script: [echo 1]}\n"})
     work.git("tag", "1.0.0")

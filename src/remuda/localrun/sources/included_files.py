@@ -60,6 +60,8 @@ class WorkTreeSources(Sources):
         """Local clones of other projects by project path: those that were given, and those that were fetched."""
         self.component_hosts: set[str] = set()
         """Hosts of servers from which components were fetched."""
+        self.problems: list[SourceProblem] = []
+        """Why files of other projects and addresses could not be fetched."""
         self._clones: dict[str, _Folder | _Clone] = {}
         self.texts: dict[str, str] = {}
         """The texts of the files that were read, by the file name that error messages use."""
@@ -88,7 +90,10 @@ class WorkTreeSources(Sources):
 
     def remote(self, url: str, *, cache_seconds: int = 0) -> str | SourceProblem:
         # Each file is fetched once in a run, which is shorter than any time for which it may be cached.
-        return self._record(url, self._remote.text(url))
+        text = self._remote.text(url)
+        if isinstance(text, SourceProblem):
+            self.problems.append(text)
+        return self._record(url, text)
 
     def component(self, address: ComponentAddress) -> Component | SourceProblem:
         clone = self._clone(address.project, address.version, address.host)
@@ -140,6 +145,7 @@ class WorkTreeSources(Sources):
         if project not in self._folders:
             folder = self._fetch(project, ref, host)
             if isinstance(folder, SourceProblem):
+                self.problems.append(folder)
                 return folder
             if self.projects.setdefault(project, folder) != folder:
                 reason = f"the project {quote(project)} is included from two servers"
