@@ -50,7 +50,6 @@ def test_client_go(cell: ServedCell) -> None:
 
 @pytest.mark.usefixtures("worker")
 def test_gitbeaker(cell: ServedCell) -> None:
-    """The JavaScript client."""
     program = BUILD / "gitbeaker" / "walk.mjs"
     require_built(program)
     calls = run_walk(["node", str(program), cell.url, cell.token])

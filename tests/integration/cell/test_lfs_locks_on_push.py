@@ -29,7 +29,6 @@ def dora(cell: ServedCell, lfs: Lfs) -> Person:
 
 @pytest.fixture
 def work(cell: ServedCell, dora: Person, tmp_path: Path) -> Clone:
-    """Dora's clone."""
     work = Clone(tmp_path / "work")
     url = cell.url.replace("://", f"://oauth2:{dora.token}@")
     work.run("clone", "--quiet", f"{url}/root/app.git", ".")

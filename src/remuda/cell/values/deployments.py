@@ -82,14 +82,14 @@ class Deployment(Value, frozen=True, kw_only=True):
     updated_at: float | None = None
     finished_at: float | None = None
 
-    def status_with(self, job: Job | None) -> str:
+    def find_status(self, job: Job | None) -> str:
         """Return the status. `job` is the job of the deployment; None if it has none."""
         return self.status or (_STATUS_BY_STATE[job.state] if job else "created")
 
-    def updated_with(self, job: Job | None) -> float:
+    def find_update_time(self, job: Job | None) -> float:
         return self.updated_at or (job.updated_at if job else self.created_at)
 
-    def finished_with(self, job: Job | None) -> float | None:
+    def find_finish_time(self, job: Job | None) -> float | None:
         return self.finished_at or (job.finished_at if job else None)
 
 
@@ -143,11 +143,11 @@ class DeploymentFilter(msgspec.Struct, frozen=True, kw_only=True):
         return sorted({state.value for status in statuses for state in STATES_BY_STATUS[status]} | set(statuses))
 
     def fits(self, deployment: Deployment, job: Job | None) -> bool:
-        updated_at, finished_at = deployment.updated_with(job), deployment.finished_with(job)
+        updated_at, finished_at = deployment.find_update_time(job), deployment.find_finish_time(job)
         return (
             deployment.project_id == self.project_id
             and self.environment_id in (None, deployment.environment_id)
-            and (self.statuses is None or deployment.status_with(job) in self.statuses)
+            and (self.statuses is None or deployment.find_status(job) in self.statuses)
             and (self.updated_after is None or updated_at > self.updated_after)
             and (self.updated_before is None or updated_at < self.updated_before)
             and (self.finished_after is None or (finished_at is not None and finished_at > self.finished_after))
@@ -158,8 +158,8 @@ class DeploymentFilter(msgspec.Struct, frozen=True, kw_only=True):
         """Return the key by which a deployment is sorted, ascending."""
         values: dict[str, float | str] = {
             "iid": deployment.iid,
-            "updated_at": deployment.updated_with(job),
-            "finished_at": deployment.finished_with(job) or 0.0,
+            "updated_at": deployment.find_update_time(job),
+            "finished_at": deployment.find_finish_time(job) or 0.0,
             "ref": deployment.ref,
         }
         return values.get(self.order_by, deployment.id), deployment.id

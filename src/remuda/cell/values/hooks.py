@@ -45,9 +45,9 @@ class Hook(Value, frozen=True, kw_only=True):
     branch_filter: str = ""
     """A name with wildcards (`*`) for the branch of a push; empty: all branches."""
     branch_filter_strategy: str = "wildcard"
-    """wildcard or all_branches."""
+    """`wildcard`: `branch_filter` counts; `all_branches`: it does not."""
     is_verifying: bool = True
-    """Check the server's certificate."""
+    """Whether the certificate of an https server must be valid."""
     template: str = ""
     """A body of its own, with `{{name}}` for fields of the event; empty: the event as JSON."""
     secrets: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -15,7 +15,7 @@ class PushOutcome(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: Pipeline | None = None
     jobs: tuple[Job, ...] = ()
     file: str = ""
-    """The pipeline file."""
+    """Path of the pipeline file in the repository."""
     reason: str = ""
     """Why there is no pipeline, or why it is skipped or has failed."""
     mistakes: tuple[Mistake, ...] = ()

@@ -43,11 +43,11 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a file before `---`: `spec`."""
 
     inputs: Mapping[str, Entry] = {}
-    """As written."""
+    """The declarations of the inputs, not checked yet."""
     component: tuple[str, ...] = ()
     """The fields that the file, as a component, may use."""
     include: Node | None = None
-    """Files with further inputs."""
+    """The value of `spec:include`: files whose inputs are added."""
 
 
 def read_header(report: Report, header: Table) -> Header:

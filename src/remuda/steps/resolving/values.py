@@ -52,7 +52,6 @@ class PackageOrigin:
     """Where the package of a step was fetched from; the values are those of `Resolved`."""
 
     kind: ReferenceKind
-    """GIT or OCI."""
     reference: str
     digest: str
     commit: str | None = None

@@ -28,7 +28,7 @@ FACTS = Facts(
 
 
 async def announce(_: Reference) -> None:
-    """Says nothing."""
+    """Tell nobody that a step is fetched: these tests look at its result."""
 
 
 class Recorder:

@@ -120,7 +120,7 @@ def push_body(
             "user_avatar": None,
             "project_id": project.id,
             "project": _project(project, url),
-            "commits": [_pushed_commit(commit, project, url) for commit in commits[:MAX_COMMITS]][::-1],
+            "commits": [_describe_commit(commit, project, url) for commit in commits[:MAX_COMMITS]][::-1],
             "total_commits_count": len(commits),
             "push_options": {},
             "repository": {
@@ -136,7 +136,7 @@ def push_body(
     )
 
 
-def _pushed_commit(commit: PushedCommit, project: Project, url: str) -> dict[str, Any]:
+def _describe_commit(commit: PushedCommit, project: Project, url: str) -> dict[str, Any]:
     return {
         "id": commit.sha,
         "message": commit.message,

@@ -189,7 +189,7 @@ async def change(edge: Edge, request: Request, deployment: Found, params: Change
 async def remove(edge: Edge, deployment: Found) -> None:
     """Delete a deployment that neither runs nor is the last one of its environment."""
     job = await edge.store.jobs.load_job(deployment.job_id) if deployment.job_id is not None else None
-    if deployment.status_with(job) == "running":
+    if deployment.find_status(job) == "running":
         raise ApiError(400, {"message": "Cannot destroy running deployment"})
     environment = await edge.store.deployments.load_environment(deployment.environment_id)
     last = await edge.store.deployments.find_last_deployment(environment) if environment else None

@@ -97,8 +97,8 @@ async def describe_deployments(
         shape = DeploymentShape.of(
             row,
             created_at=time_text(row.created_at),
-            updated_at=time_text(row.updated_with(job)),
-            status=row.status_with(job),
+            updated_at=time_text(row.find_update_time(job)),
+            status=row.find_status(job),
             user=user_view(edge.settings.url, user or FIRST_USER),
             deployable=views.get(job.id) if job else None,
         )
