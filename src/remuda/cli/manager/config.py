@@ -2,7 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from cyclopts import Parameter
 
 from remuda.cli.options import ConfigToml, Output
 from remuda.cli.render.listing import print_json
@@ -10,18 +13,25 @@ from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
+    from remuda.manager.config.doctor import Report
     from remuda.manager.config.values import ManagerConfig, Remark
 
-_ON_THIS_MACHINE = ("shell", "docker")
-"""Executors whose jobs have their agent on the manager's machine."""
-_ORDER = ("refused", "unknown", "ignored", "differs", "works")
+_MEANING = {
+    "refused": "Change or remove these keys",
+    "unknown": "Correct or remove these keys, which have no effect",
+    "ignored": "Check whether you can do without these keys, which have no effect",
+    "differs": "Check whether the effect of these keys fits, which is another one than in gitlab-runner",
+    "works": "These keys work as in gitlab-runner",
+}
+"""What to do about the keys with each verdict, the most urgent first."""
 
 
 def check(*, config: ConfigToml, output: Output = "text") -> int:
     """Check whether the manager accepts a configuration file, and print all problems and warnings with their lines.
 
-    Exit code 1 if the manager does not accept it. Environment variables that url and token refer to must be set, as for
-    a start. Plugins on this host are asked about their settings; their answers are warnings.
+    Exit code 1 if the manager would not start with it, also because of a TLS file. Environment variables that url and
+    token refer to must be set, as for a start. Warnings say what jobs would miss on this machine: key files, programs,
+    users, a container engine that answers. Plugins on this machine are asked about their settings.
 
     Try:
 
@@ -33,12 +43,13 @@ def check(*, config: ConfigToml, output: Output = "text") -> int:
 
     text = _text(config)
     result = inspect_file(text, config, environment=os.environ)
-    own = [*_check_mode(config), *_check_code_access(result.config, text)]
-    warnings = [*result.warnings, *warn_of_plugins(text), *own]
+    missing = _check_machine(result.config, text)
+    warnings = [*result.warnings, *_check_mode(config), *warn_of_plugins(text), *missing]
     if output == "json":
         print_json(
             {
                 "usable": not result.problems,
+                "ready": not result.problems and not missing,
                 "problems": [{"line": remark.line, "message": remark.text} for remark in result.problems],
                 "warnings": [{"line": remark.line, "message": remark.text} for remark in warnings],
             }
@@ -47,46 +58,86 @@ def check(*, config: ConfigToml, output: Output = "text") -> int:
         for kind, remarks in (("problem", result.problems), ("warning", warnings)):
             for remark in remarks:
                 print(f"{kind}: {on_one_line(remark.in_file(str(config)))}")
-        if not result.problems:
+        if not result.problems and missing:
+            print(f"{config}: can be used, but on this machine jobs would miss what the last warnings say")
+        elif not result.problems:
             print(f"{config}: can be used")
     return Exit.FAILURE if result.problems else Exit.SUCCESS
 
 
-def doctor(*, config: ConfigToml, output: Output = "text") -> int:
+def doctor(
+    *,
+    config: ConfigToml,
+    only: Annotated[
+        str,
+        Parameter(
+            help="Show only keys with these verdicts, separated by commas: refused,unknown,ignored,differs,works."
+        ),
+    ] = "",
+    output: Output = "text",
+) -> int:
     """Examine a configuration of gitlab-runner: which keys work, differ, have no effect, or are refused.
 
-    Prints one line for every key; then why Remuda would not start with the file, if so, and advice for the switch. The
-    file is only read, and values are not printed. Plugins on this host are asked about their settings. Exit code 1
-    if Remuda would not start with the file.
+    First come the reasons why Remuda would not start with the file, and what jobs would miss on this machine; then one
+    line for every key, those that need an action first; then advice for the switch. The file is only read, and values
+    are not printed. Plugins on this machine are asked about their settings. Exit code 1 if Remuda would not start.
 
     Try:
 
         remuda manager doctor --config /etc/gitlab-runner/config.toml
+        remuda manager doctor --config /etc/gitlab-runner/config.toml --only differs,ignored
         remuda manager doctor --config /etc/gitlab-runner/config.toml --output json
     """
     from remuda.manager.config.doctor import examine
     from remuda.manager.config.plugin_checks import look_at
+    from remuda.manager.environments.readiness import find_missing
 
-    report = examine(_text(config), file=str(config), environment=os.environ, look=look_at)
+    verdicts = _parse_verdicts(only)
+    text = _text(config)
+    report = examine(text, file=str(config), environment=os.environ, look=look_at, find_missing=find_missing)
+    shown = [entry for entry in report.diagnoses if entry.verdict in verdicts]
     if output == "json":
-        print_json(report)
+        print_json(msgspec.structs.replace(report, diagnoses=tuple(shown)))
         return Exit.FAILURE if report.problems else Exit.SUCCESS
-    for entry in report.diagnoses:
-        about = "" if entry.verdict == "works" else f": {entry.about}"
-        print(on_one_line(f"{entry.line or '-':>4}  {entry.verdict:<8}  {entry.key}{about}"))
-    counts = [f"{sum(entry.verdict == word for entry in report.diagnoses)} {word}" for word in _ORDER]
-    print(f"\n{len(report.diagnoses)} keys: {', '.join(counts)}")
     for problem in report.problems:
         print(f"problem: {on_one_line(problem.in_file(str(config)))}")
-    for advice in report.advice:
+    for missing in report.missing:
+        print(f"missing: {on_one_line(missing.in_file(str(config)))}")
+    if report.problems or report.missing:
+        print()
+    for verdict in verdicts:
+        entries = [entry for entry in shown if entry.verdict == verdict]
+        if entries:
+            print(f"{_MEANING[verdict]}:")
+        for entry in entries:
+            about = "" if verdict == "works" else f": {entry.about}"
+            print(on_one_line(f"{entry.line or '-':>4}  {entry.verdict:<8}  {entry.key}{about}"))
+        if entries:
+            print()
+    counts = [f"{sum(entry.verdict == word for entry in report.diagnoses)} {word}" for word in _MEANING]
+    print(f"{len(report.diagnoses)} keys: {', '.join(counts)}")
+    for advice in () if only else report.advice:
         print(f"advice: {advice}")
-    if report.problems:
-        print("Remuda would not start with this file")
-    elif any(entry.verdict == "refused" for entry in report.diagnoses):
-        print("Remuda can use this file, but a plugin that refuses a setting provides no machines")
-    else:
-        print("Remuda can use this file")
+    print(_conclude(report))
     return Exit.FAILURE if report.problems else Exit.SUCCESS
+
+
+def _parse_verdicts(only: str) -> list[str]:
+    """Return the chosen verdicts in the order of the output; all for an empty text."""
+    chosen = {word.strip() for word in only.split(",") if word.strip()}
+    for word in sorted(chosen.difference(_MEANING)):
+        raise BadInputError(f"--only {word}: is no verdict; choose from {','.join(_MEANING)}")
+    return [verdict for verdict in _MEANING if verdict in chosen or not chosen]
+
+
+def _conclude(report: "Report") -> str:
+    if report.problems:
+        return "Remuda would not start with this file"
+    if any(entry.verdict == "refused" for entry in report.diagnoses):
+        return "Remuda can use this file, but a plugin that refuses a setting provides no machines"
+    if report.missing:
+        return "Remuda can use this file, but on this machine jobs would miss what is listed first"
+    return "Remuda can use this file"
 
 
 def schema() -> None:
@@ -109,26 +160,15 @@ def _check_mode(config: Path) -> "list[Remark]":
     return [Remark(text=f"others than its owner can read the tokens in it; correct that with: chmod 600 {config}")]
 
 
-def _check_code_access(config: "ManagerConfig | None", text: str) -> "list[Remark]":
-    """Return a warning for each runner whose job users cannot read the code of Remuda's own steps. `text`: the content
-    of the configuration file, for line numbers."""
-    from remuda.localrun.isolation import find_closed_code
-    from remuda.manager.config.lines import find_lines, line_of
+def _check_machine(config: "ManagerConfig | None", text: str) -> "list[Remark]":
+    """Return what jobs of the configuration would miss on this machine. `text`: the file, for line numbers."""
+    from remuda.manager.config.lines import find_lines, line_of_message
     from remuda.manager.config.values import Remark
+    from remuda.manager.environments.readiness import find_missing
 
-    keys = [
-        f"runners[{index}].remuda.{'first_uid' if runner.remuda.first_uid else 'run_as'}"
-        for index, runner in enumerate(config.runners if config else ())
-        if runner.executor in _ON_THIS_MACHINE and (runner.remuda.first_uid or runner.remuda.run_as)
-    ]
-    if not keys or (closed := find_closed_code()) is None:
-        return []
-    why = (
-        f"{closed} is closed to others, so the users of jobs cannot read Remuda's code; its own steps fail in a sandbox"
-    )
-    what_to_do = "install Remuda and its Python where every user can read them, for example below /opt"
     lines = find_lines(text)
-    return [Remark(line=line_of(key, lines), text=f"{key}: {why}; {what_to_do}") for key in keys]
+    missing = find_missing(config) if config is not None else ()
+    return [Remark(line=line_of_message(about, lines), text=about) for about in missing]
 
 
 def _text(config: Path) -> str:

@@ -2,7 +2,7 @@
 reads login key files and TLS files, and searches for plugins through the parameter `look` of `examine`."""
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 from remuda.manager.config.fleet_setup import is_autoscaled
 from remuda.manager.config.keys.fact import Verdict
 from remuda.manager.config.keys.lookup import Finding, walk
-from remuda.manager.config.lines import find_lines, line_of
+from remuda.manager.config.lines import find_lines, line_of, line_of_message
 from remuda.manager.config.load import inspect_file
 from remuda.manager.config.plugin_checks import Look, Use, find_uses
 from remuda.manager.config.plugin_schema import find_mismatches
@@ -31,6 +31,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     diagnoses: tuple[Diagnosis, ...] = ()
     problems: tuple[Remark, ...] = ()
     """Why Remuda would not start with this file."""
+    missing: tuple[Remark, ...] = ()
+    """What jobs would miss on this machine."""
     advice: tuple[str, ...] = ()
     """What to do or know before switching."""
 
@@ -39,10 +41,16 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(
-    text: str, *, file: str, environment: Mapping[str, str], look: Callable[[str], Look] = lambda _: Look()
+    text: str,
+    *,
+    file: str,
+    environment: Mapping[str, str],
+    look: Callable[[str], Look] = lambda _: Look(),
+    find_missing: Callable[[ManagerConfig], Iterable[str]] = lambda _: (),
 ) -> Report:
     """Return a report on a gitlab-runner configuration: how Remuda treats each key, problems, and advice. `environment`
-    has the variables for `$NAME` in it. `look` finds a plugin by name and asks it for its schema."""
+    has the variables for `$NAME` in it. `look` finds a plugin by name and asks it for its schema. `find_missing` has
+    what jobs would miss on this machine, as texts that begin with a key."""
     inspection = inspect_file(text, Path(file), environment=environment)
     try:
         document = tomllib.loads(text)
@@ -52,6 +60,7 @@ def examine(
     uses = find_uses(document)
     looks = {plugin: look(plugin) for plugin in dict.fromkeys(use.plugin for use in uses)}
     settings = {f"{use.where}.plugin_config": _settings(use, looks[use.plugin], lines) for use in uses}
+    missing = find_missing(inspection.config) if inspection.config is not None else ()
     diagnoses: list[Diagnosis] = []
     for finding in walk(document):
         if of_plugin := settings.get(finding.where):
@@ -61,6 +70,7 @@ def examine(
     return Report(
         diagnoses=tuple(sorted(diagnoses, key=lambda diagnosis: diagnosis.line or 0)),
         problems=inspection.problems,
+        missing=tuple(Remark(line=line_of_message(about, lines), text=about) for about in missing),
         advice=(*_advice(document, inspection.config), *_plugin_advice(looks)),
     )
 

@@ -16,7 +16,7 @@ ENGINE_SECONDS = 5.0
 _PROBE_SECONDS = 30.0
 _PROBE = "import difflib, remuda.stdsteps"
 """Imports a module of Python and one of Remuda, as the steps of a job do."""
-_ON_THIS_MACHINE = ("shell", "docker")
+ON_THIS_MACHINE = ("shell", "docker")
 """Executors whose jobs have their agent on the manager's machine."""
 
 
@@ -64,7 +64,7 @@ def find_user_problem(runner: RunnerConfig, *, python: str = sys.executable) -> 
     """Return why steps cannot run as the user of `run_as` or `first_uid`; empty if they can. Starts `python` as that
     user if this process is root, because only that counts ACLs and groups, too."""
     own = runner.remuda
-    if runner.executor not in _ON_THIS_MACHINE or not (own.run_as or own.first_uid):
+    if runner.executor not in ON_THIS_MACHINE or not (own.run_as or own.first_uid):
         return ""
     from remuda.steps.errors import BadRequestError
     from remuda.steps.policy.hidden_folders import own_places

@@ -47,12 +47,66 @@ def test_the_doctor_prints_a_line_for_each_key(capsys: pytest.CaptureFixture[str
     assert code == 0
     assert "works     runners[0].docker.image" in out
     assert "ignored   runners[0].docker.disable_cache: there are no cache volumes" in out
-    assert out.splitlines()[-1] == "Remuda can use this file"
+    assert out.splitlines()[-1].startswith("Remuda can use this file")
     code, out = run_manager_command(capsys, "doctor", "--config", str(FOLDER / "kubernetes.toml"), "--output", "json")
     report = json.loads(out)
     assert (code, len(report["problems"])) == (1, 1)
     verdicts = {diagnosis["key"]: diagnosis["verdict"] for diagnosis in report["diagnoses"]}
     assert verdicts["runners[0].executor"] == "refused"
+
+
+def test_the_doctor_shows_first_what_needs_an_action(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run_manager_command(capsys, "doctor", "--config", str(FOLDER / "sixty-keys.toml"))
+    lines = out.splitlines()
+    verdicts = [line[6:14].strip() for line in lines if line[:4].strip(" -").isdigit() and line[4:6] == "  "]
+    order = ["refused", "unknown", "ignored", "differs", "works"]
+    assert code == 1
+    assert verdicts == sorted(verdicts, key=order.index)
+    assert lines[0].startswith("problem: ")
+    assert lines[lines.index("Change or remove these keys:") + 1].split()[1] == "refused"
+
+
+def test_the_doctor_says_from_what_a_key_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(FOLDER / "sixty-keys.toml")
+    out = run_manager_command(capsys, "doctor", "--config", file, "--only", "ignored,differs")[1]
+    shown = [line for line in out.splitlines() if "  differs   " in line]
+    assert len(shown) > 5
+    assert all("In gitlab-runner: " in line for line in shown)
+    assert "  ignored   " in out
+    assert "  works  " not in out
+    assert "advice:" not in out
+    report = json.loads(
+        run_manager_command(capsys, "doctor", "--config", file, "--only", "unknown", "--output", "json")[1]
+    )
+    assert {diagnosis["verdict"] for diagnosis in report["diagnoses"]} == {"unknown"}
+    with pytest.raises(BadInputError, match="--only wrong: is no verdict; choose from refused,unknown,ignored,differs"):
+        call(["manager", "doctor", "--config", file, "--only", "wrong"])
+
+
+def test_what_jobs_would_miss_on_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.toml"
+    script = tmp_path / "run.sh"
+    script.write_text("#!/bin/sh\n")
+    file.write_text(
+        RUNNER.format("docker", f'[runners.docker]\nhost = "unix://{tmp_path}/none.sock"', "")
+        + RUNNER.replace("glrt-x", "glrt-y").format(
+            "custom",
+            f'builds_dir = "/b"\ncache_dir = "/c"\n[runners.custom]\nrun_exec = "{script}"\nprepare_exec = "/none/p"',
+            "",
+        )
+    )
+    file.chmod(0o600)
+    code, out = run_manager_command(capsys, "check", "--config", str(file))
+    assert code == 0
+    engine = f"{file}:6: runners[0].docker.host: the container engine at unix://{tmp_path}/none.sock cannot be used"
+    assert f"warning: {engine}" in out
+    assert f"{file}:17: runners[1].custom.prepare_exec: /none/p: there is no such program" in out
+    assert f"{file}:16: runners[1].custom.run_exec: {script}: is not executable (chmod +x)" in out
+    assert out.splitlines()[-1].endswith("but on this machine jobs would miss what the last warnings say")
+    out = run_manager_command(capsys, "doctor", "--config", str(file))[1]
+    assert out.startswith(f"missing: {engine}")
+    report = json.loads(run_manager_command(capsys, "check", "--config", str(file), "--output", "json")[1])
+    assert (report["usable"], report["ready"]) == (True, False)
 
 
 def test_plugin_settings_are_checked_with_the_schema_of_the_plugin(

@@ -13,6 +13,7 @@ DOCKER: Facts = {
         "have the same paths on its machine. `auto`: [the engine that `remuda run` would "
         "use](cli.md#containers-of-jobs), looked for at the start of each job",
         "`unix:///var/run/docker.sock`",
+        there="TLS is possible, a remote engine needs no common paths, and there is no `auto`",
     ),
     "tls_cert_path": refused_if_set(_NO_TLS),
     "tls_verify": refused_if_set(_NO_TLS),
@@ -42,7 +43,8 @@ DOCKER: Facts = {
     "userns_mode": works("user namespace mode of the engine"),
     "volumes": differs(
         "`/PATH:/INSIDE`, `/PATH:/INSIDE:ro` or `NAME:/INSIDE`, also for services. `/INSIDE` alone is removed with the "
-        "container; gitlab-runner keeps it for the next job"
+        "container",
+        there="`/INSIDE` alone is kept for the next job",
     ),
     "volumes_from": works(f"other containers whose volumes are mounted, `NAME[:ro]`, {_JOB}"),
     "volume_driver": works("driver of named volumes that are created for a job"),

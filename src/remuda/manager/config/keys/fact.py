@@ -20,7 +20,8 @@ class Fact:
 
     verdict: Verdict
     about: str
-    """works: what the key does; differs: how; ignored: what happens instead; refused: why, and what to do."""
+    """works: what the key does; differs: that, and what it does in gitlab-runner; ignored: what happens instead;
+    refused: why, and what to do."""
     default: str = ""
     is_own: bool = False
     """Remuda's own key, which gitlab-runner does not have."""
@@ -47,8 +48,9 @@ def own(about: str, default: str = "", *, is_open: bool = False) -> Fact:
     return Fact(verdict=Verdict.WORKS, about=about, default=default, is_own=True, is_open=is_open)
 
 
-def differs(about: str, default: str = "", *, is_open: bool = False) -> Fact:
-    return Fact(verdict=Verdict.DIFFERS, about=about, default=default, is_open=is_open)
+def differs(about: str, default: str = "", *, there: str, is_open: bool = False) -> Fact:
+    """Return a fact about a key with another effect than in gitlab-runner. `there`: what it does in gitlab-runner."""
+    return Fact(verdict=Verdict.DIFFERS, about=f"{about}. In gitlab-runner: {there}", default=default, is_open=is_open)
 
 
 def ignored(about: str, *, is_open: bool = False) -> Fact:

@@ -9,7 +9,7 @@ from remuda.manager.config.keys.fact import Fact, Facts, differs, ignored, works
 
 def _always(about: str) -> Fact:
     def off(value: Any) -> Fact | None:
-        return None if value else differs(f"cannot be switched off: {about}")
+        return None if value else differs(f"cannot be switched off: {about}", there="it can")
 
     return replace(works(f"always on: {about}"), unless=off)
 

@@ -8,17 +8,20 @@ GENERAL: Facts = {
         "seconds between two job requests that the server answered at once, divided by the number of runners; 0 means "
         "the default. After a request that the server held, the next one follows at once",
         "3",
+        there="it applies after held requests, too",
     ),
     "log_level": works("`debug`, `info`, `warn`, `error`; `fatal` and `panic` mean `error`", "`info`"),
     "log_format": differs(
         "`text`, `json`, or `runner`, which is text on a terminal and JSON otherwise. The messages are Remuda's own",
         "`runner`",
+        there="`runner` is text everywhere, and the messages are others",
     ),
     "listen_address": works("address of `/metrics`, `host:port`", "not served"),
     "shutdown_timeout": differs(
         "seconds that a stop may take after SIGTERM. It does not abort jobs: they continue under the agent, and the "
         "next start takes them over. `drain_timeout` of `[remuda]` limits how long SIGQUIT waits for jobs",
         "30",
+        there="SIGTERM aborts the jobs, and this is the time for that",
     ),
     "connection_max_age": ignored("a connection is closed only after 90 seconds without use"),
     "labels": works("sent to the servers for all runners; `labels` of a runner have precedence", is_open=True),

@@ -15,14 +15,17 @@ SSH: Facts = {
     "password": works("password; this or `identity_file` is required"),
     "identity_file": works("file with the private key"),
     "disable_strict_host_key_checking": differs(
-        "do not check the host key of the machine. Without this key Remuda checks it, gitlab-runner does not", "false"
+        "do not check the host key of the machine", "false", there="the default is true"
     ),
     "known_hosts_file": works("file with the host key of the machine", "`~/.ssh/known_hosts`"),
 }
 
 INSTANCE: Facts = {
     "allowed_images": ignored("there are no nested virtual machines whose image a job could choose"),
-    "use_common_build_dir": differs("always on: working directories are named after the project and the slot"),
+    "use_common_build_dir": differs(
+        "always on: working directories are named after the project and the slot",
+        there="off unless set, and only possible with `max_use_count = 1` or nested virtual machines",
+    ),
 }
 
 CUSTOM: Facts = {
@@ -58,11 +61,13 @@ CONNECTOR: Facts = {
     "key_path": works("file with the private key; default for `identity_file` of a listed machine"),
     "use_static_credentials": works("passed to the plugin, which then creates no keys", "false"),
     "keepalive": differs(
-        "passed to the plugin; connections are checked every 10 seconds, or more often if the key says so"
+        "passed to the plugin; connections are checked every 10 seconds, or more often if the key says so",
+        there="connections are checked at exactly this interval",
     ),
     "timeout": differs(
         "how long it may take until a login to a machine works. A denied login is final after 10 seconds",
         "10m",
+        there="a denied login is tried again for the whole time",
     ),
     "use_external_addr": works("connect to the external address, if there is one", "false"),
 }
@@ -76,13 +81,17 @@ AUTOSCALER: Facts = {
         "0, no limit",
     ),
     "max_instances": differs(
-        "number of machines, in any state. A lower maximum of the plugin has precedence", "maximum of the plugin"
+        "number of machines, in any state. A lower maximum of the plugin has precedence",
+        "maximum of the plugin",
+        there="with a lower maximum of the plugin the runner does not start",
     ),
     "plugin": works("name or path of the plugin that creates machines; required, unless machines are listed"),
     "plugin_config": works("settings of the plugin", is_open=True),
     "instance_ready_command": works("command that runs on each new machine; if it fails, the machine is removed"),
     "instance_acquire_timeout": differs(
-        "how long a job waits if no machine is being created for it; otherwise it waits until `prepare_timeout`", "15m"
+        "how long a job waits if no machine is being created for it; otherwise it waits until `prepare_timeout`",
+        "15m",
+        there="the limit of each of three tries, also while a machine is being created",
     ),
     "update_interval": works("time between two checks of the group while nothing changes", "1m"),
     "update_interval_when_expecting": works(
@@ -97,7 +106,9 @@ AUTOSCALER: Facts = {
     "shutdown_deletion_retries": works("when the manager stops: how often the deletion of machines is requested", "3"),
     "failure_threshold": works("failed health checks in a row before a machine is replaced", "3"),
     "delete_instances_on_shutdown": works("remove machines when the manager stops, within `shutdown_timeout`", "false"),
-    "reservation_throttling": differs("always on: job requests reserve no machine for longer than two minutes"),
+    "reservation_throttling": differs(
+        "always on: job requests reserve no machine for longer than two minutes", there="false switches it off"
+    ),
     "log_internal_ip": works("write the internal address of the machine to the job's log", "false"),
     "log_external_ip": works("write the external address of the machine to the job's log", "false"),
     "instance_operation_time_buckets": ignored(_BUCKETS),
@@ -109,9 +120,15 @@ AUTOSCALER: Facts = {
     "scale_throttle.limit": works("machines that may be requested per second; -1 means no limit", "100"),
     "scale_throttle.burst": works("machines that may be requested at once", "`max_instances`, or the limit"),
     **{f"connector_config.{key}": fact for key, fact in CONNECTOR.items()},
-    "state_storage.enabled": differs("always on: the manager knows machines and their use after a restart"),
+    "state_storage.enabled": differs(
+        "always on: the manager knows machines and their use after a restart",
+        there="off by default; machines of an earlier process are then removed at the start",
+    ),
     "state_storage.dir": ignored("the state is in the data folder of the manager"),
-    "state_storage.keep_instance_with_acquisitions": differs("always on: the manager finds jobs on machines again"),
+    "state_storage.keep_instance_with_acquisitions": differs(
+        "always on: the manager finds jobs on machines again",
+        there="off by default; machines that had jobs are then removed at the start",
+    ),
     "vm_isolation.enabled": refused_if_set(_NO_VM),
     "vm_isolation.nesting_host": ignored(_NO_VM),
     "vm_isolation.nesting_config": ignored(_NO_VM, is_open=True),
@@ -121,12 +138,25 @@ AUTOSCALER: Facts = {
         "when the policy applies: minute, hour, day of month, month, day of week. Ranges may wrap (`22-6`); steps "
         "count from the start of their range",
         "always",
+        there="ranges do not wrap",
     ),
     "policy.timezone": works("time zone of `periods`", "that of the manager"),
     "policy.idle_count": works("number of free slots for new jobs, in addition to jobs that run or wait", "0"),
-    "policy.idle_time": differs("how long an idle machine that is not needed is kept; `0s`: not at all", "5m"),
-    "policy.scale_factor": differs("free slots per running job, at least `idle_count`", "0"),
-    "policy.scale_factor_limit": differs("upper limit for the free slots from `scale_factor`", "0, no limit"),
+    "policy.idle_time": differs(
+        "how long an idle machine that is not needed is kept; `0s`: not at all",
+        "5m",
+        there="a policy without it removes idle machines at once",
+    ),
+    "policy.scale_factor": differs(
+        "free slots per running job, at least `idle_count`",
+        "0",
+        there="it multiplies the whole capacity, so a factor of 1 or less has no effect",
+    ),
+    "policy.scale_factor_limit": differs(
+        "upper limit for the free slots from `scale_factor`",
+        "0, no limit",
+        there="it limits the whole capacity",
+    ),
     "policy.preemptive_mode": works(
         "request a job only when a machine is ready for it", "true if `idle_count` is above 0"
     ),

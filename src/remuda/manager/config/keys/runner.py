@@ -44,19 +44,20 @@ RUNNER: Facts = {
             "`shell`, `docker`, `ssh`, `instance`, `docker-autoscaler`, `docker+machine`, `custom`; only in "
             "Remuda: `plugin`. See [Executors](config-toml.md#executors)",
             "required",
+            there="also `kubernetes`, `parallels`, `virtualbox` and `docker-windows`, but no `plugin`",
         ),
         unless=_executor,
     ),
     "shell": replace(works("only `bash`", "`bash`"), unless=_shell),
     "builds_dir": differs(
-        "folder of the working directories, relative to the manager's folder for jobs. The names below it differ from "
-        "gitlab-runner's",
+        "folder of the working directories, relative to the manager's folder for jobs",
         "`builds`",
+        there="relative to its working directory, with other names below it",
     ),
     "cache_dir": differs(
-        "folder of the [caches](standard-steps.md#caches), relative to the manager's folder for jobs. Archives of "
-        "gitlab-runner in it are not read",
+        "folder of the [caches](standard-steps.md#caches), relative to the manager's folder for jobs",
         "`cache`",
+        there="archives with other names, which are not read here",
     ),
     "clone_url": works("address of the server for git, instead of the one that the server sends"),
     "environment": works("list of `NAME=value` for every job; variables of the job have precedence"),
@@ -79,35 +80,53 @@ RUNNER: Facts = {
         "`certs/HOST.crt` beside the file, else the CAs of the machine",
     ),
     "tls-cert-file": differs(
-        "client certificate of the manager; jobs do not get it", "`certs/HOST.auth.crt` beside the file, if it exists"
+        "client certificate of the manager; jobs do not get it",
+        "`certs/HOST.auth.crt` beside the file, if it exists",
+        there="jobs get it as CI_SERVER_TLS_CERT_FILE",
     ),
-    "tls-key-file": differs("key of the client certificate; jobs do not get it", "`certs/HOST.auth.key`"),
+    "tls-key-file": differs(
+        "key of the client certificate; jobs do not get it",
+        "`certs/HOST.auth.key`",
+        there="jobs get it as CI_SERVER_TLS_KEY_FILE",
+    ),
     "debug_trace_disabled": works("`CI_DEBUG_TRACE` of a job has no effect; the log of the job says so", "false"),
     "safe_directory_checkout": differs(
-        "always on for the checkout; the git configuration of the machine is not changed"
+        "always on for the checkout; the git configuration of the machine is not changed",
+        there="on unless false, and the folder is written to git's configuration",
     ),
     "clean_git_config": differs(
-        "always on, also with the shell executor: git configuration that earlier jobs left in a repository is not used"
+        "always on, also with the shell executor: git configuration that earlier jobs left in a repository is not used",
+        there="off by default with the shell executor",
     ),
-    "unhealthy_requests_limit": differs("the value is ignored: the manager pauses after the first refused job request"),
+    "unhealthy_requests_limit": differs(
+        "the value is ignored: the manager pauses after the first refused job request",
+        there="it pauses after so many, by default 3",
+    ),
     "unhealthy_interval": differs(
-        "the value is ignored: the pause grows up to a minute; in gitlab-runner it is an hour"
+        "the value is ignored: the pause grows up to a minute", there="the length of the pause, by default an hour"
     ),
     "job_status_final_update_retry_limit": differs(
-        "the value is ignored: the manager repeats the final state of a job for up to a day"
+        "the value is ignored: the manager repeats the final state of a job for up to a day",
+        there="the number of attempts, by default 10",
     ),
     "prepare_timeout": differs(
         "how long it may take until a job has its machine and folders and its agent runs; pulling images is part of "
         "the job",
         "no limit",
+        there="pulling images counts, too",
     ),
     "get_sources_timeout": works("how long the checkout may take", "the job's timeout"),
     "custom_build_dir.enabled": differs(
         "whether jobs may choose their folder below `$CI_BUILDS_DIR` with `GIT_CLONE_PATH`. In containers, in a "
         "sandbox, and with `run_as` or `first_uid`, `$CI_BUILDS_DIR` is then a folder of this slot, project and path",
         "true with containers, else false, also for `instance`",
+        there="`$CI_BUILDS_DIR` is the folder of all jobs of the runner",
     ),
-    "artifact.upload_timeout": differs("how long an upload may take, including all attempts", "the job's timeout"),
+    "artifact.upload_timeout": differs(
+        "how long an upload may take, including all attempts",
+        "the job's timeout",
+        there="by default an hour",
+    ),
     "artifact.response_header_timeout": ignored("only `upload_timeout` limits the wait for an answer"),
     "monitoring.job_queuing_durations.periods": works(
         "when the entry applies: cron expressions with five fields", "always"

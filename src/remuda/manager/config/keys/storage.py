@@ -31,7 +31,9 @@ CACHE: Facts = {
     "s3.BucketLocation": works("the region", "`us-east-1`"),
     "s3.Insecure": works("use HTTP instead of HTTPS", "false"),
     "s3.PathStyle": works("whether the name of the bucket is in the path or in the host name", "depends on the server"),
-    "s3.AuthenticationType": replace(differs("only `access-key`", "`access-key`"), unless=_authentication),
+    "s3.AuthenticationType": replace(
+        differs("only `access-key`", "`access-key`", there="also `iam`"), unless=_authentication
+    ),
     "s3.ServerSideEncryption": refused_if_set(
         "archives would be stored without this encryption; set it as the bucket's own default and remove the key"
     ),
