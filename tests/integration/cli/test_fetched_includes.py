@@ -288,6 +288,20 @@ def test_ctrl_c_during_a_fetch_leaves_no_process(world: Any, shop: Callable[[str
     assert world.is_empty()
 
 
+def test_ctrl_c_at_the_question_ends_the_run(world: Any, server: GitServer, shop: Callable[[str], Clone]) -> None:
+    clone = shop(PROJECT)
+    terminal = UserTerminal("run", str(clone.folder), env=world.environment())
+    try:
+        terminal.read_until("[y/N/always] ")
+        terminal.type("\x03")
+        terminal.read_until("interrupted")
+        assert terminal.wait_for_exit() == 130
+    finally:
+        terminal.close()
+    assert server.requests == []
+    assert world.is_empty()
+
+
 def test_two_commands_may_fetch_at_the_same_time(
     world: Any, server: GitServer, shop: Callable[[str], Clone], finish: Callable[..., Any]
 ) -> None:

@@ -105,8 +105,10 @@ def _read(file: _File) -> dict[str, object]:
 
     try:
         document = tomllib.loads(file.text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInputError(f"{file.path}: is not TOML: {error}") from None
+    except RecursionError:
+        raise BadInputError(f"{file.path}: is nested too deeply") from None
+    except ValueError as error:  # also a number with too many digits
+        raise BadInputError(f"{file.path}: is not TOML: {printable(str(error), 300)}") from None
     keys, values = all_keys(), {}
     for name, value in document.items():
         key = keys.get(name)

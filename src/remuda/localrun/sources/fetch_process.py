@@ -57,7 +57,7 @@ def fetch(repository: Path, url: str, refspecs: Sequence[str], *, can_ask: bool)
 
 def _environment(*, can_ask: bool) -> dict[str, str]:
     # No other transports: `ext::` runs commands, and local paths are given with --project.
-    allowed = {"GIT_ALLOW_PROTOCOL": "http:https:ssh", "GIT_TERMINAL_PROMPT": "1" if can_ask else "0"}
+    allowed = {"GIT_ALLOW_PROTOCOL": "http:https:ssh:git", "GIT_TERMINAL_PROMPT": "1" if can_ask else "0"}
     return quiet_environment() | allowed
 
 

@@ -21,6 +21,7 @@ from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
 if TYPE_CHECKING:
     from remuda.localrun.sources.repository import Repository
 
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?")
 _FETCHED = "remuda-fetched"
 """A file in the repository whose time is that of the last successful fetch."""
 _REFSPECS = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*", "+HEAD:refs/remuda/HEAD")
@@ -123,7 +124,7 @@ class ProjectFetcher:
                 reason=f"the project {quote(project)} is not here, and no remote `origin` names its server",
                 suggestion=f"pass --project {project}=FOLDER with a clone of it, or --server with its address",
             )
-        if _prefix(host) is None:
+        if not _HOST.fullmatch(host):
             return SourceProblem(reason=f"{quote(host)} is not a host", suggestion="correct the address")
         return Server(host=host, base=f"https://{host}/")
 

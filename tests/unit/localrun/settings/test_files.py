@@ -91,6 +91,8 @@ def test_relative_paths_are_relative_to_the_file(shop: Path, monkeypatch: pytest
         ("\nnonsense_key = 1\n", r':2: there is no setting "nonsense_key"; `remuda run --help` lists'),
         ("jobs = 'many'\n", ":1: jobs: 'many' does not fit; write a number"),
         ("jobs = \n", r"is not TOML: Invalid value \(at line 1"),
+        ("jobs = " + "[" * 100_000, "is nested too deeply"),
+        ("jobs = " + "9" * 100_000, "is not TOML: Exceeds the limit"),
         ("[run]\njobs = 1\n", r':1: there is no setting "run"'),
         (
             "isolation = 'none'\n",

@@ -77,6 +77,13 @@ def test_without_a_server_the_option_is_named() -> None:
     assert "--server" in result.suggestion
 
 
+@pytest.mark.parametrize("host", ["\x1b[2Kgit.example", "-x", "git.example?", "a..b/", "git.example:x", "[::1]"])
+def test_a_host_that_a_question_could_not_show_is_refused(host: str) -> None:
+    result = ProjectFetcher(read_server("https://git.example")).fetch("acme/ci", host)
+    assert isinstance(result, SourceProblem)
+    assert result.reason.endswith("is not a host")
+
+
 def test_a_host_of_a_component_needs_its_own_permission(tmp_path: Path) -> None:
     fetcher = ProjectFetcher(read_server("https://git.example"), allowed=read_allowed_projects(["git.example"]))
     result = fetcher.fetch("acme/ci", "evil.example")
