@@ -102,63 +102,121 @@ class Glab:
 
 @pytest.mark.usefixtures("worker")
 def test_glab(cell: ServedCell, tmp_path: Path) -> None:
-    """GitLab's command line, as a person types it."""
+    """GitLab's command line, as a person types it. What a command has sent must be in what the cell then has."""
     glab = Glab(cell, tmp_path / "home", "root/walk")
     glab.run("repo", "create", "walk", "--private", "--description", "made by glab")
     project = glab.api("projects/root%2Fwalk")
-    assert (project["description"], project["visibility"]) == ("made by glab", "private")
-    assert "root/walk" in glab.run("repo", "list")
+    expect(project, description="made by glab", visibility="private", path_with_namespace="root/walk", archived=False)
+    [listed] = json.loads(glab.run("repo", "list", "--output", "json"))
+    expect(listed, **{name: project[name] for name in ("id", "description", "visibility", "http_url_to_repo")})
+    expect(json.loads(glab.run("repo", "view", "root/walk", "--output", "json")), id=project["id"], name="walk")
     assert "root/walk" in glab.run("repo", "search", "-s", "walk")
     commit_file(cell, project["id"], GLAB_PIPELINE)
 
-    (tmp_path / "home" / ".gitlab-ci.yml").write_text(GLAB_PIPELINE)
-    assert "valid" in glab.call("ci", "lint")
-    wait_until(
-        lambda: '"status":"success"' in glab.call("ci", "get", "--branch", "main", "--output", "json"),
-        "the pipeline ends",
-        60,
-    )
-    assert "log of build" in glab.call("ci", "trace", "build")
-    glab.call("job", "artifact", "main", "build", "--path", str(tmp_path / "artifacts"))
-    assert (tmp_path / "artifacts" / "out").read_text() == ARTIFACT_CONTENT
-    glab.call("ci", "trigger", "deploy")
-    assert "Created pipeline" in glab.call("ci", "run", "--branch", "main", "--variables", "WHO:glab")
-    assert "main" in glab.call("ci", "list")
+    check_pipelines(glab, tmp_path)
+    check_variables_and_schedules(glab)
+    check_tokens(glab, cell)
 
-    glab.call("variable", "set", "KEY", "value", "--scope", "production", "--description", "by glab", "--raw")
-    stored = json.loads(glab.call("variable", "get", "KEY", "--scope", "production", "--output", "json"))
-    assert (stored["value"], stored["description"], stored["raw"]) == ("value", "by glab", True)
-    glab.call("variable", "update", "KEY", "other", "--scope", "production")
-    assert glab.call("variable", "get", "KEY", "--scope", "production") == "other"
-    glab.call("variable", "delete", "KEY", "--scope", "production")
-    assert "KEY" not in glab.call("variable", "export")
-
-    schedule = ("--cron", "0 3 * * *", "--description", "nightly", "--ref", "main", "--variable", "MODE:night")
-    glab.call("schedule", "create", *schedule)
-    assert "nightly" in glab.call("schedule", "list")
-    glab.call("schedule", "run", "1")
-    glab.call("schedule", "delete", "1")
-
-    token = glab.call("token", "create", "robot", "--access-level", "developer", "--scope", "api", "--duration", "240h")
-    assert cell.send("GET", "/api/v4/user", PRIVATE_TOKEN=token.strip()).status == 200
-    assert "robot" in glab.call("token", "list")
-    glab.call("token", "revoke", "robot")
-    assert cell.send("GET", "/api/v4/user", PRIVATE_TOKEN=token.strip()).status == 401
-
-    glab.call("release", "create", "v1", "--notes", "first", "--ref", "main")
+    glab.call("release", "create", "v1", "--notes", "first", "--ref", "main", "--name", "One")
+    release = glab.api("projects/root%2Fwalk/releases/v1")
+    expect(release, tag_name="v1", name="One", description="first")
+    assert release["commit"]["id"] == glab.api("projects/root%2Fwalk/repository/commits/main")["id"]
     assert "v1" in glab.call("release", "list")
-    assert "No open merge requests" in glab.call("mr", "list")
+    assert json.loads(glab.call("mr", "list", "--output", "json")) == []
 
-    environments = glab.api("projects/root%2Fwalk/environments")
-    assert [environment["name"] for environment in environments] == ["production"]
-    hook = {"url": "https://hooks.example.com/ci", "pipeline_events": True}
-    assert glab.api("projects/root%2Fwalk/hooks", "POST", **hook)["pipeline_events"] is True
-    branch = glab.api("projects/root%2Fwalk/protected_branches", "POST", name="release/*", push_access_level=40)
-    assert branch["push_access_levels"][0]["access_level"] == 40
-    runner = glab.api("user/runners", "POST", runner_type="project_type", project_id=project["id"])
+    [environment] = glab.api("projects/root%2Fwalk/environments")
+    expect(environment, name="production", state="available", tier="production")
+    hook = {"url": "https://hooks.example.com/ci", "pipeline_events": True, "push_events": False, "name": "CI"}
+    created = glab.api("projects/root%2Fwalk/hooks", "POST", **hook)
+    expect(glab.api(f"projects/root%2Fwalk/hooks/{created['id']}"), **hook, enable_ssl_verification=True)
+    rule = {"name": "release/*", "allow_force_push": True}
+    branch = glab.api("projects/root%2Fwalk/protected_branches", "POST", **rule, push_access_level=40)
+    expect(branch, **rule)
+    assert [level["access_level"] for level in branch["push_access_levels"]] == [40]
+    fields = {"runner_type": "project_type", "description": "by glab", "run_untagged": False}
+    runner = glab.api("user/runners", "POST", **fields, tag_list="a,b", project_id=project["id"])
     assert runner["token"].startswith("glrt-")
+    expect(glab.api(f"runners/{runner['id']}"), **fields, tag_list=["a", "b"], paused=False)
     glab.run("repo", "delete", "root/walk", "--yes")
-    assert glab.run("repo", "list").count("root/walk") == 0
+    assert json.loads(glab.run("repo", "list", "--output", "json")) == []
+
+
+def check_pipelines(glab: Glab, folder: Path) -> None:
+    (folder / "home" / ".gitlab-ci.yml").write_text(GLAB_PIPELINE)
+    assert "valid" in glab.call("ci", "lint")
+
+    def pipeline() -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(glab.call("ci", "get", "--branch", "main", "--output", "json"))
+        return shown
+
+    wait_until(lambda: pipeline()["status"] == "success", "the pipeline ends", 60)
+    expect(pipeline(), ref="main", source="push", yaml_errors="", tag=False)
+    jobs = {job["name"]: job for job in pipeline()["jobs"]}
+    expect(jobs["build"], status="success", stage="test", ref="main")
+    expect(jobs["deploy"], status="manual", stage="deploy", allow_failure=True)
+    assert "log of build" in glab.call("ci", "trace", "build")
+    glab.call("job", "artifact", "main", "build", "--path", str(folder / "artifacts"))
+    assert (folder / "artifacts" / "out").read_text() == ARTIFACT_CONTENT
+    glab.call("ci", "trigger", "deploy")
+    deploy = f"projects/root%2Fwalk/jobs/{jobs['deploy']['id']}"
+    wait_until(lambda: glab.api(deploy)["status"] == "success", "the manual job ends", 60)
+    assert "Created pipeline" in glab.call("ci", "run", "--branch", "main", "--variables", "WHO:glab")
+    newest, first = json.loads(glab.call("ci", "list", "--output", "json"))
+    expect(newest, ref="main", source="api", sha=first["sha"])
+    [given] = glab.api(f"projects/root%2Fwalk/pipelines/{newest['id']}/variables")
+    expect(given, key="WHO", value="glab", variable_type="env_var")
+
+
+def check_variables_and_schedules(glab: Glab) -> None:
+    words = ("--scope", "production", "--description", "by glab", "--raw", "--masked", "--protected")
+    glab.call("variable", "set", "KEY", "secret-value", *words, "--type", "file")
+
+    def variable() -> dict[str, Any]:
+        shown: dict[str, Any] = json.loads(
+            glab.call("variable", "get", "KEY", "--scope", "production", "--output", "json")
+        )
+        return shown
+
+    fields = {"key": "KEY", "environment_scope": "production", "variable_type": "file", "masked": True}
+    fields |= {"raw": True, "protected": True, "description": "by glab"}
+    expect(variable(), **fields, value="secret-value")
+    assert json.loads(glab.call("variable", "list", "--output", "json")) == [variable()]
+    glab.call("variable", "update", "KEY", "other-value", "--scope", "production", "--masked", "--type", "file")
+    expect(variable(), key="KEY", value="other-value", environment_scope="production", masked=True)
+    glab.call("variable", "delete", "KEY", "--scope", "production")
+    assert glab.api("projects/root%2Fwalk/variables") == []
+
+    timing = {"cron": "0 3 * * *", "description": "nightly", "cron_timezone": "Europe/Berlin"}
+    options = ("--cron", timing["cron"], "--description", timing["description"], "--cronTimeZone", "Europe/Berlin")
+    glab.call("schedule", "create", *options, "--ref", "main", "--variable", "MODE:night", "--active=true")
+    [schedule] = glab.api("projects/root%2Fwalk/pipeline_schedules")
+    assert schedule["ref"] in ("main", "refs/heads/main")
+    shown = glab.api(f"projects/root%2Fwalk/pipeline_schedules/{schedule['id']}")
+    expect(shown, **timing, active=True)
+    [given] = shown["variables"]
+    expect(given, key="MODE", value="night")
+    assert "nightly" in glab.call("schedule", "list")
+    glab.call("schedule", "run", str(schedule["id"]))
+    wait_until(lambda: [row for row in glab.api("projects/root%2Fwalk/pipelines") if row["source"] == "schedule"])
+    glab.call("schedule", "delete", str(schedule["id"]))
+    assert glab.api("projects/root%2Fwalk/pipeline_schedules") == []
+
+
+def check_tokens(glab: Glab, cell: ServedCell) -> None:
+    words = ("--access-level", "developer", "--scope", "api", "--duration", "240h")
+    token = json.loads(glab.call("token", "create", "robot", *words, "--output", "json"))
+    fields = {"name": "robot", "access_level": 30, "scopes": ["api"], "active": True, "revoked": False}
+    expect(token, **fields)
+    [listed] = json.loads(glab.call("token", "list", "--output", "json"))
+    expect(listed, **fields, id=token["id"], expires_at=token["expires_at"])
+    assert cell.send("GET", "/api/v4/user", PRIVATE_TOKEN=token["token"]).status == 200
+    glab.call("token", "revoke", "robot")
+    assert cell.send("GET", "/api/v4/user", PRIVATE_TOKEN=token["token"]).status == 401
+
+
+def expect(shown: dict[str, Any], **fields: object) -> None:
+    """Assert that an object has these fields with these values."""
+    assert {name: shown.get(name, "no such field") for name in fields} == fields
 
 
 GLAB_PIPELINE = """
