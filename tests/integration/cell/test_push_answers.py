@@ -64,6 +64,20 @@ def test_number_address_and_first_jobs(work: Work, runner: ScriptedRunner) -> No
     assert answer == f"Pipeline {pipeline['id']} of main: 3 jobs, first compile and lint {pipeline['web_url']}"
 
 
+def test_the_address_leads_to_the_pipeline_and_its_jobs(work: Work) -> None:
+    address = next(word for word in work.push_file(TWO_STAGES).split() if word.startswith("http"))
+    [pipeline] = work.pipelines()
+    job = work.cell.api("GET", f"/projects/{work.id}/jobs").json()[0]
+    for page, what in ((address, pipeline), (job["web_url"], job)):
+        redirect = work.cell.send("GET", page.removeprefix(work.cell.url))
+        assert redirect.status == 302
+        target = redirect.headers["Location"].removeprefix(work.cell.url)
+        assert work.cell.send("GET", target, PRIVATE_TOKEN=work.cell.token).json()["id"] == what["id"]
+        assert work.cell.send("GET", target).status == 401
+    for page in ("/root/app/-/pipelines/x", "/root/app/-/pipelines/", "/-/pipelines/1", "/root/app/-/nothing/1"):
+        assert work.cell.send("GET", page).status == 404
+
+
 def test_each_ref_of_a_push(work: Work, runner: ScriptedRunner) -> None:
     runner.ask()
     work.clone.commit(**{".gitlab-ci.yml": f"workflow: {{rules: [{{when: always}}]}}\n{TWO_STAGES}"})

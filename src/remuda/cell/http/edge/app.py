@@ -67,7 +67,7 @@ from remuda.cell.http.gitlab import (
 )
 from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
 from remuda.cell.http.hooks import hooks
-from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies
+from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies, web_addresses
 from remuda.cell.http.runner import artifacts, job_request, job_state, problem, results, shell, trace
 from remuda.cell.http.tokens import access_tokens, deploy_tokens, personal_tokens
 from remuda.telemetry.logs import logger
@@ -140,6 +140,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         variables.routes,
         runners.routes,
         audit_events.routes,
+        web_addresses.routes,
         (Endpoint("GET", "/api/remuda/v1/openapi.json", _show_document, OPEN, gives=dict[str, Any]),),
     )
 )
