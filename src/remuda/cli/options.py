@@ -48,6 +48,24 @@ Project = Annotated[
 Limit = Annotated[int, Parameter(name=("--limit", "-n"), help="Maximum number of entries.")]
 
 
+STATUSES = (
+    *("created", "waiting_for_resource", "preparing", "scheduled", "manual", "pending", "running", "canceling"),
+    *("success", "failed", "canceled", "skipped"),
+)
+"""Statuses of jobs and pipelines that lists can be restricted to. A test compares them with those of the cell."""
+
+
+def check_status(text: str | None) -> None:
+    """Raise BadInputError, with the nearest status, if a value of --status has an unknown one. Commas separate them."""
+    for status in (text or "").split(","):
+        if status and status not in STATUSES:
+            from difflib import get_close_matches
+
+            meant = get_close_matches(status, STATUSES, 1)
+            hint = f"did you mean {meant[0]}? " if meant else ""
+            raise BadInputError(f"--status {status}: {hint}The statuses are {', '.join(STATUSES)}")
+
+
 def check_limit(limit: int) -> None:
     if limit < 1:
         raise BadInputError(f"--limit {limit}: must be at least 1")

@@ -96,7 +96,7 @@ def reason_of(answer: Mapping[str, Any]) -> str:
     """Return the message of an error answer on one line, also if it is given for each field."""
     text = answer.get("message") or answer.get("error") or ""
     if isinstance(text, Mapping):
-        return "; ".join(f"{_field(name)}{_join(values)}" for name, values in text.items())
+        return "; ".join(_about_field(name, _join(values)) for name, values in text.items())
     return _join(text)
 
 
@@ -105,8 +105,9 @@ def without_status(reason: str) -> str:
     return _STATUS.sub("", reason).strip()
 
 
-def _field(name: str) -> str:
-    return "" if name == "base" else f"{name.replace('_', ' ')} "
+def _about_field(name: str, reason: str) -> str:
+    words = name.replace("_", " ")
+    return reason if name == "base" or reason.startswith((words, name)) else f"{words} {reason}"
 
 
 def _join(values: object) -> str:

@@ -51,6 +51,7 @@ def test_the_objects_of_a_path() -> None:
         ("/x", 409, {"message": "409 Conflict - job 7 has ended"}, "job 7 has ended"),
         ("/x", 400, {"message": "400 Bad request - Unplayable Job"}, "Unplayable Job"),
         ("/x", 400, {"message": {"key": ["is taken", "is short"], "base": ["no"]}}, "key is taken, is short; no"),
+        ("/x", 400, {"message": {"path": ["path is too long"]}}, "path is too long"),
         ("/x", 400, {"error": "scope is invalid"}, "scope is invalid"),
         ("/x", 400, {}, "the cell at http://cell refused it without a reason; its log says why"),
         (

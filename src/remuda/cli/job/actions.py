@@ -45,7 +45,9 @@ def cancel(
     """
     body = {"force": True} if force else None
     changed = cell.ask(lambda client: _act(client, job, "cancel", body))
-    print_change(changed, f"job {job} is {changed['status']}", output)
+    status = changed["status"]
+    had_ended = _has_ended(status) and status != "canceled"
+    print_change(changed, f"job {job} has ended already ({status})" if had_ended else f"job {job} is {status}", output)
 
 
 def retry(
@@ -165,7 +167,8 @@ async def _play(client: "UserClient", job: int, body: object) -> dict[str, Any]:
     except RefusedError as error:
         status = (await client.job(job))["status"]
         if error.status == 400 and status not in ("manual", "scheduled"):
-            step = f"run it again with `remuda job retry {job}`" if _has_ended(status) else f"see remuda job why {job}"
+            can_retry = _has_ended(status) and status != "skipped"
+            step = f"run it again with `remuda job retry {job}`" if can_retry else f"see `remuda job why {job}`"
             raise BadInputError(
                 f"job {job} {_state_words(status)}; only manual and delayed jobs can be started: {step}"
             ) from None

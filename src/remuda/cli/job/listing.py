@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from remuda.cli.access.cell_address import USUAL_CELL, CellAddress, in_project
-from remuda.cli.options import Limit, Output, Project, check_limit
+from remuda.cli.options import Limit, Output, Project, check_limit, check_status
 from remuda.cli.render.listing import Columns, at, local_time, print_json, print_list, project_of
 from remuda.lib.clock import SystemClock
 from remuda.lib.exits import BadInputError
@@ -47,6 +47,7 @@ def list_jobs(
         remuda job list --all -n 50 --output json
     """
     check_limit(limit)
+    check_status(status)
     if held and (project or status):
         raise BadInputError("--held lists the held jobs of all your projects; leave --project and --status out")
     if project and all_projects:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from remuda.cli.access.cell_address import USUAL_CELL, CellAddress, in_project
-from remuda.cli.options import Limit, Output, Project, check_limit, read_pairs, repeatable
+from remuda.cli.options import Limit, Output, Project, check_limit, check_status, read_pairs, repeatable
 from remuda.cli.render.listing import Columns, at, print_change, print_facts, print_list, print_table, project_of
 from remuda.lib.clock import SystemClock
 from remuda.lib.exits import BadInputError, Exit
@@ -54,6 +54,7 @@ def list_pipelines(
         remuda pipeline list --all -n 50 --output json
     """
     check_limit(limit)
+    check_status(status)
     if project and all_projects:
         raise BadInputError("--project and --all contradict each other; leave one of them out")
     if not (project or all_projects):

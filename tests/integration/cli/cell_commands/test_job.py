@@ -186,3 +186,20 @@ def test_the_log_has_colours_only_on_a_terminal_that_wants_them(
 
     assert on_terminal() == "\x1b[32;1m$ make\x1b[0;m\r\nmade\r\n"
     assert on_terminal(NO_COLOR="1") == on_terminal(TERM="dumb") == "$ make\r\nmade\r\n"
+
+
+def test_a_mistyped_status_is_corrected(remuda: Any) -> None:
+    for command in ("job", "pipeline"):
+        result = remuda(command, "list", "--status", "faild")
+        assert (result.code, result.err.startswith("--status faild: did you mean failed? ")) == (2, True)
+
+
+def test_cancel_and_play_of_a_job_that_has_ended(remuda: Any, cell: CellProcess, jobs: dict[str, Any]) -> None:
+    runner, payload = take(cell, jobs["build"])
+    runner.put(payload, "failed")
+    assert remuda("job", "cancel", jobs["build"]).out == f"job {jobs['build']} has ended already (failed)\n"
+    skipped = remuda("job", "play", jobs["deploy"])
+    assert skipped.err == (
+        f"job {jobs['deploy']} has ended (skipped); only manual and delayed jobs can be started: "
+        f"see `remuda job why {jobs['deploy']}`"
+    )
