@@ -3,9 +3,15 @@ set -euo pipefail
 PAGE=/run/page/tmp
 
 # Execute the commands on stdin in another terminal, which goes on beside the page; its output is in $PAGE/NAME.terminal.
+# If a stage has made a network namespace with this name, it is a machine of its own, with its home in /home/NAME.
 in_terminal() {
+    local machine=()
     cat > "$PAGE/$1.commands"
-    setsid bash -euo pipefail "$PAGE/$1.commands" > "$PAGE/$1.terminal" 2>&1 < /dev/null &
+    : > "$PAGE/$1.terminal"
+    if [ -e "/run/netns/$1" ]; then
+        machine=(nsenter "--net=/run/netns/$1" "--wd=/home/$1" env "HOME=/home/$1")
+    fi
+    setsid "${machine[@]}" bash -euo pipefail "$PAGE/$1.commands" > "$PAGE/$1.terminal" 2>&1 < /dev/null &
     echo $! > "$PAGE/$1.pid"
 }
 
