@@ -80,3 +80,21 @@ make_certificate() {
         -extfile <(echo "subjectAltName=DNS:$1") 2> /dev/null
     grep --quiet " $1\$" /etc/hosts || echo "127.0.0.1 $1" >> /etc/hosts
 }
+
+# serve_cell NAME: a cell as the server https://NAME of the page, with the administrator's token in TOKEN.
+serve_cell() {
+    export TOKEN=glpat-of-the-administrator
+    mkdir -p "/srv/$1"
+    make_certificate "$1" "/srv/$1"
+    in_terminal server <<< "REMUDA_ADMIN_TOKEN=$TOKEN REMUDA_PUBLIC_URL=https://$1 remuda cell serve --data /srv/cell \
+        --listen 127.0.0.1:443 --tls-certificate /srv/$1/fullchain.pem --tls-key /srv/$1/privkey.pem"
+    await curl --fail --silent "https://$1/-/health"
+}
+
+# create_runner: the token of a new runner of that server in RUNNER_TOKEN.
+create_runner() {
+    export RUNNER_TOKEN
+    RUNNER_TOKEN=$(remuda runner create --description page --output json | python3 -c '
+import json, sys
+print(json.load(sys.stdin)["token"])')
+}
