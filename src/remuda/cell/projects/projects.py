@@ -197,9 +197,8 @@ class Projects:
         """Context manager: after the block, start pipelines of refs moved in it; if this process dies, another does.
         Yields a dictionary that gets the result for each ref, as soon as this process has it."""
         outcomes: dict[str, PushOutcome] = {}
-        collectors = self._outcomes.setdefault(project.id, [])
         with self._pushes.begin(project.id) as acted_on:
-            collectors.append(outcomes)
+            self._outcomes.setdefault(project.id, []).append(outcomes)
             try:
                 yield outcomes
             finally:
