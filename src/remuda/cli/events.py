@@ -20,7 +20,9 @@ RETRY_SECONDS = 2.0
 
 def events(
     *,
-    project: Annotated[str | None, Parameter(help="Show only changes of this project (path or number).")] = None,
+    project: Annotated[
+        str | None, Parameter(name=("--project", "-p"), help="Show only changes of this project (path or number).")
+    ] = None,
     pipeline: Annotated[int | None, Parameter(help="Show only changes of this pipeline and its jobs.")] = None,
     job: Annotated[int | None, Parameter(help="Show only changes of this job.")] = None,
     kind: Annotated[
