@@ -178,6 +178,18 @@ def test_a_stop_does_not_wait_for_idle_connections(cell: CellProcess, authority:
     idle.close()
 
 
+def test_an_open_connection_takes_little_memory(cell: CellProcess, authority: Authority) -> None:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    connections = [handshake(cell, context) for _ in range(50)]
+    before = cell.peak_bytes()
+    connections += [handshake(cell, context) for _ in range(200)]
+    assert ask_for_health(connections[-1]) == b"HTTP/1.1 200 OK"
+    grown_bytes = cell.peak_bytes() - before
+    for connection in connections:
+        connection.close()
+    assert grown_bytes / 200 < 128 * 1024, "with asyncio's own buffers it is 280 KiB"
+
+
 def test_an_unusable_certificate_ends_the_start(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "remuda", "cell", "serve", "--data", str(tmp_path / "cell"), "--listen"]
     words += ["127.0.0.1:0", "--tls-certificate", "no.crt"]
