@@ -22,10 +22,17 @@ LONG_WORKERS ?= 3
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 # Scripts of jobs in tests call python3: that of the virtual environment, not a shim that starts a shell first.
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
+# What is built for users. The time of the last commit is the time of all files in it, so that builds are the same.
+DIST := dist
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' src/remuda/__init__.py)
+SUITES := bookworm:3.11 noble:3.12 trixie:3.13
+IMAGE = $(DIST)/remuda-$(VERSION)-image-amd64.tar
+export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1767225600)
 UV_COMPILE := $(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-newest unit system interop lint docs format bench frozen packages protos requirements clean
+.PHONY: help setup demo test test-newest unit system interop lint docs format bench frozen packages packages-wheel packages-deb \
+	packages-oci release protos requirements clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,11 +41,16 @@ setup: $(STAMP) ## make .venv with the pinned dependencies and the remuda comman
 
 $(STAMP): pyproject.toml requirements/dev.txt requirements/uv.txt $(PLUGINS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit("Remuda needs Python 3.11 or newer; this is %d.%d. Name another one: make PYTHON=python3.12" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements/dev.txt
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . $(PLUGINS:%=-e ./%)
+	@echo "1/4 creating $(VENV) with $$($(PYTHON) -V)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@echo "2/4 installing uv, which installs the rest"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@echo "3/4 installing $$(grep -c '^[a-z]' requirements/dev.txt) pinned packages: seconds if uv has them, otherwise about 80 MB to fetch"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --compile-bytecode -r requirements/dev.txt
+	@echo "4/4 installing remuda and the plugins of this clone"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . $(PLUGINS:%=-e ./%)
 	@touch $(STAMP)
+	@echo "done: $(BIN)/remuda"
 
 # Programs of others that tests work with; what they need would not go together with what we need.
 $(PEERS_STAMP): requirements/peers.txt $(STAMP)
@@ -137,6 +149,23 @@ bench: setup ## figures as ratios to a reference in the same run; PARTS="lifecyc
 
 packages: ## install (as root) or name the Debian packages that tests use
 	@tools/packages
+
+packages-wheel: setup ## wheels of remuda and the plugins in dist/, for pipx, uv and pip
+	@mkdir -p $(DIST) && rm -f $(DIST)/*.whl
+	@for folder in . $(PLUGINS); do \
+		$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir $(DIST) $$folder || exit 1; done
+	@rm -f $(DIST)/.gitignore; ls $(DIST)/*.whl
+
+packages-deb: packages-wheel ## Debian packages for Debian 12 and 13 and Ubuntu 24.04 in dist/; needs binutils and dpkg-deb
+	@rm -f $(DIST)/*.deb
+	@for suite in $(SUITES); do $(BIN)/python tools/release/deb.py $${suite%:*} $${suite#*:} $(DIST) || exit 1; done
+
+packages-oci: packages-deb ## a container image as an OCI archive in dist/; needs root and debootstrap, no engine
+	@tools/release/image $(DIST)/remuda_$(VERSION)-1+bookworm_amd64.deb $(VERSION) $(IMAGE) && ls $(IMAGE)
+
+release: packages-wheel packages-deb packages-oci ## all of them, with a bill of materials and SHA-256 checksums, in dist/
+	$(BIN)/python tools/release/sbom.py $(DIST) $(VERSION) $(DIST)/remuda-$(VERSION).cdx.json
+	@cd $(DIST) && sha256sum *.whl *.deb *.tar *.json > SHA256SUMS && cat SHA256SUMS
 
 protos: setup ## generate wire/proto/*_pb2.py and *_grpc.py
 	cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --plugin=protoc-gen-grpclib_python=../$(BIN)/protoc-gen-grpclib_python --python_out=. --pyi_out=. --grpclib_python_out=. remuda/wire/proto/*.proto
