@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 OWN_TESTS = {
+    "install": ("tests/system/test_install.py",),
     "write-a-plugin": (
         "tests/integration/docs/test_write_a_plugin.py",
         "tests/interop/test_write_a_plugin.py",
