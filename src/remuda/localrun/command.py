@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from remuda.lib import event_loop
 from remuda.lib.exits import BadInputError, CommandError, Exit, InterruptedRunError
-from remuda.localrun.compilation import PipelineFile, find_project, prepare
+from remuda.localrun.compilation import PipelineFile, find_project, prepare_with_settings
 from remuda.localrun.containers import ContainerWish
 from remuda.localrun.data_folder import platform_folder, usable_folder
 from remuda.localrun.options import PipelineOptions, RunOptions
@@ -58,13 +58,11 @@ def run(
         raise BadInputError(f"--jobs {options.jobs}: must be at least 1")
     if options.artifacts is not None:
         usable_folder(options.artifacts, "--artifacts")
-    path = find_project(path, pipeline.file)
+    path = find_project(settings.find_path(given_pipeline), pipeline.file)
 
     def run_once() -> int:
-        settings = load_settings(path)
-        current = settings.apply(given_options)
-        file = prepare(path, settings.apply(given_pipeline))
-        file.mask_output()
+        current = load_settings(path).apply(given_options)
+        file = prepare_with_settings(path, given_pipeline)
         spec = resolve(file, current, words)
         return Exit.SUCCESS if spec is None else _run_spec(spec, current)
 

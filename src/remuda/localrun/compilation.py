@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from remuda.lib.exits import BadInputError
 from remuda.localrun.options import PipelineOptions
+from remuda.localrun.settings.files import load_settings
 from remuda.localrun.settings.places import FOUND_SECRETS, project_folder
 from remuda.localrun.sources.snapshot import PIPELINE_FILE
 
@@ -171,6 +172,15 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
         secrets=secrets,
         input_assignments=options.inputs,
     )
+
+
+def prepare_with_settings(path: Path, options: PipelineOptions) -> PipelineFile:
+    """Read the pipeline file as `prepare`, for options of which settings files may set those that are not given, and
+    mask its secrets in the output of this process."""
+    settings = load_settings(path)
+    file = prepare(settings.find_path(options), settings.apply(options))
+    file.mask_output()
+    return file
 
 
 def _read_secrets(files: tuple[Path, ...], path: Path) -> "Mapping[str, Secret]":

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from remuda.lib.exits import BadInputError
-from remuda.localrun.compilation import find_project, prepare
+from remuda.localrun.compilation import find_project, prepare_with_settings
 from remuda.localrun.options import PipelineOptions
 from remuda.localrun.settings.files import load_settings
 from remuda.localrun.sources.snapshot import PIPELINE_FILE
@@ -64,10 +64,9 @@ def _jobs_here(pipeline: PipelineOptions) -> set[str]:
     from remuda.pipeline import PipelineError
 
     try:
-        options = load_settings(_HERE).apply(pipeline)
-        if options.file is None and not (_HERE / PIPELINE_FILE).exists():
+        if load_settings(_HERE).apply(pipeline).file is None and not (_HERE / PIPELINE_FILE).exists():
             return set()
-        compiled = prepare(_HERE, options).compile()
+        compiled = prepare_with_settings(_HERE, pipeline).compile()
     except (BadInputError, PipelineError):
         return set()
     names = {name for job in compiled.jobs for name in (job.name, job.written_name) if name}

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.support.git_client import Clone
+
 PIPELINE = """
 build: {script: ['echo building for $TARGET']}
 ship: {script: ['echo shipping'], when: manual}
@@ -61,6 +63,28 @@ def test_pipeline_commands_use_the_files_too(world: Any) -> None:
     assert "For a push of main: 2 jobs" in world.remuda("pipeline", "lint", shop, "--event", "push").out
     assert "ship" in world.remuda("pipeline", "show", shop).out
     assert "ship" in world.remuda("pipeline", "graph", shop).out
+
+
+def test_the_pipeline_file_of_the_settings_belongs_to_the_repository(world: Any) -> None:
+    shop = make_shop(world, "file = 'ci/main.yml'\n")
+    Clone(shop, world.environment()).git("init", "--quiet", "--initial-branch=main")
+    Clone(shop, world.environment()).commit()
+    (shop / "ci" / "main.yml").write_text("include: ci/more.yml\n" + PIPELINE)
+    (shop / "ci" / "more.yml").write_text("more: {script: [echo]}\n")
+    for name in ("docs", "tool"):
+        (shop / name).mkdir()
+    (shop / "tool" / ".gitlab-ci.yml").write_text("tool: {script: [echo]}\n")
+    for words in (("pipeline", "show"), ("run", "--list")):
+        # From a subfolder, too.
+        for cwd in (shop, shop / "docs"):
+            assert "more" in world.remuda(*words, cwd=cwd).out
+        # A folder with a pipeline file, and a file that is named, are meant themselves.
+        for path in ("tool", "tool/.gitlab-ci.yml"):
+            result = world.remuda(*words, path, cwd=shop)
+            assert "tool" in result.out, result.err
+            assert "more" not in result.out
+    assert "more" not in world.remuda("run", "--list", "--file", "tool/.gitlab-ci.yml", cwd=shop).out
+    assert world.remuda("run", "ship", "--list", cwd=shop / "docs").code == 0
 
 
 def test_a_mistake_names_the_line_and_the_right_key(world: Any) -> None:

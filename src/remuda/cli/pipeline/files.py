@@ -10,8 +10,7 @@ from cyclopts import Parameter
 from remuda.cli.access.cell_address import USUAL_CELL, CellAddress
 from remuda.cli.options import NO_PIPELINE_ARGUMENTS, OUTPUT, Folder, Output, PipelineArguments
 from remuda.lib.exits import BadInputError, Exit
-from remuda.localrun.compilation import PipelineFile, prepare
-from remuda.localrun.settings.files import load_settings
+from remuda.localrun.compilation import PipelineFile, prepare_with_settings
 
 if TYPE_CHECKING:
     from remuda.pipeline import Mistake, Pipeline, PipelineError
@@ -43,8 +42,7 @@ def lint(
     from remuda.pipeline import PipelineError
     from remuda.pipeline.errors import printable
 
-    file = prepare(path, load_settings(path).apply(options))
-    file.mask_output()
+    file = prepare_with_settings(path, options)
     pipeline: Pipeline | None = None
     mistakes: PipelineError | None = None
     try:
@@ -114,8 +112,7 @@ def show(
 
     if job is not None and output == "yaml":
         raise BadInputError("--job: the file is shown as a whole; leave out --job, or --output yaml")
-    file = prepare(Path(path), load_settings(Path(path)).apply(options))
-    file.mask_output()
+    file = prepare_with_settings(Path(path), options)
     if output == "yaml":
         with file.excerpts():
             print(file.merge_yaml(), end="")
@@ -176,8 +173,7 @@ def graph(
     from remuda.cli.render.graph import document, graph_of
     from remuda.cli.render.svg import svg
 
-    file = prepare(path, load_settings(path).apply(options))
-    file.mask_output()
+    file = prepare_with_settings(path, options)
     pipeline = file.compile_and_warn()
     if output == "json":
         print(json.dumps(document(pipeline), indent=2))

@@ -12,6 +12,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 from remuda.lib.exits import BadInputError
 from remuda.localrun.options import Options
 from remuda.localrun.settings.places import REPOSITORY_FILE, project_folder, user_file
+from remuda.localrun.sources.snapshot import PIPELINE_FILE
 
 LIMIT_BYTES = 1024 * 1024
 
@@ -36,6 +37,14 @@ class Settings(NamedTuple):
     """The values of settings files by the names of their options' fields, the strongest file last."""
 
     layers: tuple[Mapping[str, object], ...] = ()
+    path: Path = Path(".")
+    """The folder or file that they were read for."""
+
+    def find_path(self, options: Options) -> Path:
+        """Return the folder or file to use instead of `path`: for a subfolder, the top folder of the repository, if its
+        settings name the pipeline file and the command line does not."""
+        names_file = "file" not in options.given and self.layers and "file" in self.layers[-1]
+        return project_folder(self.path) if names_file and self.path.is_dir() else self.path
 
     def apply(self, options: _O) -> _O:
         """Return the options with the values of the files for those that the command line did not set."""
@@ -69,7 +78,12 @@ def load_settings(path: Path) -> Settings:
     file and line if one has a mistake."""
     repository = project_folder(path) / REPOSITORY_FILE
     files = [(user_file(), True), (repository, False)]
-    return Settings(tuple(_read(file) for place, is_own in files if (file := _open(place, is_own)) is not None))
+    layers = [_read(file) if (file := _open(place, is_own)) is not None else {} for place, is_own in files]
+    if not path.is_dir() or (path.resolve() != repository.parent.resolve() and (path / PIPELINE_FILE).exists()):
+        # The command line names another pipeline file, or a folder that has its own.
+        for layer in layers:
+            layer.pop("file", None)
+    return Settings(tuple(layers) if any(layers) else (), path)
 
 
 def _open(path: Path, is_own: bool) -> _File | None:
