@@ -77,8 +77,14 @@ def install_packages(site: Path, python: str, dist: Path) -> None:
     for name in ("bin", ".lock"):
         path = site / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    for record in (*site.glob("*.dist-info/direct_url.json"), *site.glob("*.dist-info/uv_cache.json")):
-        record.unlink()
+    for information in site.glob("*.dist-info"):
+        # They name the folder of the wheel, and would differ in each clone.
+        notes = ("direct_url.json", "uv_cache.json")
+        for note in notes:
+            (information / note).unlink(missing_ok=True)
+        record = information / "RECORD"
+        lines = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(line for line in lines if not line.split(",")[0].endswith(notes)))
 
 
 def write_environment(home: Path, site: Path, python: str) -> None:
@@ -166,7 +172,7 @@ def main() -> None:
         write_control(tree, version, options.python)
         set_rights_and_times(tree)
         tree.chmod(0o755)
-        run("dpkg-deb", "--root-owner-group", "-Zzstd", "--build", tree, output)
+        run("dpkg-deb", "--root-owner-group", "-Zxz", "-z2", "--build", tree, output)
 
 
 if __name__ == "__main__":
