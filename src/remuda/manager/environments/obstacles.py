@@ -1,15 +1,19 @@
-"""Finds out why no job of a runner can run on this machine: its container engine does not answer, or the users of its
-jobs cannot be used or cannot read Remuda's own code. Functions that are not `async` block for up to some seconds."""
+"""Finds out why no job of a runner can run on this machine: its container engine does not answer, a program or folder
+cannot be used, or the users of its jobs cannot be used or cannot read Remuda's own code. Functions that are not `async`
+block for up to some seconds."""
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from remuda.manager.config.docker import AUTO_HOST
 from remuda.manager.config.values import RunnerConfig
 from remuda.manager.environments.agent_process import agent_environment
+from remuda.steps.policy.hidden_folders import find_program, own_places
 
 ENGINE_SECONDS = 5.0
 """How long a container engine may take to answer."""
@@ -37,7 +41,33 @@ class ObstacleSearch:
             if problem := find_user_problem(self._runner):
                 return problem
             self._has_user = True
-        return find_engine_problem(self._runner)
+        setup = (f"{key}: {problem}" for key, problem in find_setup_problems(self._runner))
+        return next(setup, "") or find_engine_problem(self._runner)
+
+
+def find_setup_problems(runner: RunnerConfig) -> Iterator[tuple[str, str]]:
+    """Yield key and problem for each program or folder without which all jobs of a runner on this machine fail."""
+    if runner.executor == "custom":
+        for stage in ("config", "prepare", "run"):
+            program = getattr(runner.custom, f"{stage}_exec")
+            # A relative path counts from another folder.
+            is_clear = program and (program.startswith("/") or "/" not in program)
+            if is_clear and shutil.which(program) is None:
+                state = "is not executable (chmod +x)" if Path(program).is_file() else "there is no such program"
+                yield f"custom.{stage}_exec", f"{program}: {state}"
+    if runner.executor not in ON_THIS_MACHINE:
+        return
+    if runner.remuda.sandbox and find_program("bwrap") is None:
+        yield "remuda.sandbox", "there is no bwrap on this machine; install bubblewrap"
+    for key in ("builds_dir", "cache_dir"):
+        folder = Path(getattr(runner, key))
+        if not folder.is_absolute():
+            continue
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        if not nearest.is_dir():
+            yield key, f"{nearest} is no folder; name another one"
+        elif not os.access(nearest, os.W_OK | os.X_OK):
+            yield key, f"{nearest} cannot be written to; let the manager's user write there, or name another"
 
 
 def find_engine_problem(runner: RunnerConfig) -> str:
@@ -67,7 +97,6 @@ def find_user_problem(runner: RunnerConfig, *, python: str = sys.executable) -> 
     if runner.executor not in ON_THIS_MACHINE or not (own.run_as or own.first_uid):
         return ""
     from remuda.steps.errors import BadRequestError
-    from remuda.steps.policy.hidden_folders import own_places
     from remuda.steps.policy.job_user import parse_run_as
 
     key = "first_uid" if own.first_uid else "run_as"

@@ -16,6 +16,7 @@ from remuda.manager.environments.obstacles import (
     describe_closed_code,
     find_closed_folder,
     find_engine_problem,
+    find_setup_problems,
     find_user_problem,
 )
 
@@ -29,7 +30,9 @@ def find_missing(config: ManagerConfig) -> Iterator[str]:
         yield from _missing_files(runner, where)
         yield from _missing_programs(runner, where)
         yield from _unusable_user(runner, where)
-        yield from _unusable_folders(runner, where)
+        yield from (
+            f"{where}.{key}: {problem}; the runner takes no jobs" for key, problem in find_setup_problems(runner)
+        )
         if problem := find_engine_problem(runner):
             yield f"{where}.docker.host: {problem}; until it answers, the runner takes no jobs"
 
@@ -66,12 +69,6 @@ def _unreadable(name: str) -> str:
 
 
 def _missing_programs(runner: RunnerConfig, where: str) -> Iterator[str]:
-    if runner.executor == "custom":
-        for stage in ("config", "prepare", "run", "cleanup"):
-            program = getattr(runner.custom, f"{stage}_exec")
-            if program and shutil.which(program) is None:
-                state = "is not executable (chmod +x)" if Path(program).is_file() else "there is no such program"
-                yield f"{where}.custom.{stage}_exec: {program}: {state}; jobs of this runner would fail"
     if runner.executor == "plugin":
         from remuda.environments.errors import PluginError
         from remuda.environments.host import find_plugin
@@ -80,13 +77,8 @@ def _missing_programs(runner: RunnerConfig, where: str) -> Iterator[str]:
             find_plugin(runner.remuda.environment.plugin)
         except PluginError as error:
             yield f"{where}.remuda.environment.plugin: {error}"
-    if runner.executor in ON_THIS_MACHINE:
-        needed = [("executor", "git", "jobs cannot fetch their sources")]
-        if runner.remuda.sandbox:
-            needed.append(("remuda.sandbox", "bwrap", "no job can run in a sandbox"))
-        for key, program, effect in needed:
-            if shutil.which(program) is None:
-                yield f"{where}.{key}: there is no {program} on this machine, so {effect}; install it"
+    if runner.executor in ON_THIS_MACHINE and shutil.which("git") is None:
+        yield f"{where}.executor: there is no git on this machine, so jobs cannot fetch their sources; install it"
 
 
 def _unusable_user(runner: RunnerConfig, where: str) -> Iterator[str]:
@@ -101,18 +93,3 @@ def _unusable_user(runner: RunnerConfig, where: str) -> Iterator[str]:
         yield f"{key}: {describe_closed_code(closed, 'the users of jobs')}"
     elif os.geteuid() == 0 and (problem := find_user_problem(runner)):  # the manager's own user may be root
         yield f"{key}: {problem}"
-
-
-def _unusable_folders(runner: RunnerConfig, where: str) -> Iterator[str]:
-    """Yield texts about absolute folders for jobs on this machine that can be neither used nor created."""
-    if runner.executor not in ON_THIS_MACHINE:
-        return
-    for key in ("builds_dir", "cache_dir"):
-        folder = Path(getattr(runner, key))
-        if not folder.is_absolute():
-            continue
-        nearest = next(path for path in (folder, *folder.parents) if path.exists())
-        if not nearest.is_dir():
-            yield f"{where}.{key}: {nearest} is no folder; name another one"
-        elif not os.access(nearest, os.W_OK | os.X_OK):
-            yield f"{where}.{key}: {nearest} cannot be written to; let the manager's user write there, or name another"

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from remuda.manager.config.custom import CustomConfig
 from remuda.manager.config.docker import DockerConfig
 from remuda.manager.config.values import RemudaConfig, RunnerConfig
 from remuda.manager.environments.obstacles import ObstacleSearch, find_engine_problem, find_user_problem
+from remuda.steps.policy import hidden_folders
 
 NOBODY = 60123
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes as another user")
@@ -90,3 +92,23 @@ def test_a_user_that_does_not_exist() -> None:
 
 def test_runners_without_a_user_of_their_own_are_not_checked(tmp_path: Path) -> None:
     assert find_user_problem(RunnerConfig(executor="shell"), python="/nowhere/python") == ""
+
+
+async def test_programs_and_folders_without_which_all_jobs_fail(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    runner = RunnerConfig(executor="custom", custom=CustomConfig(run_exec=str(script)))
+    assert await ObstacleSearch(runner).find() == f"custom.run_exec: {script}: there is no such program"
+    script.write_text("#!/bin/sh\n")
+    assert await ObstacleSearch(runner).find() == f"custom.run_exec: {script}: is not executable (chmod +x)"
+    script.chmod(0o755)
+    assert await ObstacleSearch(runner).find() == ""
+    runner = RunnerConfig(executor="shell", builds_dir=str(script / "builds"))
+    assert await ObstacleSearch(runner).find() == f"builds_dir: {script} is no folder; name another one"
+
+
+async def test_a_sandbox_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hidden_folders, "SEARCH", ())
+    runner = RunnerConfig(executor="shell", remuda=RemudaConfig(sandbox=True))
+    assert await ObstacleSearch(runner).find() == (
+        "remuda.sandbox: there is no bwrap on this machine; install bubblewrap"
+    )

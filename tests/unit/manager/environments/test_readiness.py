@@ -38,9 +38,8 @@ def test_the_key_that_signs_artifacts(tmp_path: Path) -> None:
 
 def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find("shell", "[runners.remuda]\nsandbox = true\n") == [
-        "runners[0].executor: there is no git on this machine, so jobs cannot fetch their sources; install it",
-        "runners[0].remuda.sandbox: there is no bwrap on this machine, so no job can run in a sandbox; install it",
+    assert find("shell", "") == [
+        "runners[0].executor: there is no git on this machine, so jobs cannot fetch their sources; install it"
     ]
     [problem] = find("plugin", '[runners.remuda.environment]\nplugin = "nothing"\n')
     assert problem.startswith("runners[0].remuda.environment.plugin: there is no plugin nothing")
@@ -49,7 +48,7 @@ def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     [problem] = find("shell", f'builds_dir = "{tmp_path}/file/builds"\n')
-    assert problem == f"runners[0].builds_dir: {tmp_path}/file is no folder; name another one"
+    assert problem == f"runners[0].builds_dir: {tmp_path}/file is no folder; name another one; the runner takes no jobs"
     assert find("shell", f'builds_dir = "{tmp_path}/new/builds"\n') == []
 
 
