@@ -236,7 +236,8 @@ def find_nul(value: object, name: str = "") -> str:
         case str():
             return name if "\0" in value else ""
         case msgspec.Struct():
-            skipped = getattr(value, "with_nul", ())
+            # A token with a NUL is answered as any other invalid token.
+            skipped = (*getattr(value, "with_nul", ()), "token")
             names = zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True)
             entries: Iterable[tuple[object, object]] = (
                 (shown, getattr(value, field)) for field, shown in names if field not in skipped
