@@ -1,6 +1,9 @@
 """Follows docs/how-to/install.md: each way of installing in a fresh Debian 12, then `remuda run` in a repository, with
 the commands that the page shows. The machine is a folder made by debootstrap; each way gets an overlay of it."""
 
+import base64
+import hashlib
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -170,3 +173,11 @@ def test_two_builds_have_the_same_bytes(folder: Path, release: Path) -> None:
     names = sorted(path.name for path in again.iterdir())
     assert len([name for name in names if name.endswith(".deb")]) == 3
     assert [name for name in names if (again / name).read_bytes() != (release / name).read_bytes()] == []
+
+
+def test_a_build_does_not_change_the_environment_that_it_runs_in(release: Path) -> None:
+    files = importlib.metadata.files("msgspec") or []
+    [core] = [file for file in files if file.name.startswith("_core.") and file.suffix == ".so"]
+    assert core.hash is not None
+    digest = base64.urlsafe_b64encode(hashlib.sha256(core.read_binary()).digest()).rstrip(b"=")
+    assert digest.decode() == core.hash.value

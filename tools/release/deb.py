@@ -69,6 +69,8 @@ def run(*command: str | Path) -> None:
 def install_packages(site: Path, python: str, dist: Path) -> None:
     uv = [Path(sys.prefix) / "bin" / "uv", "pip", "install", "--quiet", "--no-deps", "--target", site]
     uv += ["--python-version", python, "--python-platform", PLATFORM, "--only-binary", ":all:"]
+    # `strip` writes into the files: a hard link would change uv's cache and every environment that was made from it.
+    uv += ["--link-mode", "copy"]
     run(*uv, "--require-hashes", "--requirement", ROOT / "requirements" / "run.txt")
     run(*uv, *(next(dist.glob(f"{name}-{__version__}-*.whl")) for name in OWN))
     for library in site.rglob("*.so*"):
