@@ -21,7 +21,6 @@ from remuda import __version__
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(900),
-    pytest.mark.xdist_group("install"),
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("debootstrap") is None, reason="needs root and debootstrap"),
 ]
 
@@ -57,7 +56,9 @@ TRY = find_block("mkdir first")
 
 
 def build(target: str, folder: Path) -> Path:
-    subprocess.run(["make", "--no-print-directory", target, f"DIST={folder}"], cwd=ROOT, check=True)
+    """Build for Debian 12 alone: the packages of the other suites differ from it in the version of Python."""
+    words = [target, f"DIST={folder}", "SUITES=bookworm:3.11"]
+    subprocess.run(["make", "--no-print-directory", *words], cwd=ROOT, check=True)
     return folder
 
 
@@ -171,7 +172,7 @@ def test_the_image_runs_a_pipeline(release: Path, tmp_path: Path) -> None:
 def test_two_builds_have_the_same_bytes(folder: Path, release: Path) -> None:
     again = build("packages-deb", folder / "again")
     names = sorted(path.name for path in again.iterdir())
-    assert len([name for name in names if name.endswith(".deb")]) == 3
+    assert f"remuda_{__version__}-1+bookworm_amd64.deb" in names
     assert [name for name in names if (again / name).read_bytes() != (release / name).read_bytes()] == []
 
 
