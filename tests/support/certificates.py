@@ -10,6 +10,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 DAY = dt.timedelta(days=1)
+_OTHER_USES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "encipher_only", "decipher_only"),
+)
 
 
 class Authority:
@@ -21,7 +25,9 @@ class Authority:
         self._name = _name(name)
         signer = parent or self
         constraints = x509.BasicConstraints(ca=True, path_length=None)
-        builder = _certificate(self._name, signer._name, self._key, -DAY, 30 * DAY)
+        builder = _certificate(self._name, signer._name, self._key, -DAY, 30 * DAY, signer._key)
+        usage = dict.fromkeys(_OTHER_USES, False) | {"key_cert_sign": True, "crl_sign": True}
+        builder = builder.add_extension(x509.KeyUsage(**usage), critical=True)
         self._certificate = builder.add_extension(constraints, critical=True).sign(signer._key, hashes.SHA256())
         self.file = folder / f"{name.lower().replace(' ', '-')}.crt"
         self.file.write_bytes(self.pem)
@@ -37,7 +43,7 @@ class Authority:
         replaced. `begins`, `ends`: from now."""
         key = ec.generate_private_key(ec.SECP256R1())
         leaf = (
-            _certificate(_name(names[0]), self._name, key, begins, ends)
+            _certificate(_name(names[0]), self._name, key, begins, ends, self._key)
             .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
@@ -68,7 +74,12 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, begins: dt.timedelta, ends: dt.timedelta
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    begins: dt.timedelta,
+    ends: dt.timedelta,
+    signing_key: ec.EllipticCurvePrivateKey,
 ) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (
@@ -79,4 +90,6 @@ def _certificate(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now + begins)
         .not_valid_after(now + ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
     )

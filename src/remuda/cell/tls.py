@@ -43,13 +43,9 @@ class ServerCertificate:
         self._refused = self._look
         """State of the files that could not be used, so that each is reported once."""
         self._warned_at = clock.monotonic()
-        self._current, self._leaf = self._load()
         self.context = _new_context()
-        self.context.sni_callback = self._choose
-
-    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Called at the begin of each handshake, also if the client names no host. Selects the newest certificate."""
-        connection.context = self._current
+        """The context of all connections. Loading another certificate into it concerns new connections only."""
+        self._leaf = self._load()
 
     @property
     def expires_at(self) -> datetime:
@@ -97,7 +93,7 @@ class ServerCertificate:
         """Use the certificate and key that the files have now; if they are unusable, keep those in memory."""
         look = self._look_at_files()
         try:
-            self._current, self._leaf = self._load()
+            self._leaf = self._load()
         except CellError as error:
             self._refused = look
             _log.warning("cannot use the new certificate; keeping the old one", error=str(error))
@@ -117,7 +113,9 @@ class ServerCertificate:
                 looks.append((0, 0, 0))
         return tuple(looks)
 
-    def _load(self) -> tuple[ssl.SSLContext, x509.Certificate]:
+    def _load(self) -> x509.Certificate:
+        """Load both files into the context. They are tried in another one first: a pair that does not fit would stay
+        half loaded."""
         text = _read("tls_certificate", self._certificate)
         _read("tls_key", self._key)
         try:
@@ -127,9 +125,9 @@ class ServerCertificate:
                 f"tls_certificate {self._certificate}: has no certificate in PEM form, which begins with "
                 "-----BEGIN CERTIFICATE-----"
             ) from None
-        context = _new_context()
         try:
-            context.load_cert_chain(self._certificate, self._key, password=self._refuse_passphrase)
+            for context in (_new_context(), self.context):
+                context.load_cert_chain(self._certificate, self._key, password=self._refuse_passphrase)
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise CellError(
@@ -139,7 +137,7 @@ class ServerCertificate:
             raise CellError(
                 f"tls_key {self._key}: has no private key in PEM form that can be used ({error.reason or error})"
             ) from None
-        return context, leaf
+        return leaf
 
     def _refuse_passphrase(self) -> str:
         raise CellError(
