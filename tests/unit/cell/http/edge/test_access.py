@@ -21,6 +21,9 @@ OPEN_PATHS = {
     "/-/metrics",
     "/api/remuda/v1/openapi.json",
     "/jwt/certificate",
+    # Redirects, which tell nothing about what exists.
+    "/{project:path}/-/pipelines/{number}",
+    "/{project:path}/-/jobs/{number}",
 }
 
 
