@@ -36,6 +36,8 @@ SHARED = (
 """Modules that both processes need, imported before the fork."""
 _MODULES = ("remuda.cell.service", "remuda.localrun.client_file", "uvicorn.lifespan.off", "encodings.idna")
 _SIZE = struct.Struct("!I")
+_ORDERLY_END = b"."
+"""The last byte that the parent sends, unless it was killed."""
 
 
 class Task(NamedTuple):
@@ -77,11 +79,10 @@ class CellProcess:
             import_module(name)
         self._connection, theirs = socket.socketpair()
         self._is_reaped = False
-        parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             self._connection.close()
-            _run_child(theirs, parent)
+            _run_child(theirs)
         theirs.close()
 
     @asynccontextmanager
@@ -106,6 +107,7 @@ class CellProcess:
                 listener.cancel()
                 # OSError: the timeout, or a process that is already gone.
                 with suppress(OSError):
+                    writer.write(_ORDERLY_END)
                     writer.write_eof()
                     async with asyncio.timeout(STOP_SECONDS):
                         await asyncio.wait([listener])
@@ -148,7 +150,7 @@ async def _listen(
                 raise message.error
 
 
-def _run_child(connection: socket.socket, parent: int) -> NoReturn:
+def _run_child(connection: socket.socket) -> NoReturn:
     code = 1
     try:
         # Ctrl-C must reach the parent only, which needs the cell to cancel the pipeline.
@@ -162,7 +164,7 @@ def _run_child(connection: socket.socket, parent: int) -> NoReturn:
         with connection.makefile("rb") as stream:
             if head := stream.read(_SIZE.size):
                 task: Task = pickle.loads(stream.read(*_SIZE.unpack(head)))
-                event_loop.run(_serve(task, connection, parent))
+                event_loop.run(_serve(task, connection))
         code = 0
     except BaseException as error:  # noqa: BLE001 - the child must end here and not continue as its parent
         sys.excepthook(type(error), error, error.__traceback__)
@@ -207,8 +209,8 @@ def _skip_package_init(package: str, places: Mapping[str, str]) -> None:
     sys.modules[package] = module
 
 
-async def _serve(task: Task, connection: socket.socket, parent: int) -> None:
-    """Serve until the connection closes. `parent`: id of the process that started this one."""
+async def _serve(task: Task, connection: socket.socket) -> None:
+    """Serve until the parent says that the run has ended, or the connection closes."""
     import msgspec
 
     from remuda.cell.service import CellService
@@ -227,8 +229,13 @@ async def _serve(task: Task, connection: socket.socket, parent: int) -> None:
 
     def leave() -> None:
         loop.remove_reader(connection)
-        if os.getppid() != parent:
-            # The run was killed: nobody else removes the containers of its jobs.
+        try:
+            is_orderly = connection.recv(1) == _ORDERLY_END
+        except ConnectionError:
+            is_orderly = False
+        if not is_orderly:
+            # The run was killed: nobody else removes the containers of its jobs. The id of the parent does not tell
+            # this: a killed process closes its connections before its children get another parent.
             remove_containers(task.folder, os.environ)
         if task.ends_with_run and not _has_children():
             # An orderly stop takes longer than a short job, and the data is not used after the run.

@@ -159,7 +159,7 @@ def test_errors_if_there_is_no_environment(lab: Lab) -> None:
     job = start_job(lab, FILE)
     folder = wait_for_script(lab)
     result = remuda(lab, "job", "shell", "999999", "--", "true")
-    assert (result.returncode, b"404" in result.stderr) == (2, True)
+    assert (result.returncode, b"there is no job 999999" in result.stderr) == (2, True)
     (folder / "go").touch()
     lab.wait_until(lambda: lab.call("GET", f"/api/remuda/v1/jobs/{job}")["status"] == "success", "the job has ended")
     result = remuda(lab, "job", "shell", str(job), "--", "true")
