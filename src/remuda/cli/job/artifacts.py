@@ -140,6 +140,12 @@ async def _save(client: "UserClient", job: int, path: str, file_type: str, targe
         return
     if target.is_dir():
         target = target / (PurePosixPath(path).name or f"{file_type or 'artifacts'}-{job}")
+    shown, target = target, target.resolve()
+    if target.exists() and not target.is_file():
+        # A device or a pipe, which a file must not replace.
+        with target.open("wb") as out:
+            await copy_pieces(pieces, out, size)
+        return
     beside = target.with_name(f".{target.name[:100]}.{os.getpid()}.part")
     try:
         with beside.open("wb") as out:
@@ -147,7 +153,7 @@ async def _save(client: "UserClient", job: int, path: str, file_type: str, targe
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
-    print(f"{target}: {size_in_words(count)}")
+    print(f"{shown}: {size_in_words(count)}")
 
 
 def _archive(job: Mapping[str, Any]) -> Mapping[str, Any] | None:

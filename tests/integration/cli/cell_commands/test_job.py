@@ -131,6 +131,13 @@ def test_artifacts(remuda: Any, cell: CellProcess, jobs: dict[str, Any], tmp_pat
     assert (tmp_path / "app").read_text() == "binary"
     assert remuda("job", "artifacts", build, "notes", "--to", "-").out == "some words"
     assert remuda("job", "artifacts", build, "-t", "all.zip").code == 0
+    (tmp_path / "link").symlink_to("linked")
+    assert remuda("job", "artifacts", build, "notes", "--to", "link").code == 0
+    assert ((tmp_path / "link").is_symlink(), (tmp_path / "linked").read_text()) == (True, "some words")
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        assert remuda("job", "artifacts", build, "notes", "--to", "pipe").code == 0
+        assert (reader.communicate(timeout=20)[0], (tmp_path / "pipe").is_fifo()) == (b"some words", True)
     assert (tmp_path / "all.zip").read_bytes() == content
     erased = remuda("job", "erase", build, "-y", stdin="")
     assert erased.out == f"the log and the artifacts of job {build} are deleted\n"
