@@ -79,6 +79,28 @@ def test_ignored_fields_are_told(cell: ServedCell) -> None:
     assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "project_creation_level")
 
 
+def test_what_is_taken_because_it_changes_nothing_is_in_the_answer(cell: ServedCell) -> None:
+    """Clients such as Terraform compare what they sent with the answer, and send a missing field again and again."""
+    fields: dict[str, Any] = {
+        "approvals_before_merge": 0,
+        "merge_method": "merge",
+        "only_allow_merge_if_all_discussions_are_resolved": False,
+        "only_allow_merge_if_pipeline_succeeds": False,
+        "squash_option": "default_off",
+    }
+    project = create(cell, **fields)
+    assert {name: project.get(name, "missing") for name in fields} == fields
+    fields = {
+        "lfs_enabled": True,
+        "project_creation_level": "developer",
+        "request_access_enabled": False,
+        "subgroup_creation_level": "maintainer",
+    }
+    answer = cell.api("POST", "/groups", {"name": "g", "path": "g", **fields})
+    assert {name: answer.json().get(name, "missing") for name in fields} == fields
+    assert answer.headers["X-Remuda-Ignored"] is None
+
+
 def test_ignored_parameters_of_a_commit_are_told(cell: ServedCell) -> None:
     project = create(cell)
     action = {"action": "create", "file_path": "a.txt", "content": "a"}

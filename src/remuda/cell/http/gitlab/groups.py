@@ -67,6 +67,10 @@ class GroupShape(Shape, kw_only=True):
     avatar_url: None = None
     web_url: str
     shared_runners_setting: str = "enabled"
+    lfs_enabled: bool = True
+    request_access_enabled: bool = False
+    project_creation_level: str = "developer"
+    subgroup_creation_level: str = "maintainer"
 
 
 def group_view(group: Namespace, url: str) -> GroupShape:

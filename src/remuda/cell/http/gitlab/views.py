@@ -108,6 +108,11 @@ class ProjectShape(ProjectSummaryShape, kw_only=True):
     merge_requests_enabled: bool = False
     wiki_enabled: bool = False
     snippets_enabled: bool = False
+    merge_method: str = "merge"
+    squash_option: str = "default_off"
+    approvals_before_merge: int = 0
+    only_allow_merge_if_pipeline_succeeds: bool = False
+    only_allow_merge_if_all_discussions_are_resolved: bool = False
     import_status: str = "none"
     build_timeout: int
     ci_config_path: str
