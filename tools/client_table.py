@@ -138,6 +138,8 @@ TERRAFORM_RESOURCES: Mapping[str, tuple[str, ...]] = {
     ),
     "gitlab_release": _crud("projects/*/releases"),
     "gitlab_application_settings": ("GET application/settings", "PUT application/settings"),
+    "gitlab_project_share_group": ("POST projects/*/share",),
+    "gitlab_integration_slack": ("PUT projects/*/integrations/slack",),
     "gitlab_deploy_key": _crud("projects/*/deploy_keys"),
     "gitlab_project_protected_environment": ("POST projects/*/protected_environments",),
     "gitlab_label": _crud("projects/*/labels"),
