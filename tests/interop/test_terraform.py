@@ -150,7 +150,7 @@ def check_objects(cell: ServedCell, terraform: Terraform, number: int) -> None:
     check(f"/users/{user}", username="welder", name=f"Welder {number}", email="welder@example.com", is_admin=is_second)
     check(f"{top}/members/{user}", access_level=30 if is_second else 20, expires_at=f"2099-01-0{number}")
     check(f"{press}/members/{user}", access_level=40 if is_second else 30, expires_at=None)
-    found = {"by_name": "welder@example.com", "by_mail": "welder", "users": ["welder"]}
+    found = {"by_name": "welder@example.com", "by_mail": "welder", "users": ["welder"], "blocked": []}
     assert terraform.outputs()["found"] == {"project": f"press-{number}", **found}
 
 

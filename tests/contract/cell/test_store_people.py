@@ -143,6 +143,9 @@ class TestPeople:
         assert await store.people.list_users(Page(), organization_id=1) == ([ada, FIRST_USER], 2)
         await store.people.put_user(replace(ada, state="blocked", email="new@x.org"))
         assert (await store.people.list_users(Page(), search="new@x.org"))[0][0].state == "blocked"
+        assert [user.id for user in (await store.people.list_users(Page(), state="blocked"))[0]] == [ada.id]
+        assert await store.people.list_users(Page(), state="active") == ([bob, FIRST_USER], 2)
+        assert await store.people.list_users(Page(), state="blocked", search="bob") == ([], 0)
         with pytest.raises(NotFoundError):
             await store.people.put_user(replace(ada, id=99))
 

@@ -67,6 +67,23 @@ def test_search(cell: ServedCell) -> None:
     assert (len(page.json()), page.headers["X-Total"]) == (1, "2")
 
 
+def test_lists_of_active_and_of_blocked_users(cell: ServedCell) -> None:
+    for name in ("ada", "bob"):
+        create_person(cell, name)
+    assert cell.api("POST", f"/users/{cell.api('GET', '/users?username=ada').json()[0]['id']}/block").status == 201
+
+    def names(query: str) -> list[str]:
+        return sorted(user["username"] for user in cell.api("GET", f"/users?{query}").json())
+
+    assert names("blocked=true") == ["ada"]
+    assert names("active=true") == ["bob", "root"]
+    assert names("active=false&blocked=false") == ["ada", "bob", "root"]
+    assert names("active=true&blocked=true") == []
+    assert names("username=ada&active=true") == []
+    assert names("username=ada&blocked=true") == ["ada"]
+    assert names("search=bob&blocked=true") == []
+
+
 @pytest.mark.parametrize(
     "path",
     [

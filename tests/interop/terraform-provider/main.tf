@@ -148,6 +148,11 @@ data "gitlab_users" "found" {
   depends_on = [gitlab_user.welder]
 }
 
+data "gitlab_users" "blocked" {
+  blocked    = true
+  depends_on = [gitlab_user.welder]
+}
+
 output "ids" {
   value = {
     top     = gitlab_group.top.id
@@ -166,5 +171,6 @@ output "found" {
     by_name = data.gitlab_user.by_name.email
     by_mail = data.gitlab_user.by_mail.username
     users   = [for user in data.gitlab_users.found.users : user.username]
+    blocked = data.gitlab_users.blocked.users
   }
 }

@@ -31,6 +31,7 @@ _EMAIL = re.compile(r"[^@\s]{1,200}@[^@\s]{1,200}")
 
 _READ = USER.with_scopes("read_user")
 _ROOT = "/api/v4/users"
+_LISTED = {"search": str, "username": str, "active": bool, "blocked": bool}
 routes = Routes()
 
 
@@ -118,7 +119,7 @@ async def show(edge: Edge, caller: Caller, user: Annotated[User, _find]) -> User
     return whole_view(edge, user) if is_whole else user_view(edge.settings.url, user)
 
 
-@routes.get(_ROOT, _READ, query={"search": str, "username": str} | KEYSET, gives=list[UserShape])
+@routes.get(_ROOT, _READ, query=_LISTED | KEYSET, gives=list[UserShape])
 async def list_all(edge: Edge, request: Request) -> Response:
     """List the users that the caller may see."""
     caller, query, page = caller_of(request).user, request.query_params, page_by_id(request)
@@ -126,12 +127,19 @@ async def list_all(edge: Edge, request: Request) -> Response:
     def view(user: User) -> UserShape:
         return whole_view(edge, user) if caller.is_admin else user_view(edge.settings.url, user)
 
+    states = [state for state in ("active", "blocked") if flag_in_query(request, state)]
+    if len(states) > 1:
+        return slice_answer(request, [])
+    state = "".join(states)
     if username := query.get("username"):
         user = await edge.store.people.find_user(username)
         is_visible = user is not None and (caller.is_admin or caller.organization_id == user.organization_id)
-        return slice_answer(request, [view(user)] if user and is_visible else [])
+        return slice_answer(request, [view(user)] if user and is_visible and state in ("", user.state) else [])
     users, total = await edge.store.people.list_users(
-        page, search=query.get("search", ""), organization_id=None if caller.is_admin else caller.organization_id
+        page,
+        search=query.get("search", ""),
+        organization_id=None if caller.is_admin else caller.organization_id,
+        state=state,
     )
     return page_answer(request, [view(user) for user in users], total, page)
 

@@ -23,16 +23,19 @@ from remuda.model.runner import Pool
 
 
 class UserFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects users by search text and organization. An empty text and None match all users."""
+    """Selects users by search text, organization and state. An empty text and None match all users."""
 
     search: str = ""
     """Part of a name, or a whole mail address."""
     organization_id: int | None = None
+    state: str = ""
 
     def fits(self, user: User) -> bool:
         search = self.search.casefold()
-        return self.organization_id in (None, user.organization_id) and (
-            search in f"{user.username}\n{user.name}".casefold() or search == user.email.casefold()
+        return (
+            self.organization_id in (None, user.organization_id)
+            and self.state in ("", user.state)
+            and (search in f"{user.username}\n{user.name}".casefold() or search == user.email.casefold())
         )
 
 
@@ -160,11 +163,12 @@ class PeopleStore:
         return await self._database.find(USERS, name_key=username.casefold())
 
     async def list_users(
-        self, page: Page, *, search: str = "", organization_id: int | None = None
+        self, page: Page, *, search: str = "", organization_id: int | None = None, state: str = ""
     ) -> tuple[Sequence[User], int]:
         """Return one page of users, newest first, and the number of all matches. `search` is part of a name or user
         name, or a whole mail address."""
-        return await self._database.find_page(USERS, page, UserFilter(search=search, organization_id=organization_id))
+        selection = UserFilter(search=search, organization_id=organization_id, state=state)
+        return await self._database.find_page(USERS, page, selection)
 
     async def put_user(self, user: User) -> None:
         """Replace a stored user; the username must not change. Raises NotFoundError if the user does not exist."""

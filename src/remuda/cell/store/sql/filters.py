@@ -86,6 +86,8 @@ def _(selection: UserFilter, dialect: Dialect) -> Conditions:
     where: Conditions = {}
     if selection.organization_id is not None:
         where["organization_id = ?"] = selection.organization_id
+    if selection.state:
+        where[f"coalesce({dialect.field('state', 'text')}, 'active') = ?"] = selection.state
     if selection.search:
         where[f"({dialect.contains('search_text')} OR email_key = ?)"] = selection.search.casefold()
     return where
