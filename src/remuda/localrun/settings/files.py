@@ -87,7 +87,8 @@ def load_settings(path: Path) -> Settings:
 
 
 def _open(path: Path, is_own: bool) -> _File | None:
-    """Return the file; None if it does not exist. Links in a repository are refused: messages show lines."""
+    """Return the file; None if it does not exist. In a repository, links are refused, because messages show lines, and
+    files of other users."""
     follow = 0 if is_own else os.O_NOFOLLOW
     try:
         # O_NONBLOCK: opening a FIFO would block.
@@ -98,8 +99,13 @@ def _open(path: Path, is_own: bool) -> _File | None:
         reason = "is a symbolic link; write a file" if path.is_symlink() else f"cannot be read: {error.strerror}"
         raise BadInputError(f"{path}: {reason}") from None
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise BadInputError(f"{path}: is not a file; write one, or remove it")
+        if not is_own:
+            from remuda.localrun.settings.ownership import refuse_foreign
+
+            refuse_foreign(path, path.parent, status.st_uid, path.parent.stat().st_uid)
         data = file.read(LIMIT_BYTES + 1)
     if len(data) > LIMIT_BYTES:
         raise BadInputError(f"{path}: larger than {LIMIT_BYTES} bytes")

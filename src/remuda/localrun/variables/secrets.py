@@ -52,6 +52,7 @@ def read_secrets(files: Sequence[Path], folder: Path) -> dict[str, Secret]:
     secrets: dict[str, Secret] = {}
     own = folder / FOUND_SECRETS
     if os.path.lexists(own):
+        _check_owner(own, folder)
         _check_ignored(folder)
         secrets |= _read_file(own)
     for file in files:
@@ -64,6 +65,12 @@ def read_secrets(files: Sequence[Path], folder: Path) -> dict[str, Secret]:
 
 def _warn(text: str) -> None:
     print(f"remuda: WARNING: {text}", file=sys.stderr)
+
+
+def _check_owner(file: Path, folder: Path) -> None:
+    from remuda.localrun.settings.ownership import refuse_foreign
+
+    refuse_foreign(file, folder, *(os.lstat(place).st_uid for place in (file, file.parent, folder)))
 
 
 def _check_ignored(folder: Path) -> None:

@@ -1,4 +1,5 @@
 import os
+import subprocess
 from pathlib import Path
 
 import platformdirs
@@ -140,3 +141,30 @@ def test_settings_that_a_start_depends_on_are_noticed_before_it() -> None:
     assert not may_change_start((b"data", b"isolation"))
     write_user_file("isolation = 'none'\n")
     assert may_change_start((b"data", b"isolation"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("is_whole", [True, False], ids=["folder and file", "file"])
+def test_the_file_of_another_user_is_refused(
+    shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    (shop / "ci").mkdir()
+    place = shop / ".remuda.toml"
+    place.write_text("variable = {BASH_ENV = '/tmp/evil.sh'}\n")
+    for each in (place, *([shop, shop / ".git"] if is_whole else [])):
+        os.chown(each, 65534, 65534)
+    with pytest.raises(BadInputError, match=f"{place}: .* belongs to the user .*safe.directory {shop}`, or .*chown"):
+        load_settings(shop / "ci")
+    # The cures that the error names, and sudo.
+    with monkeypatch.context() as sudo:
+        sudo.setenv("SUDO_UID", "65534")
+        assert load_settings(shop / "ci").layers
+    subprocess.run(["git", "config", "--global", "--add", "safe.directory", str(shop)], check=True)
+    assert load_settings(shop / "ci").layers
+    subprocess.run(["git", "config", "--global", "--add", "safe.directory", ""], check=True)
+    with pytest.raises(BadInputError, match="belongs to"):
+        load_settings(shop / "ci")
+    for each in (place, shop):
+        os.chown(each, 0, 0)
+    assert load_settings(shop / "ci").layers

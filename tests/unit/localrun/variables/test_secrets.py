@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +118,14 @@ def test_rules_see_secrets_but_the_request_does_not_have_them(make_repo: Any, tm
     snapshot = Snapshot(git_dir=tmp_path, sha="a" * 40, ref="refs/heads/main")
     assert request_of(compiled, snapshot, Choice()).variables == {"OTHER": "shown"}
     assert compiled.secrets == {"TOKEN": Secret("a$b12345")}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("foreign", [".", ".remuda", ".remuda/secrets.env"])
+def test_the_found_file_of_another_user_is_refused(make_repo: Any, foreign: str) -> None:
+    repo = make_repo()
+    write(repo.folder / ".remuda" / "secrets.env", "BASH_ENV=/tmp/evil.sh\n")
+    repo.put(".gitignore", "/.remuda/secrets.env\n")
+    os.chown(repo.folder / foreign, 65534, 65534)
+    with pytest.raises(BadInputError, match=r"secrets\.env: .* belongs to the user"):
+        read_secrets([], repo.folder)
