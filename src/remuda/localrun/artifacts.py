@@ -3,6 +3,8 @@ its reports to `DIR/<job>/reports/`; those of a downstream pipeline's jobs to th
 
 import asyncio
 import re
+import shutil
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from remuda.lib.exits import CommandError
+from remuda.lib.output_files import create_output_file, is_writable_name, open_output_folder
 from remuda.localrun.junit import LIMIT_BYTES
 from remuda.localrun.view import BELOW, JobView, RunView
 from remuda.stdsteps.common.archive import LARGEST_BYTES, open_zip
@@ -32,7 +35,7 @@ def folder_name(job: str) -> str:
 async def collect(client: UserClient, view: RunView, target: Path) -> None:
     """Download the artifact archives and reports of all jobs of a run to folders below `target`."""
     for name, pipeline, job in view.all_jobs():
-        place = target.joinpath(*(folder_name(part) for part in name.split(BELOW)))
+        folders = tuple(folder_name(part) for part in name.split(BELOW))
         for file in job.files:
             if file.type in INNER and file.type != "archive":
                 continue
@@ -41,9 +44,9 @@ async def collect(client: UserClient, view: RunView, target: Path) -> None:
                     data.write(piece)
                 data.seek(0)
                 if file.type == "archive":
-                    await asyncio.to_thread(extract, data, place)
+                    await asyncio.to_thread(extract, data, target, folders)
                 else:
-                    await asyncio.to_thread(put_report, data, file, place / REPORTS)
+                    await asyncio.to_thread(put_report, data, file, target, (*folders, REPORTS))
 
 
 async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: str) -> bytes:
@@ -57,34 +60,49 @@ async def report_of(client: UserClient, pipeline: RunView, job: JobView, kind: s
     return bytes(report)
 
 
-def extract(archive: BinaryIO, folder: Path) -> None:
+def extract(archive: BinaryIO, base: Path, folders: tuple[str, ...] = ()) -> None:
+    """Unpack an archive into the folder `folders` below `base`. Raises CommandError if it is no archive or too large,
+    or if it would write through a link. Entries below `.git` are skipped with a warning."""
+    folder = base.joinpath(*folders)
+    skipped = []
     try:
         with open_zip(archive) as entries:
             # zipfile reads no more of an entry than its declared size.
             if sum(entry.file_size for entry in entries.infolist()) > LARGEST_BYTES:
                 raise CommandError(f"the artifacts for {folder} are larger than {LARGEST_BYTES} bytes when unpacked")
-            folder.mkdir(parents=True, exist_ok=True)
+            with open_output_folder(base, folders):
+                pass  # also for an archive without entries
             for entry in entries.infolist():
-                # ZipFile keeps every entry below the folder, but drops its mode.
-                path = Path(entries.extract(entry, folder))
-                mode = entry.external_attr >> 16 & 0o777
-                if mode and not entry.is_dir():
-                    path.chmod(mode)
+                parts = tuple(part for part in entry.filename.split("/") if part not in ("", ".", ".."))
+                if not is_writable_name(parts):
+                    skipped.append(entry.filename)
+                elif entry.is_dir() or not parts:
+                    with open_output_folder(base, (*folders, *parts)):
+                        pass
+                else:
+                    mode = entry.external_attr >> 16 & 0o777
+                    with entries.open(entry) as packed, create_output_file(base, (*folders, *parts), mode) as file:
+                        shutil.copyfileobj(packed, file, _PIECE_BYTES)
     except zipfile.BadZipFile as error:
         raise CommandError(f"the artifacts for {folder} are not a zip archive: {error}") from None
     except StepError as error:
         raise CommandError(f"cannot unpack the artifacts for {folder}: {error}") from None
+    if skipped:
+        what = (
+            f"{len(skipped)} files of the artifacts for {folder} that belong to a .git folder, such as {skipped[0]!r}"
+        )
+        print(f"remuda: WARNING: left out {what}", file=sys.stderr)
 
 
-def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
-    """Write a report to a folder, decompressed if it is gzip; every gzip member after the first becomes a file with a
-    number in its name. `file`: name, type, format. CommandError if the gzip data is damaged or too large."""
-    folder.mkdir(parents=True, exist_ok=True)
+def put_report(data: BinaryIO, file: FileInfo, base: Path, folders: tuple[str, ...] = ()) -> None:
+    """Write a report to the folder `folders` below `base`, decompressed if it is gzip; every gzip member after the
+    first becomes a file with a number in its name. `file`: name, type, format. CommandError if the gzip data is damaged
+    or too large, or if it would write through a link."""
     name = Path(file.filename).name
     # A person would overlook a hidden file.
     name = f"{file.type}{name}" if name.startswith(".") or not name else name
     if file.format != "gzip":
-        with (folder / name).open("wb") as out:
+        with create_output_file(base, (*folders, name)) as out:
             while piece := data.read(_PIECE_BYTES):
                 out.write(piece)
         return
@@ -94,10 +112,10 @@ def put_report(data: BinaryIO, file: FileInfo, folder: Path) -> None:
         while rest or (rest := data.read(_PIECE_BYTES)):
             number += 1
             member = plain.name if number == 1 else f"{plain.stem}-{number}{plain.suffix}"
-            with (folder / member).open("wb") as out:
+            with create_output_file(base, (*folders, member)) as out:
                 rest = _unpack_member(rest, data, out)
     except (zlib.error, EOFError) as error:
-        raise CommandError(f"the report {folder / plain} is damaged: {error}") from None
+        raise CommandError(f"the report {base.joinpath(*folders, plain)} is damaged: {error}") from None
 
 
 def _unpack_member(piece: bytes, data: BinaryIO, out: BinaryIO) -> bytes:

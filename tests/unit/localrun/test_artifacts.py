@@ -80,3 +80,59 @@ def test_an_uncompressed_report_is_copied_as_it_is(tmp_path: Path) -> None:
 def test_a_damaged_report_is_named(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(CommandError, match=r"junit\.xml is damaged"):
         put_report(io.BytesIO(data), FileInfo(type="junit", filename="junit.xml.gz", format="gzip"), tmp_path)
+
+
+def pack(*names: str) -> io.BytesIO:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name in names:
+            packed.writestr(name, "evil")
+    return archive
+
+
+def test_artifacts_are_not_written_through_links(tmp_path: Path) -> None:
+    home, out = tmp_path / "home", tmp_path / "out"
+    home.mkdir()
+    out.mkdir()
+    (home / "keys").write_text("mine")
+    (out / "test").symlink_to(home)
+    with pytest.raises(CommandError, match=f"{out}/test is a link.*; remove it or name another folder"):
+        extract(pack("keys"), out, ("test",))
+    (out / "job" / "deep").mkdir(parents=True)
+    (out / "job" / "deep" / "link").symlink_to(home)
+    (out / "job" / "file").symlink_to(home / "keys")
+    for name in ("deep/link/keys", "file"):
+        with pytest.raises(CommandError, match=f"{out}/job/(deep/link|file) is a link"):
+            extract(pack(name), out / "job")
+    assert (home / "keys").read_text() == "mine"
+    assert [path.name for path in home.iterdir()] == ["keys"]
+
+
+def test_reports_are_not_written_through_links(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("mine")
+    out = tmp_path / "out"
+    (out / "reports").mkdir(parents=True)
+    (out / "reports" / "sast.json").symlink_to(tmp_path / "keys")
+    for file in (
+        FileInfo(type="sast", filename="sast.json"),
+        FileInfo(type="sast", filename="sast.json", format="gzip"),
+    ):
+        with pytest.raises(CommandError, match=r"sast\.json is a link"):
+            put_report(io.BytesIO(gzip.compress(b"{}")), file, out, ("reports",))
+    assert (tmp_path / "keys").read_text() == "mine"
+
+
+def test_nothing_is_written_to_a_folder_of_git(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extract(pack(".git/hooks/pre-commit", "lib/.GIT/config", "a.txt"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert "left out 2 files" in capsys.readouterr().err
+
+
+def test_a_second_run_replaces_the_files_of_the_first(tmp_path: Path) -> None:
+    for _ in range(2):
+        extract(pack("bin/tool"), tmp_path, ("build",))
+    assert (tmp_path / "build" / "bin" / "tool").read_text() == "evil"
+    with pytest.raises(CommandError, match="bin exists and is not a file"):
+        extract(pack("bin"), tmp_path, ("build",))
+    with pytest.raises(CommandError, match="tool exists and is not a folder"):
+        extract(pack("bin/tool/x"), tmp_path, ("build",))
