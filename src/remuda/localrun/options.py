@@ -97,5 +97,5 @@ class RunOptions(Options):
     keep: bool = field(default=False, metadata=setting(is_safe=True))
     shell_on_failure: bool = False
     isolation: IsolationChoice = "auto"
-    containers: ContainersChoice = field(default="auto", metadata=setting(is_safe=True))
+    containers: ContainersChoice = "auto"
     image: str = field(default=DEFAULT_IMAGE, metadata=setting(is_safe=True))

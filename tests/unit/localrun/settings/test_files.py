@@ -99,6 +99,7 @@ def test_relative_paths_are_relative_to_the_file(shop: Path, monkeypatch: pytest
             "isolation = 'none'\n",
             ":1: isolation: only your own settings may set this.*settings.toml, or give --iso",
         ),
+        ("containers = 'never'\n", ":1: containers: only your own settings may set this"),
         ("artifacts = '../out'\n", ":1: artifacts: ../out is not in the repository"),
         ("artifacts = '.git'\n", ":1: artifacts: .git is not in the repository"),
         ("variables-file = ['/etc/passwd']\n", ":1: variables-file: /etc/passwd is not in the repository"),

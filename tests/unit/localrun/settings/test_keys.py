@@ -9,7 +9,7 @@ from remuda.localrun.settings.keys import all_keys
 
 USER_ONLY = {
     *("secrets-file", "project", "server", "allow-fetch", "allow-remote", "templates"),
-    *("cache-dir", "data", "shell-on-failure", "isolation"),
+    *("cache-dir", "data", "shell-on-failure", "isolation", "containers"),
 }
 """Keys with which a foreign repository could read other folders, reach the network, or weaken the isolation of jobs."""
 
