@@ -46,6 +46,8 @@ def fetch(repository: Path, url: str, refspecs: Sequence[str], *, can_ask: bool)
     """Fetch the refs into a bare repository. Returns None on success. `can_ask`: git may ask on the terminal."""
     command = [
         *("git", "-c", "gc.autoDetach=false", "-c", "maintenance.autoDetach=false", "-c", "core.hooksPath=/dev/null"),
+        # The permission is for one server; another would also get headers that the user's configuration adds.
+        *("-c", "http.followRedirects=false"),
         *("--git-dir", str(repository), "fetch", "--progress", "--prune", "--no-tags", "--force"),
         *("--no-write-fetch-head", "--no-recurse-submodules", "--end-of-options", url, *refspecs),
     ]
