@@ -44,6 +44,8 @@ class PipelineFile:
     """The folder's repository, which caches answers of git."""
     secrets: "Mapping[str, Secret]"
     """Variables that jobs get as masked variables of the project; those that other variables replace are left out."""
+    masked_values: frozenset[str] = frozenset()
+    """The values of all secrets that can be masked, also of those that other variables replace."""
     input_assignments: tuple[str, ...] = ()
     """`NAME=VALUE` each."""
 
@@ -67,10 +69,10 @@ class PipelineFile:
 
     def mask_output(self) -> None:
         """Mask the secrets in everything that this process prints from now on."""
-        if self.secrets:
+        if self.masked_values:
             from remuda.localrun.variables.masked_output import mask_output
 
-            mask_output(secret.value for secret in self.secrets.values() if not secret.mask_problem)
+            mask_output(self.masked_values)
 
     @contextmanager
     def excerpts(self) -> Iterator[None]:
@@ -139,6 +141,12 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     variables = read_variable_options(options.variable, options.variables_file)
     found = _read_secrets(options.secrets_file, path)
     secrets = {name: secret for name, secret in found.items() if name not in variables.values}
+    masked = frozenset(secret.value for secret in found.values() if not secret.mask_problem)
+    if masked:
+        from remuda.localrun.variables.secrets import Secret
+
+        # The value of a secret is one under any name, whoever gives it.
+        secrets |= {name: Secret(value) for name, value in variables.values.items() if value in masked}
     projects = _read_projects(options.project)
     allowed = read_allowed(options.allow_remote)
     allowed_projects, server = read_allowed_projects(options.allow_fetch), read_server(options.server)
@@ -170,6 +178,7 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
             templates=templates,
         ),
         secrets=secrets,
+        masked_values=masked,
         input_assignments=options.inputs,
     )
 

@@ -15,6 +15,8 @@ from remuda.localrun.settings.places import REPOSITORY_FILE, project_folder, use
 from remuda.localrun.sources.snapshot import PIPELINE_FILE
 
 LIMIT_BYTES = 1024 * 1024
+_OWN_FOLDERS = (".git", ".remuda")
+"""Folders in the top folder of a repository whose files are not the repository's, but the user's."""
 
 _O = TypeVar("_O", bound=Options)
 
@@ -150,7 +152,8 @@ def _read(file: _File) -> dict[str, object]:
 
 def _resolve_paths(file: _File, name: str, value: object) -> object:
     """Return a value with absolute paths; relative ones are relative to the file. Raises BadInputError if a path of a
-    repository's file leads out of the repository, or into `.git`."""
+    repository's file leads out of the repository, or into `.git` or `.remuda`, or is a file of variables that git does
+    not track: the user's secrets would be shown."""
     if isinstance(value, tuple):
         return tuple(_resolve_paths(file, name, each) for each in value)
     if not isinstance(value, Path):
@@ -162,6 +165,18 @@ def _resolve_paths(file: _File, name: str, value: object) -> object:
         real = Path(os.path.realpath(folder / value))
     except ValueError:
         file.refuse(name, f"{name}: no file can have this name")
-    if not real.is_relative_to(folder) or real.is_relative_to(folder / ".git"):
+    inside = real.relative_to(folder) if real.is_relative_to(folder) else Path(".git")
+    if inside.parts[:1] and inside.parts[0].lower() in _OWN_FOLDERS:
         file.refuse(name, f"{name}: {value} is not in the repository; name a place in it, or give --{name}")
+    if name == "variables-file" and not _is_tracked(folder, inside):
+        file.refuse(name, f"{name}: git does not track {value}; add it to git, or give --{name}")
     return file.path.parent / value
+
+
+def _is_tracked(folder: Path, name: Path) -> bool:
+    """True if git tracks the file, or the folder is in no repository, so that nothing tells its files apart."""
+    from remuda.localrun.sources.repository import Repository
+
+    repository = Repository.at(folder)
+    literal = f":(literal){name}"
+    return repository is None or repository.ask("ls-files", "--error-unmatch", "--", literal) is not None

@@ -1,6 +1,7 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import pytest
@@ -104,6 +105,8 @@ def test_relative_paths_are_relative_to_the_file(shop: Path, monkeypatch: pytest
         ("artifacts = '.git'\n", ":1: artifacts: .git is not in the repository"),
         ("variables-file = ['/etc/passwd']\n", ":1: variables-file: /etc/passwd is not in the repository"),
         ("file = 'link/passwd'\n", ":1: file: link/passwd is not in the repository"),
+        ("variables-file = ['.remuda/secrets.env']\n", ":1: variables-file: .remuda/secrets.env is not in the rep"),
+        ("artifacts = '.remuda'\n", ":1: artifacts: .remuda is not in the repository"),
         ('file = "a\\u0000b"\n', ":1: file: no file can have this name"),
     ],
 )
@@ -112,6 +115,21 @@ def test_mistakes_are_refused_with_file_line_and_cure(shop: Path, text: str, err
     (shop / ".remuda.toml").write_text(text)
     with pytest.raises(BadInputError, match=f"{shop}/.remuda.toml.*{error}"):
         load_settings(shop)
+
+
+def test_a_repository_names_only_files_of_variables_that_git_tracks(make_repo: Any) -> None:
+    repo = make_repo(**{"shared.env": "A=1\n", ".gitignore": ".env\n"})
+    repo.put(".env", "PASSWORD=abc12345\n")
+    (repo.folder / "link.env").symlink_to(".env")
+    repo.git("add", "link.env")
+    repo.put(".remuda.toml", "variables-file = ['shared.env']\n")
+    assert load_settings(repo.folder).apply(PipelineOptions()).variables_file == (repo.folder / "shared.env",)
+    for name in (".env", "link.env", "*.env"):
+        repo.put(".remuda.toml", f"variables-file = ['{name}']\n")
+        with pytest.raises(
+            BadInputError, match=r":1: variables-file: git does not track .*; add it to git, or give --va"
+        ):
+            load_settings(repo.folder)
 
 
 def test_a_file_that_is_no_text_file_is_refused(shop: Path) -> None:

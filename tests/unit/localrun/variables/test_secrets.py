@@ -129,3 +129,19 @@ def test_the_found_file_of_another_user_is_refused(make_repo: Any, foreign: str)
     os.chown(repo.folder / foreign, 65534, 65534)
     with pytest.raises(BadInputError, match=r"secrets\.env: .* belongs to the user"):
         read_secrets([], repo.folder)
+
+
+def test_a_value_of_a_secret_stays_secret_under_any_name(make_repo: Any, tmp_path: Path) -> None:
+    repo = make_repo(**{".gitlab-ci_yml": "a: {script: [x]}\n"})
+    file = write(tmp_path / "a.env", "TOKEN=abc12345\nPIN=1\nREPLACED=tip-top-secret\n")
+    variable = ("TOKEN=abc12345", "COPY=abc12345", "ONE=1", "REPLACED=shown")
+    compiled = prepare(repo.folder, PipelineOptions(secrets_file=(file,), variable=variable))
+    snapshot = Snapshot(git_dir=tmp_path, sha="a" * 40, ref="refs/heads/main")
+    assert request_of(compiled, snapshot, Choice()).variables == {"ONE": "1", "REPLACED": "shown"}
+    assert {name: secret.value for name, secret in compiled.secrets.items()} == {
+        "TOKEN": "abc12345",
+        "COPY": "abc12345",
+        "PIN": "1",
+    }
+    # This process also masks what no job gets.
+    assert compiled.masked_values == {"abc12345", "tip-top-secret"}
