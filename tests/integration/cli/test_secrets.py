@@ -26,7 +26,7 @@ show:
 def shop(world: Any) -> Clone:
     clone = Clone(world.folder / "shop", world.environment())
     clone.git("init", "--quiet", "--initial-branch=main")
-    clone.commit(**{".gitlab-ci.yml": PIPELINE, ".gitignore": "/.remuda/secrets.env\n"})
+    clone.commit(**{".gitlab-ci.yml": PIPELINE, ".gitignore": "/.remuda/\n"})
     return clone
 
 
@@ -40,8 +40,8 @@ def write_secrets(folder: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("options", [(), ("--data", "kept")], ids=["temporary", "kept"])
 def test_secrets_are_masked_and_variables_are_shown(world: Any, shop: Clone, options: tuple[str, ...]) -> None:
-    (world.folder / "key.pem").write_text(KEY)
-    write_secrets(shop.folder, "TOKEN=tip top $ecret\nPIN=123\nfile:KEY=../../key.pem\n")
+    write_secrets(shop.folder, "TOKEN=tip top $ecret\nPIN=123\nfile:KEY=key.pem\n")
+    (shop.folder / ".remuda" / "key.pem").write_text(KEY)
     for _ in range(2):
         result = world.remuda(
             *("run", shop.folder, "--logs", "--variable", "SHOWN=visible", "--artifacts", "out", *options)

@@ -53,8 +53,10 @@ def read_secrets(files: Sequence[Path], folder: Path) -> dict[str, Secret]:
     own = folder / FOUND_SECRETS
     if os.path.lexists(own):
         _check_owner(own, folder)
-        _check_ignored(folder)
-        secrets |= _read_file(own)
+        if _check_ignored(folder):
+            secrets |= _read_file(own)
+        else:
+            _warn(f"{own} is not used, because its folder is in no git repository; give --secrets-file")
     for file in files:
         secrets |= _read_file(file)
     for name, secret in secrets.items():
@@ -73,16 +75,18 @@ def _check_owner(file: Path, folder: Path) -> None:
     refuse_foreign(file, folder, *(os.lstat(place).st_uid for place in (file, file.parent, folder)))
 
 
-def _check_ignored(folder: Path) -> None:
-    """Raise BadInputError if the file is in a repository and git does not ignore it: the snapshot and the next commit
-    would contain it. On a terminal, offer to add it to `.gitignore` first."""
+def _check_ignored(folder: Path) -> bool:
+    """Return False if the file is in no repository. Raise BadInputError if git does not ignore it: the snapshot and the
+    next commit would contain it. On a terminal, offer to add it to `.gitignore` first."""
     from remuda.localrun.settings.answers import confirm
     from remuda.localrun.sources.repository import Repository
 
     place, ignore, line = folder / FOUND_SECRETS, folder / ".gitignore", f"/{FOUND_SECRETS}"
     repository = Repository.at(folder)
-    if repository is None or _is_ignored(repository):
-        return
+    if repository is None:
+        return False
+    if _is_ignored(repository):
+        return True
     if repository.ask("ls-files", "--error-unmatch", "--", FOUND_SECRETS) is not None:
         raise BadInputError(
             f"{place}: git tracks it, so everybody who has the repository has the secrets; replace them, run `git rm "
@@ -93,7 +97,7 @@ def _check_ignored(folder: Path) -> None:
         with ignore.open("a") as file:
             file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n")
         if _is_ignored(repository):
-            return
+            return True
     raise BadInputError(
         f"{place}: git does not ignore it, so the next commit could publish the secrets; add this line to {ignore}:"
         f"\n\n    {line}"
@@ -149,7 +153,20 @@ def _read_lines(text: str, file: Path) -> dict[str, Secret]:
 
 def _read_content(name: str, path: str, file: Path) -> Secret:
     """Read the content of a variable of type file. A relative path is relative to `file`, which names it."""
-    return Secret(_read_text(file.parent / Path(path).expanduser(), f"{file}: {name}: "), is_file=True)
+    place = file.parent / Path(path).expanduser()
+    if file.parts[-2:] == Path(FOUND_SECRETS).parts and _leads_out(place, file.parent.parent):
+        raise BadInputError(
+            f"{file}: {name}: {place} is not in the repository; move the line to another file, and name that with "
+            "--secrets-file or in your own settings"
+        )
+    return Secret(_read_text(place, f"{file}: {name}: "), is_file=True)
+
+
+def _leads_out(place: Path, folder: Path) -> bool:
+    try:
+        return not Path(os.path.realpath(place)).is_relative_to(os.path.realpath(folder))
+    except ValueError:  # no file can have this name
+        return True
 
 
 def _read_map(text: str, file: Path) -> dict[str, Secret]:

@@ -44,10 +44,11 @@ def test_maps_are_read_from_yaml_and_json(tmp_path: Path) -> None:
     assert read_secrets([write(tmp_path / "a", '{"TOKEN": "abc12345"}')], tmp_path) == {"TOKEN": Secret("abc12345")}
 
 
-def test_later_files_win_over_earlier_ones_and_over_the_found_one(tmp_path: Path) -> None:
-    write(tmp_path / ".remuda" / "secrets.env", "A=found-one\nB=found-one\nC=found-one\n")
+def test_later_files_win_over_earlier_ones_and_over_the_found_one(make_repo: Any, tmp_path: Path) -> None:
+    repo = make_repo(**{".gitignore": ".remuda\n"})
+    write(repo.folder / ".remuda" / "secrets.env", "A=found-one\nB=found-one\nC=found-one\n")
     files = [write(tmp_path / "1.env", "B=first-one\nC=first-one\n"), write(tmp_path / "2.env", "C=second-one\n")]
-    assert {name: secret.value for name, secret in read_secrets(files, tmp_path).items()} == {
+    assert {name: secret.value for name, secret in read_secrets(files, repo.folder).items()} == {
         "A": "found-one",
         "B": "first-one",
         "C": "second-one",
@@ -145,3 +146,28 @@ def test_a_value_of_a_secret_stays_secret_under_any_name(make_repo: Any, tmp_pat
     }
     # This process also masks what no job gets.
     assert compiled.masked_values == {"abc12345", "tip-top-secret"}
+
+
+def test_no_file_is_found_without_a_repository(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path / ".remuda" / "secrets.env", "BASH_ENV=evil.sh\n")
+    assert read_secrets([], tmp_path) == {}
+    assert f"{file} is not used, because its folder is in no git repository; give --secrets" in capsys.readouterr().err
+    assert read_secrets([file], tmp_path) == {"BASH_ENV": Secret("evil.sh")}
+
+
+@pytest.mark.parametrize("path", ["../../key.pem", "~/key.pem", "link/key.pem"])
+def test_the_found_file_names_only_files_of_its_repository(
+    make_repo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    repo = make_repo(**{".gitignore": ".remuda\n"})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "key.pem", KEY)
+    write(repo.folder / "key.pem", KEY)
+    found = write(repo.folder / ".remuda" / "secrets.env", "file:KEY=../key.pem\n")
+    (repo.folder / ".remuda" / "link").symlink_to(tmp_path)
+    assert read_secrets([], repo.folder) == {"KEY": Secret(KEY, is_file=True)}
+    write(found, f"file:KEY={path}\n")
+    with pytest.raises(
+        BadInputError, match=r"secrets\.env: KEY: .*key\.pem is not in the repository; .*--secrets-file"
+    ):
+        read_secrets([], repo.folder)
