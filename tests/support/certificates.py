@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 DAY = dt.timedelta(days=1)
@@ -37,11 +37,16 @@ class Authority:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(
-        self, *names: str, file: str = "cell", begins: dt.timedelta = -DAY, ends: dt.timedelta = 20 * DAY
+        self,
+        *names: str,
+        file: str = "cell",
+        begins: dt.timedelta = -DAY,
+        ends: dt.timedelta = 20 * DAY,
+        with_rsa: bool = False,
     ) -> tuple[Path, Path]:
         """Write a certificate for these host names and addresses, and its key. Returns both files; existing ones are
-        replaced. `begins`, `ends`: from now."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        replaced. `begins`, `ends`: from now. `with_rsa`: with a key of that type instead of elliptic curves."""
+        key = rsa.generate_private_key(65537, 2048) if with_rsa else ec.generate_private_key(ec.SECP256R1())
         leaf = (
             _certificate(_name(names[0]), self._name, key, begins, ends, self._key)
             .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
@@ -76,7 +81,7 @@ def _general_name(name: str) -> x509.GeneralName:
 def _certificate(
     subject: x509.Name,
     issuer: x509.Name,
-    key: ec.EllipticCurvePrivateKey,
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
     begins: dt.timedelta,
     ends: dt.timedelta,
     signing_key: ec.EllipticCurvePrivateKey,

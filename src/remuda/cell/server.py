@@ -7,7 +7,6 @@ import errno
 import itertools
 import logging
 import socket
-import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import cast
@@ -20,6 +19,7 @@ from remuda.cell.errors import CellError
 from remuda.cell.http.edge.app import CellApp
 from remuda.cell.http.edge.connections import BACKLOG, Connection, connections_within
 from remuda.cell.settings import CellSettings
+from remuda.cell.tls import ServerCertificate
 from remuda.lib.descriptors import raise_limit
 from remuda.lib.waiting import wait_for_event
 from remuda.telemetry.logs import logger
@@ -51,7 +51,7 @@ class CellServer(Server):
         app: CellApp,
         settings: CellSettings,
         on_started: Callable[[], None],
-        context: ssl.SSLContext | None = None,
+        certificate: ServerCertificate | None = None,
     ) -> None:
         connections = replace(
             connections_within(raise_limit()),
@@ -76,8 +76,8 @@ class CellServer(Server):
             )
         )
         self._on_started = on_started
-        self._context = context
-        if context is not None:
+        self._certificate = certificate
+        if certificate is not None:
             # For the whole process, and only in a cell with TLS: there is no parameter for it.
             asyncio.sslproto.SSLProtocol.max_size = TLS_BUFFER_BYTES
         self._leaving = asyncio.Event()
@@ -99,9 +99,6 @@ class CellServer(Server):
                 self._new_connection,
                 sock=listener,
                 backlog=self.config.backlog,
-                ssl=self._context,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS if self._context else None,
-                ssl_shutdown_timeout=CLOSE_SECONDS if self._context else None,
             )
             self.servers.append(server)
             # asyncio has one number for two things: the kernel's queue, and how many connections it accepts in a row.
@@ -111,7 +108,20 @@ class CellServer(Server):
 
     def _new_connection(self) -> asyncio.Protocol:
         create = cast("Callable[..., asyncio.Protocol]", self.config.http_protocol_class)
-        return create(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        connection = create(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        if self._certificate is None:
+            return connection
+        # As asyncio does it, but with the context of this moment: `create_server` takes one for all connections.
+        encrypt = cast("Callable[..., asyncio.Protocol]", asyncio.sslproto.SSLProtocol)
+        return encrypt(
+            asyncio.get_running_loop(),
+            connection,
+            self._certificate.context,
+            waiter=None,
+            server_side=True,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=CLOSE_SECONDS,
+        )
 
     def leave(self) -> None:
         """Accept no more connections; `serve` ends when the running requests are done, at most `stop_seconds` later."""

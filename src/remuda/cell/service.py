@@ -113,8 +113,7 @@ class CellService:
     async def _serve(
         self, edge: Edge, listener: socket.socket, stop: asyncio.Event, ready: Callable[[str], None]
     ) -> None:
-        context = self._certificate.context if self._certificate is not None else None
-        server = CellServer(CellApp(edge), self.settings, lambda: self._announce(ready), context)
+        server = CellServer(CellApp(edge), self.settings, lambda: self._announce(ready), self._certificate)
         async with asyncio.TaskGroup() as group:
             for name, task in self._background_tasks(edge, stop).items():
                 group.create_task(task, name=f"cell {name}")

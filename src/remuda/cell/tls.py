@@ -2,7 +2,7 @@
 
 A renewed certificate counts for new connections; open ones go on with theirs. As long as the new files are no pair (the
 certificate is already new, the key not yet), the old pair stays in use. `CellService` creates a `ServerCertificate`,
-`CellServer` uses its context."""
+`CellServer` takes its context for each connection."""
 
 import asyncio
 import ipaddress
@@ -43,9 +43,9 @@ class ServerCertificate:
         self._refused = self._look
         """State of the files that could not be used, so that each is reported once."""
         self._warned_at = clock.monotonic()
-        self.context = _new_context()
-        """The context of all connections. Loading another certificate into it concerns new connections only."""
-        self._leaf = self._load()
+        self.context, self._leaf = self._load()
+        """The context of new connections. A renewal makes another: a context keeps a certificate for each type of key,
+        and would go on to serve the old one if the new one has another type."""
 
     @property
     def expires_at(self) -> datetime:
@@ -93,7 +93,7 @@ class ServerCertificate:
         """Use the certificate and key that the files have now; if they are unusable, keep those in memory."""
         look = self._look_at_files()
         try:
-            self._leaf = self._load()
+            self.context, self._leaf = self._load()
         except CellError as error:
             self._refused = look
             _log.warning("cannot use the new certificate; keeping the old one", error=str(error))
@@ -113,9 +113,8 @@ class ServerCertificate:
                 looks.append((0, 0, 0))
         return tuple(looks)
 
-    def _load(self) -> x509.Certificate:
-        """Load both files into the context. They are tried in another one first: a pair that does not fit would stay
-        half loaded."""
+    def _load(self) -> tuple[ssl.SSLContext, x509.Certificate]:
+        """Load both files into a context of their own."""
         text = _read("tls_certificate", self._certificate)
         _read("tls_key", self._key)
         try:
@@ -125,9 +124,9 @@ class ServerCertificate:
                 f"tls_certificate {self._certificate}: has no certificate in PEM form, which begins with "
                 "-----BEGIN CERTIFICATE-----"
             ) from None
+        context = _new_context()
         try:
-            for context in (_new_context(), self.context):
-                context.load_cert_chain(self._certificate, self._key, password=self._refuse_passphrase)
+            context.load_cert_chain(self._certificate, self._key, password=self._refuse_passphrase)
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise CellError(
@@ -137,7 +136,7 @@ class ServerCertificate:
             raise CellError(
                 f"tls_key {self._key}: has no private key in PEM form that can be used ({error.reason or error})"
             ) from None
-        return leaf
+        return context, leaf
 
     def _refuse_passphrase(self) -> str:
         raise CellError(

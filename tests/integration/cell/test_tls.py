@@ -127,11 +127,14 @@ async def test_a_job_of_a_manager(cell: CellProcess, tmp_path: Path) -> None:
     assert job["artifacts_file"]["filename"] == "artifacts.zip"
 
 
-def test_a_renewal_reaches_new_connections_and_drops_none(cell: CellProcess, authority: Authority) -> None:
+@pytest.mark.parametrize("with_rsa", [False, True])
+def test_a_renewal_reaches_new_connections_and_drops_none(
+    cell: CellProcess, authority: Authority, with_rsa: bool
+) -> None:
     context = ssl.create_default_context(cafile=str(authority.file))
     before = handshake(cell, context)
     assert ask_for_health(before) == b"HTTP/1.1 200 OK"
-    authority.issue("localhost", "127.0.0.1")
+    authority.issue("localhost", "127.0.0.1", with_rsa=with_rsa)
     cell.send_signal(signal.SIGHUP)
     wait_until(lambda: "certificate reloaded" in cell.log, "the cell reads the certificate")
     with handshake(cell, context) as after:

@@ -61,6 +61,15 @@ def test_a_renewed_certificate_is_used_for_new_connections(authority: Authority,
     assert serial_at(server, authority, name) != first
 
 
+@pytest.mark.parametrize("with_rsa", [True, False])
+def test_a_renewal_may_change_the_type_of_the_key(authority: Authority, with_rsa: bool) -> None:
+    server = certificate_of(*authority.issue("cell.example", with_rsa=not with_rsa))
+    first = serial_at(server, authority)
+    authority.issue("cell.example", with_rsa=with_rsa)
+    server.reload_if_changed()
+    assert serial_at(server, authority) != first
+
+
 def test_a_half_renewed_pair_keeps_the_old_one(authority: Authority, tmp_path: Path) -> None:
     files = authority.issue("cell.example")
     server = certificate_of(*files)
