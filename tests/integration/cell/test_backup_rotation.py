@@ -24,6 +24,16 @@ def test_backups_of_a_running_cell_are_kept_and_can_be_restored(cell: ServedCell
         assert [project["path"] for project in restored.api("GET", "/projects").json()] == ["app"]
 
 
+def test_a_new_backup_stays_after_the_clock_was_ahead(cell: ServedCell, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    ahead = folder / "cell-21000101T000000Z.tar.gz"
+    folder.mkdir()
+    ahead.touch()
+    assert call(["cell", "backup", str(folder), "--data", str(tmp_path / "cell"), "--keep", "1"]) == 0
+    [backup] = folder.iterdir()
+    assert backup != ahead
+
+
 def test_a_failing_backup_removes_none(tmp_path: Path) -> None:
     old = tmp_path / "cell-20200101T000000Z.tar.gz"
     old.touch()

@@ -14,9 +14,13 @@ def next_backup(folder: Path, now: float) -> Path:
     return folder / f"cell-{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}.tar.gz"
 
 
-def remove_old_backups(folder: Path, keep: int) -> list[Path]:
-    """Remove all but the newest `keep` backups of the folder that `next_backup` named. Returns those removed."""
-    backups = sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name))
+def remove_old_backups(folder: Path, keep: int, *, newest: Path) -> list[Path]:
+    """Remove all but the newest `keep` backups of the folder that `next_backup` named. Returns those removed. `newest`:
+    the one that was just made; names after its own are from a clock that was ahead, and count as the oldest."""
+    backups = sorted(
+        (path for path in folder.iterdir() if _NAME.fullmatch(path.name)),
+        key=lambda path: (path.name <= newest.name, path.name),
+    )
     removed = backups[: max(len(backups) - keep, 0)]
     for path in removed:
         path.unlink()

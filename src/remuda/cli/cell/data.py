@@ -108,7 +108,7 @@ def backup(
         print(f"the backup is encrypted and without the keys ({', '.join(left_out)}): keep a copy of {where} elsewhere")
     if manifest.blobs:
         print(f"its artifacts and archived logs are in {manifest.blobs} and are not part of the backup")
-    for path in remove_old_backups(folder, keep) if keep is not None else ():
+    for path in remove_old_backups(folder, keep, newest=to) if keep is not None else ():
         print(f"removed the old backup {path}")
 
 
