@@ -1,5 +1,6 @@
 """A push is answered with the pipelines that it starts: `remote:` lines of the real git client."""
 
+import asyncio
 import re
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,9 @@ import pytest
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
 
+from remuda.cell.core.pipelines.push_messages import SHOWN_REFS
+from remuda.cell.dispatch.explanations import Explanations
+from remuda.cell.git.repositories import GitRepos
 from remuda.cell.http.git import push_answer
 from remuda.cell.pipelines import compilation, creation
 from remuda.cell.projects.projects import Projects
@@ -234,6 +238,32 @@ def test_a_slow_compilation_does_not_hold_the_push(work: Work, slow_compiler: th
     assert answer.startswith("The pipeline of main is still being created; that goes on without you."), answer
     slow_compiler.set()
     wait_until(lambda: len(work.pipelines()) == 1, "the pipeline is created")
+
+
+def test_a_push_that_deletes_many_refs_runs_git_for_few(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    work.clone.commit(README="nothing")
+    gone = [f"refs/heads/gone{number}" for number in range(40)]
+    work.push("main", *(f"main:{ref}" for ref in gone))
+    looked_for = []
+    commit_of = GitRepos.commit_of
+
+    async def note(self: GitRepos, repo: str, ref: str) -> str | None:
+        looked_for.append(ref)
+        return await commit_of(self, repo, ref)
+
+    monkeypatch.setattr(GitRepos, "commit_of", note)
+    assert work.push(*(f":{ref}" for ref in gone)) == []
+    assert len([ref for ref in looked_for if ref in gone]) <= SHOWN_REFS
+
+
+def test_an_answer_that_takes_long_goes_without_text(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def wait(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Explanations, "explain_missing_runners", wait)
+    monkeypatch.setattr(push_answer, "DESCRIBE_SECONDS", 0.1)
+    assert work.push_file(TWO_STAGES) == ""
+    assert len(work.pipelines()) == 1
 
 
 def test_a_pipeline_that_another_process_has_created(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:

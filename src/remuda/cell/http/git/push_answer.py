@@ -21,6 +21,8 @@ from remuda.telemetry.logs import logger
 
 HOLD_SECONDS = 10.0
 """How long a client waits for the pipelines of its push after git has moved the refs."""
+DESCRIBE_SECONDS = 10.0
+"""How long a client waits, after that, until the text about the pipelines is written."""
 
 _log = logger("cell")
 
@@ -66,7 +68,10 @@ class _Push:
         text = ""
         if self._report.can_show_text and (refs := self._report.accepted_refs()):
             try:
-                text = write_answer(await self._describe(refs, is_processed=is_processed))
+                async with asyncio.timeout(DESCRIBE_SECONDS):
+                    text = write_answer(await self._describe(refs, is_processed=is_processed))
+            except TimeoutError:
+                _log.warning("cannot tell the client of a push about its pipelines in time", project=self._project.path)
             except CellError as error:
                 _log.warning(
                     "cannot tell the client of a push about its pipelines", project=self._project.path, error=str(error)
@@ -79,9 +84,11 @@ class _Push:
     async def _describe(self, refs: Sequence[str], *, is_processed: bool) -> PushAnswer:
         outcomes: list[PushOutcome] = []
         unfinished: list[str] = []
+        looked_for = 0
         for ref in refs:
             outcome = self.outcomes.get(ref)
-            if outcome is None and len(outcomes) + len(unfinished) < SHOWN_REFS:
+            if outcome is None and looked_for < SHOWN_REFS:
+                looked_for += 1
                 if not await self._edge.projects.has_ref(self._project, ref):
                     continue  # The push has deleted it.
                 if not is_processed:
