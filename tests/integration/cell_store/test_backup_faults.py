@@ -157,6 +157,37 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+BACKUP_THAT_HANGS = """
+import asyncio, sys
+from pathlib import Path
+from remuda.cell.operations import backups
+from remuda.cell.settings import CellSettings
+
+def hang(*_):
+    print("packs", flush=True)
+    sys.stdin.read()
+
+backups.pack = hang
+asyncio.run(backups.back_up(CellSettings(data=Path(sys.argv[1])), Path(sys.argv[2]), now=1.0))
+"""
+
+
+def test_the_next_backup_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    data, folder = tmp_path / "cell", tmp_path / "backups"
+    with ServedCell(data) as cell:
+        cell.new_project("app", PIPELINE)
+    command = [sys.executable, "-c", BACKUP_THAT_HANGS, str(data), str(folder / "first.tar")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"packs\n"
+        [unfinished] = folder.iterdir()
+        assert remuda("backup", folder / "second.tar", "--data", data).returncode == 0
+        assert unfinished.exists(), "it belongs to a backup that runs"
+        process.kill()
+    assert remuda("backup", folder / "third.tar", "--data", data).returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["second.tar", "third.tar"]
+
+
 def test_a_restore_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     with ServedCell(tmp_path / "cell") as cell:
         project = cell.new_project("app", PIPELINE)

@@ -4,7 +4,9 @@ Folders are copied in the order in which the cell moves files between them, so t
 still found. If a backup fails, its folder is emptied, at the latest by the next attempt, so an incomplete backup is
 never used."""
 
+import os
 import shutil
+import stat
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -13,9 +15,11 @@ from pathlib import Path
 
 from remuda.cell.errors import CellError, DataFolderError
 from remuda.cell.operations.data_folder import UNFINISHED
-from remuda.lib.files import InUseError, hold_lock
+from remuda.lib.files import InUseError, hold_lock, sync, sync_folder
 
 ARCHIVES = (".tar", ".tar.gz", ".tgz")
+_BESIDE = ".remuda-backup-"
+_LOCK = "lock"
 _NO_ARCHIVES = (".zip", ".gz", ".bz2", ".xz", ".zst", ".7z")
 
 
@@ -118,7 +122,30 @@ def pack(folder: Path, to: Path) -> None:
     with tarfile.open(aside, "w" if to.name.endswith(".tar") else "w:gz") as packed:
         packed.add(folder, arcname=".")
     aside.chmod(0o600)
+    # The caller may remove older backups next.
+    with aside.open("rb") as file:
+        sync(file.fileno())
     aside.rename(to)
+    sync_folder(to.parent)
+
+
+@contextmanager
+def make_folder_beside(to: Path) -> Iterator[Path]:
+    """Context manager: yield a new folder beside `to`, which is removed after the block. Before, those are removed that
+    processes left which were killed in the block."""
+    for left in to.parent.glob(f"{_BESIDE}*"):
+        # Not found: its own process ends at the same time, and removes it.
+        with suppress(InUseError, FileNotFoundError):
+            status = left.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and (left / _LOCK).exists():
+                with hold_lock(left / _LOCK):
+                    shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=to.parent, prefix=_BESIDE, ignore_cleanup_errors=True) as name:
+        new = Path(name) / "new"
+        with hold_lock(new):
+            # Others look for the lock only under its later name, so they never find it without its holder.
+            new.rename(Path(name) / _LOCK)
+            yield Path(name)
 
 
 @contextmanager

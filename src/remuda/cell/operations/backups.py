@@ -10,7 +10,6 @@ copied. Secrets in the rows are encrypted; the key file is in the backup only if
 import asyncio
 import os
 import shutil
-import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from remuda.cell.operations.backup_files import (
     copy_traces,
     fill_folder,
     is_archive,
+    make_folder_beside,
     pack,
     unpack,
 )
@@ -74,9 +74,9 @@ async def back_up(settings: CellSettings, to: Path, *, now: float, with_keys: bo
         if to.exists():
             raise DataFolderError(f"{to} exists already; give another name")
         to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=to.parent, prefix=f".{to.name}.") as beside:
-            manifest = await _back_up(settings, Path(beside) / "backup", now=now, with_keys=with_keys)
-            await asyncio.to_thread(pack, Path(beside) / "backup", to)
+        with make_folder_beside(to) as beside:
+            manifest = await _back_up(settings, beside / "backup", now=now, with_keys=with_keys)
+            await asyncio.to_thread(pack, beside / "backup", to)
         return manifest
     return await _back_up(settings, to, now=now, with_keys=with_keys)
 
