@@ -136,6 +136,7 @@ def test_uv_installs_the_wheels(debian: Path, release: Path) -> None:
 def test_the_debian_package_installs_and_leaves_nothing_but_data(debian: Path, release: Path) -> None:
     checks = (
         "getent passwd remuda",
+        'test "$(stat -c %U:%G:%a /etc/remuda/cell.toml)" = root:remuda:640',
         "remuda cell check --help >/dev/null",
         "su -s /bin/sh remuda -c 'remuda version'",
         "test -f /usr/lib/systemd/system/remuda-cell.service -a -f /usr/lib/systemd/system/remuda-manager.service",

@@ -148,10 +148,12 @@ def write_control(tree: Path, version: str, python: str) -> None:
 
 
 def set_rights_and_times(tree: Path) -> None:
+    settings = tree / "etc/remuda/cell.toml"
     for path in sorted(tree.rglob("*"), reverse=True):
         if not path.is_symlink():
             is_program = path.is_dir() or (os.access(path, os.X_OK) and path.parent.name in ("bin", "DEBIAN"))
-            path.chmod(0o755 if is_program else 0o644)
+            # The settings may get secrets; postinst lets the cell read them.
+            path.chmod(0o755 if is_program else 0o640 if path == settings else 0o644)
         os.utime(path, (EPOCH, EPOCH), follow_symlinks=False)
 
 
