@@ -27,21 +27,24 @@ class PushReport:
         """Take the next piece of git's answer. Returns the bytes to send now: complete packets, but not the end."""
         if not self._is_understood:
             return piece
-        self._rest += piece
+        answer = self._rest + piece
+        at = 0
         packets = bytearray()
-        while self._is_understood and len(self._rest) >= _HEAD_BYTES:
-            size = _packet_size(self._rest)
+        while self._is_understood and len(answer) - at >= _HEAD_BYTES:
+            size = _packet_size(answer[at : at + _HEAD_BYTES])
             if self._is_ended or size is None or (size and size <= _HEAD_BYTES):
                 self._is_understood = False
             elif not size:
                 self._is_ended = True
-                self._rest = self._rest[_HEAD_BYTES:]
-            elif len(self._rest) < size:
+                at += _HEAD_BYTES
+            elif len(answer) - at < size:
                 break
             else:
-                packet, self._rest = self._rest[:size], self._rest[size:]
+                packet = answer[at : at + size]
+                at += size
                 packets += packet
                 self._note(packet)
+        self._rest = answer[at:]
         if not self._is_understood:
             packets += (_END if self._is_ended else b"") + self._rest
             self._rest, self._is_ended = b"", False
@@ -63,8 +66,10 @@ class PushReport:
         """Return the full names of the refs that git has moved, created or deleted, from its report."""
         refs = []
         report = bytes(self._report)
-        while (size := _packet_size(report)) is not None and size > _HEAD_BYTES:
-            line, report = report[_HEAD_BYTES:size], report[size:]
+        at = 0
+        while (size := _packet_size(report[at : at + _HEAD_BYTES])) is not None and size > _HEAD_BYTES:
+            line = report[at + _HEAD_BYTES : at + size]
+            at += size
             if line.startswith(b"ok "):
                 refs.append(line[3:].removesuffix(b"\n").decode(errors="replace"))
         return refs
@@ -81,9 +86,8 @@ class PushReport:
         return bytes(packets) + (_END if self._is_ended else b"")
 
 
-def _packet_size(packet: bytes) -> int | None:
-    """Return the length of the packet that begins here; 0 for the end of a list; None if no packet begins here."""
-    head = packet[:_HEAD_BYTES]
+def _packet_size(head: bytes) -> int | None:
+    """Return the length of the packet with this head; 0 for the end of a list; None if this is no head."""
     if len(head) < _HEAD_BYTES or any(byte not in b"0123456789abcdefABCDEF" for byte in head):
         return None
     return int(head, 16)

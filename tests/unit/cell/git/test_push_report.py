@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remuda.cell.git import push_report
 from remuda.cell.git.push_report import PushReport
 
 
@@ -71,6 +72,23 @@ def test_no_text_for_an_answer_without_bands_or_end(content: bytes) -> None:
     sent = pass_all(report, [content[index : index + 1] for index in range(len(content))])
     assert not report.can_show_text
     assert sent + report.finish("Hello\n") == content
+
+
+def test_each_byte_of_a_long_report_is_read_a_few_times_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    packet_size = push_report._packet_size
+
+    def note(head: bytes) -> int | None:
+        read.append(len(head))
+        return packet_size(head)
+
+    monkeypatch.setattr(push_report, "_packet_size", note)
+    lines = b"".join(packet(b"ok refs/heads/%d\n" % number) for number in range(2000))
+    answer = b"".join(packet(b"\x01" + lines[start : start + 100]) for start in range(0, len(lines), 100)) + b"0000"
+    report = PushReport()
+    assert report.pass_on(answer) == answer[:-4]
+    assert report.accepted_refs() == [f"refs/heads/{number}" for number in range(2000)]
+    assert sum(read) < len(answer) + len(lines)
 
 
 def test_refs_of_a_damaged_report() -> None:
