@@ -9,6 +9,7 @@ import ipaddress
 import ssl
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -62,8 +63,9 @@ class ServerCertificate:
         if now < self._leaf.not_valid_before_utc:
             begin = f"{self._leaf.not_valid_before_utc:%Y-%m-%d %H:%M}"
             warnings.append(f"{self._certificate}: is not valid before {begin} UTC; compare the clocks")
-        if self._key.stat().st_mode & stat.S_IRWXO:
-            warnings.append(f"{self._key}: other users of this machine can read the key; chmod o= {self._key}")
+        with suppress(OSError):  # `reload` reports a missing key
+            if self._key.stat().st_mode & stat.S_IRWXO:
+                warnings.append(f"{self._key}: other users of this machine can read the key; chmod o= {self._key}")
         host = urlsplit(self._url).hostname or ""
         names = names_of(self._leaf)
         if not any(covers(name, host) for name in names):
@@ -135,6 +137,10 @@ class ServerCertificate:
                 ) from None
             raise CellError(
                 f"tls_key {self._key}: has no private key in PEM form that can be used ({error.reason or error})"
+            ) from None
+        except OSError as error:
+            raise CellError(
+                f"tls_certificate {self._certificate}: cannot be loaded with its key: {error.strerror}"
             ) from None
         return context, leaf
 

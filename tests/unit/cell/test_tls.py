@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.certificates import Authority
 
+from remuda.cell import tls
 from remuda.cell.errors import CellError
 from remuda.cell.settings import CellSettings
 from remuda.cell.tls import ServerCertificate, covers
@@ -170,6 +171,28 @@ def test_warning_about_a_key_that_others_can_read(authority: Authority) -> None:
     assert text == f"{key}: other users of this machine can read the key; chmod o= {key}"
 
 
+def test_warnings_without_the_key_file(authority: Authority) -> None:
+    certificate, key = authority.issue("cell.example", ends=2 * DAY)
+    server = certificate_of(certificate, key)
+    key.unlink()
+    [text] = server.warnings()
+    assert "renew it" in text
+
+
+def test_a_key_that_vanishes_while_it_is_loaded(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, key = authority.issue("cell.example")
+    server = certificate_of(certificate, key)
+    new_context = tls._new_context
+
+    def remove_key() -> ssl.SSLContext:
+        key.unlink()
+        return new_context()
+
+    monkeypatch.setattr(tls, "_new_context", remove_key)
+    with pytest.raises(CellError, match=r"^tls_certificate .*cell.crt: cannot be loaded with its key: No such file"):
+        server._load()
+
+
 def test_warning_about_another_host(authority: Authority) -> None:
     files = authority.issue("cell.example", "10.0.0.1")
     [text] = certificate_of(*files, public_url="https://other.example").warnings()
@@ -196,5 +219,5 @@ def test_covers(name: str, host: str, *, expected: bool) -> None:
 async def test_watching_ends_with_the_cell(authority: Authority) -> None:
     stop = asyncio.Event()
     stop.set()
-    await certificate_of(*authority.issue("cell.example")).watch(stop)
-    assert stop.is_set()
+    async with asyncio.timeout(5):
+        await certificate_of(*authority.issue("cell.example")).watch(stop)
