@@ -15,6 +15,7 @@ from remuda.cell.core.jobs import leases, lifecycle
 from remuda.cell.core.jobs.family import Outcome
 from remuda.cell.errors import DataFolderError, InvalidError, StoreError
 from remuda.cell.store import migrations
+from remuda.cell.store.postgres.notifications import JobNotifications
 from remuda.cell.store.postgres.store import PostgresStore
 from remuda.cell.values import Family, Job, JobFilter, Page
 from remuda.cell.values.deployments import DeploymentFilter
@@ -344,6 +345,38 @@ async def test_watch_changes_reports_jobs_that_other_processes_changed(database:
     assert own.qsize() <= 1, "a process is not notified of its own changes"
     await first.close()
     await second.close()
+
+
+@pytest.mark.parametrize("later", [1, 2], ids=["the same runner", "another runner"])
+async def test_a_runner_that_changes_while_a_notification_is_sent(
+    database: str, later: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = JobNotifications(database)
+    later_runners = [RunnerId(later)]
+    execute = asyncpg.Connection.execute
+
+    async def change_meanwhile(db: asyncpg.Connection, query: str, *values: object) -> str:
+        status = str(await execute(db, query, *values))
+        if "pg_notify" in query and later_runners:
+            sender.send_runner(later_runners.pop())
+        return status
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", change_meanwhile)
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    db = await asyncpg.connect(database)
+    # Not with `receive`, which joins what arrives together.
+    await db.add_listener("remuda_runners", lambda *message: heard.put_nowait(message[-1]))
+    sending = asyncio.create_task(_send_and_receive(sender))
+    async with asyncio.timeout(20):
+        assert await heard.get() == "1"
+        assert await heard.get() == str(later)
+    sending.cancel()
+    await db.close()
+
+
+async def _send_and_receive(sender: JobNotifications) -> None:
+    async for _ in sender.receive():
+        sender.send_runner(RunnerId(1))
 
 
 async def test_a_read_only_server_fails_the_check(store: PostgresStore, database: str) -> None:

@@ -96,7 +96,7 @@ class JobNotifications:
                     self._gather_seconds = _GATHER_SECONDS
                     await self._notify(db)
                     sent_at = time.monotonic()
-                if self._unsent_runners:
+                while self._unsent_runners:
                     await self._notify_of_runners(db)
                 if received := self._received:
                     self._received = {}
@@ -122,10 +122,14 @@ class JobNotifications:
             raise
 
     async def _notify_of_runners(self, db: Any) -> None:
-        runner_ids = list(self._unsent_runners)[:_AT_ONCE]
-        await db.execute("SELECT pg_notify($1, $2)", _RUNNERS, ",".join(map(str, runner_ids)))
+        runner_ids = dict.fromkeys(list(self._unsent_runners)[:_AT_ONCE])
         for runner_id in runner_ids:
             del self._unsent_runners[runner_id]
+        try:
+            await db.execute("SELECT pg_notify($1, $2)", _RUNNERS, ",".join(map(str, runner_ids)))
+        except BaseException:
+            self._unsent_runners.update(runner_ids)
+            raise
 
     async def _wait(self, db: Any, seconds: float) -> None:
         """Wait at most `seconds` for job ids to send or ids that arrived; test the connection if nothing happens for
