@@ -53,7 +53,7 @@ def find_setup_problems(runner: RunnerConfig) -> Iterator[tuple[str, str]]:
             # A relative path counts from another folder.
             is_clear = program and (program.startswith("/") or "/" not in program)
             if is_clear and shutil.which(program) is None:
-                state = "is not executable (chmod +x)" if Path(program).is_file() else "there is no such program"
+                state = "is not executable (chmod +x)" if os.path.isfile(program) else "there is no such program"
                 yield f"custom.{stage}_exec", f"{program}: {state}"
     if runner.executor not in ON_THIS_MACHINE:
         return
@@ -63,7 +63,7 @@ def find_setup_problems(runner: RunnerConfig) -> Iterator[tuple[str, str]]:
         folder = Path(getattr(runner, key))
         if not folder.is_absolute():
             continue
-        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        nearest = next(path for path in (folder, *folder.parents) if os.path.exists(path))
         if not nearest.is_dir():
             yield key, f"{nearest} is no folder; name another one"
         elif not os.access(nearest, os.W_OK | os.X_OK):

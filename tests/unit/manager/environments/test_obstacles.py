@@ -3,8 +3,10 @@
 import os
 import shutil
 import socketserver
+import subprocess
 import sys
 import threading
+from ast import literal_eval
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -104,6 +106,35 @@ async def test_programs_and_folders_without_which_all_jobs_fail(tmp_path: Path) 
     assert await ObstacleSearch(runner).find() == ""
     runner = RunnerConfig(executor="shell", builds_dir=str(script / "builds"))
     assert await ObstacleSearch(runner).find() == f"builds_dir: {script} is no folder; name another one"
+
+
+FIND_PROBLEMS = """
+import os, sys
+from remuda.manager.config.custom import CustomConfig
+from remuda.manager.config.values import RunnerConfig
+from remuda.manager.environments.obstacles import find_setup_problems
+closed, user = sys.argv[1], int(sys.argv[2])
+os.setgroups([]); os.setgid(user); os.setuid(user)
+program = RunnerConfig(executor="custom", custom=CustomConfig(run_exec=f"{closed}/run"))
+folder = RunnerConfig(executor="shell", builds_dir=f"{closed}/builds/of/jobs", cache_dir="/tmp")
+print([*find_setup_problems(program), *find_setup_problems(folder)])
+"""
+
+
+@as_root
+def test_a_folder_that_the_manager_may_not_enter(public_folder: Path) -> None:
+    closed = public_folder / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "run").touch()
+    (closed / "builds").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", FIND_PROBLEMS, str(closed), str(NOBODY)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert literal_eval(done.stdout) == [
+        ("custom.run_exec", f"{closed}/run: there is no such program"),
+        ("builds_dir", f"{closed} cannot be written to; let the manager's user write there, or name another"),
+    ]
 
 
 async def test_a_sandbox_without_bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
