@@ -67,7 +67,7 @@ class ServerCertificate:
             if self._key.stat().st_mode & stat.S_IRWXO:
                 warnings.append(f"{self._key}: other users of this machine can read the key; chmod o= {self._key}")
         host = urlsplit(self._url).hostname or ""
-        names = names_of(self._leaf)
+        names = read_names(self._leaf)
         if not any(covers(name, host) for name in names):
             warnings.append(
                 f"{self._certificate}: is for {', '.join(names) or 'no host'}, and the cell's address is {self._url}; "
@@ -151,7 +151,7 @@ class ServerCertificate:
         )
 
 
-def names_of(certificate: x509.Certificate) -> Sequence[str]:
+def read_names(certificate: x509.Certificate) -> Sequence[str]:
     """Return the host names and addresses that the certificate is for."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

@@ -27,9 +27,9 @@ def find_missing(config: ManagerConfig) -> Iterator[str]:
     """Yield a text for each thing that jobs of the configuration need and that is not there, or cannot be used."""
     for index, runner in enumerate(config.runners):
         where = f"runners[{index}]"
-        yield from _missing_files(runner, where)
-        yield from _missing_programs(runner, where)
-        yield from _unusable_user(runner, where)
+        yield from _find_missing_files(runner, where)
+        yield from _find_missing_programs(runner, where)
+        yield from _find_unusable_user(runner, where)
         yield from (
             f"{where}.{key}: {problem}; the runner takes no jobs" for key, problem in find_setup_problems(runner)
         )
@@ -37,7 +37,7 @@ def find_missing(config: ManagerConfig) -> Iterator[str]:
             yield f"{where}.docker.host: {problem}; until it answers, the runner takes no jobs"
 
 
-def _missing_files(runner: RunnerConfig, where: str) -> Iterator[str]:
+def _find_missing_files(runner: RunnerConfig, where: str) -> Iterator[str]:
     """Yield texts about key files that the manager or the agent on this machine reads."""
     own = runner.remuda
     files = {}
@@ -68,7 +68,7 @@ def _unreadable(name: str) -> str:
     return ""
 
 
-def _missing_programs(runner: RunnerConfig, where: str) -> Iterator[str]:
+def _find_missing_programs(runner: RunnerConfig, where: str) -> Iterator[str]:
     if runner.executor == "plugin":
         from remuda.environments.errors import PluginError
         from remuda.environments.host import find_plugin
@@ -81,7 +81,7 @@ def _missing_programs(runner: RunnerConfig, where: str) -> Iterator[str]:
         yield f"{where}.executor: there is no git on this machine, so jobs cannot fetch their sources; install it"
 
 
-def _unusable_user(runner: RunnerConfig, where: str) -> Iterator[str]:
+def _find_unusable_user(runner: RunnerConfig, where: str) -> Iterator[str]:
     own = runner.remuda
     if runner.executor not in ON_THIS_MACHINE or not (own.run_as or own.first_uid):
         return
