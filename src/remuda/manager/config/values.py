@@ -41,7 +41,6 @@ SECTIONS: dict[str, frozenset[str]] = {
 }
 """The executors that use a section of a runner; sections not named here are always used."""
 
-
 EXECUTORS = ("shell", "docker", "ssh", "instance", "docker-autoscaler", "docker+machine", "custom", "plugin")
 
 _PREFIX = re.compile(r"^(?:[a-z0-9_]+-)*?gl[a-z]+-(?:t[123]_)?|^t[123]_|^GR1348941")

@@ -397,7 +397,7 @@ FAMILIES = (
     _gauge(
         "remuda_manager_runner_blocked",
         "1 while no jobs are requested because they could not run: too little or unknown free disk space, no container "
-        "engine, or an unusable user. Otherwise 0.",
+        "engine, or a program, folder or user that cannot be used. Otherwise 0.",
         *RUNNER,
     ),
     _gauge("remuda_manager_disk_free_bytes", "Free disk space where the jobs of the runner run.", *RUNNER),

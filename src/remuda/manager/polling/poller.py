@@ -99,8 +99,8 @@ class Poller:
         after: "Poller | None" = None,
     ) -> None:
         """`ready` is awaited before each request and returns when the agent of a fixed machine answers. `find_obstacle`
-        returns why no job can run. `after` is the former poller of the
-        same runner: this poller starts when the former has ended, and repeats requests of it that got no answer."""
+        returns why no job can run. `after` is the former poller of the same runner: this poller starts when the former
+        has ended, and repeats requests of it that got no answer."""
         self.runner = runner
         self._client = client
         self._context = context

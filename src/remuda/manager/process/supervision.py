@@ -64,7 +64,8 @@ class ManagerOptions(msgspec.Struct, frozen=True, kw_only=True):
     agent_lost_seconds: float = Limits().agent
     """How long an agent may be unreachable before its jobs fail."""
     finds_obstacles: bool = False
-    """Whether no jobs are requested while the runner's container engine, or the user of its jobs, cannot be used."""
+    """Whether no jobs are requested while the runner's container engine, a program or folder that all its jobs need, or
+    the user of its jobs cannot be used."""
     recovers: bool = True
     """Whether jobs are recovered from agents when the journal is lost. Pointless where both are in one folder."""
     keep_builds: bool = False
