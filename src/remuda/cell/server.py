@@ -34,7 +34,7 @@ TLS_BUFFER_BYTES = 32 * 1024
 """How much asyncio reads from a TLS connection at once. Each connection has a buffer of this size for as long as it is
 open: with asyncio's default of 256 KiB, an open connection takes 286 KiB of memory."""
 _UNCONFIRMED_SECONDS = 0.5
-"""After this time a stopping server ends TLS connections whose client has everything and does not confirm the end."""
+"""How often a stopping server ends TLS connections whose client has everything and does not confirm the end."""
 _LOOK_SECONDS = 0.01
 """How often a stopping server looks whether its last requests are done."""
 
@@ -157,6 +157,8 @@ class CellServer(Server):
             transport = connection.transport
             if transport.is_closing() and not transport.get_write_buffer_size():
                 transport.abort()
+        if self.server_state.connections:
+            asyncio.get_running_loop().call_later(_UNCONFIRMED_SECONDS, self._end_unconfirmed)
 
 
 class _Forward(logging.Handler):

@@ -10,14 +10,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
+from starlette.types import Receive, Scope, Send
 from tests.support.cells.cell_process import CellProcess
 from tests.support.certificates import Authority
 from tests.support.runners.manager_harness import ManagerHarness
 
+from remuda.cell.http.edge.app import CellApp
+from remuda.cell.server import CellServer
+from remuda.cell.settings import CellSettings
+from remuda.cell.tls import ServerCertificate
 from remuda.cli.main import call
+from remuda.lib.clock import SystemClock
 from remuda.testing.waiting import wait_until
 
 PIPELINE = """
@@ -28,6 +35,20 @@ job:
     - echo made > made.txt
   artifacts: {paths: [made.txt]}
 """
+
+
+class LongAnswer:
+    """An application whose answer fits into the buffers of asyncio, and not into those of the kernel."""
+
+    SIZE = 50_000
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", str(self.SIZE).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": bytes(self.SIZE)})
+
+    def append_trace_now(self, cycle: object) -> bool:
+        return False
 
 
 @pytest.fixture
@@ -179,6 +200,50 @@ def test_a_stop_does_not_wait_for_idle_connections(cell: CellProcess, authority:
     assert cell.wait(30) == 0
     assert "canceled an HTTP request" not in cell.log
     idle.close()
+
+
+@pytest.mark.parametrize("header", ["", "Connection: close\r\n"], ids=["kept open", "closed after the answer"])
+async def test_a_stop_lets_a_slow_client_read_all(tmp_path: Path, authority: Authority, header: str) -> None:
+    """The client reads only after the server has looked for connections without unsent bytes. It does not confirm the
+    end of TLS, and must not hold the stop for this."""
+    certificate, key = authority.issue("localhost")
+    settings = CellSettings(data=tmp_path, tls_certificate=certificate, tls_key=key, stop_seconds=60)
+    started, looked = asyncio.Event(), asyncio.Event()
+    context = ServerCertificate(settings, SystemClock()).context
+    server = CellServer(cast("CellApp", LongAnswer()), settings, started.set, context)
+    look = server._end_unconfirmed
+
+    def end_unconfirmed() -> None:
+        looked.set()
+        look()
+
+    server._end_unconfirmed = end_unconfirmed  # type: ignore[method-assign]
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    address = listener.getsockname()
+
+    def ask() -> ssl.SSLSocket:
+        plain = socket.socket()
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        plain.settimeout(30)
+        plain.connect(address)
+        client = ssl.create_default_context(cafile=str(authority.file)).wrap_socket(plain, server_hostname="localhost")
+        client.sendall(f"GET / HTTP/1.1\r\nHost: localhost\r\n{header}\r\n".encode())
+        return client
+
+    def read_all(client: ssl.SSLSocket) -> bytes:
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+    async with asyncio.timeout(20):
+        serving = asyncio.create_task(server.serve([listener]))
+        await started.wait()
+        with await asyncio.to_thread(ask) as client:
+            await asyncio.to_thread(wait_until, lambda: server.server_state.total_requests, "the answer is written")
+            server.leave()
+            await looked.wait()
+            answer = await asyncio.to_thread(read_all, client)
+            assert len(answer.partition(b"\r\n\r\n")[2]) == LongAnswer.SIZE
+            await serving
 
 
 def test_an_open_connection_takes_little_memory(cell: CellProcess, authority: Authority) -> None:

@@ -92,7 +92,16 @@ class JoinedWrites:
 
     def close(self) -> None:
         self._flush()
-        self._transport.close()
+        # After a second `close`, asyncio's TLS transport can neither be asked nor aborted.
+        if not self._transport.is_closing():
+            self._transport.close()
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes the kernel does not have yet. asyncio's TLS transport counts only those that it has not
+        passed on to the transport of the socket."""
+        of_socket = getattr(getattr(self._transport, "_ssl_protocol", None), "_transport", None)
+        below_tls = of_socket.get_write_buffer_size() if of_socket is not None else 0
+        return self._held_bytes + self._transport.get_write_buffer_size() + below_tls
 
     def _flush(self) -> None:
         if self._held:

@@ -18,6 +18,9 @@ class RecordingTransport(asyncio.Transport):
     def close(self) -> None:
         self.is_closed = True
 
+    def is_closing(self) -> bool:
+        return self.is_closed
+
 
 async def test_head_and_body_are_written_together_in_the_next_loop_iteration() -> None:
     transport = RecordingTransport()
