@@ -42,6 +42,9 @@ class CellAddress:
         from remuda.localrun.client_file import read_access
         from remuda.localrun.data_folder import data_folder
 
+        if not self.profile and (self.url or os.environ.get("REMUDA_URL")) and os.environ.get("REMUDA_TOKEN"):
+            # Stored files are not needed, so a damaged one does not matter.
+            return find_access(url=self.url, stored=None, environment=os.environ)
         return find_access(
             url=self.url,
             profile=self.profile,

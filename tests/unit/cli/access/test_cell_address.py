@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from remuda.cli.access.cell_address import find_access
+from remuda.cli.access.cell_address import CellAddress, find_access
 from remuda.lib.exits import BadInputError
 from remuda.localrun.client_file import FILE_NAME, Access, read_access, write_access
 
@@ -59,3 +59,22 @@ def test_a_token_that_no_header_could_hold_is_refused(token: str) -> None:
     with pytest.raises(BadInputError, match="REMUDA_TOKEN") as caught:
         find_access(url="http://x", stored=None, environment={"REMUDA_TOKEN": token})
     assert token not in str(caught.value)
+
+
+def test_damaged_files_do_not_matter_if_address_and_token_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("REMUDA_TOKEN", "token")
+    monkeypatch.delenv("REMUDA_URL", raising=False)
+    for file in (tmp_path / "remuda" / "profiles.json", tmp_path / "data" / FILE_NAME):
+        file.parent.mkdir()
+        file.write_text("{")
+        file.chmod(0o600)
+    address = CellAddress(url="http://one", data=tmp_path / "data")
+    assert address.find() == Access(url="http://one", token="token")
+    with pytest.raises(BadInputError, match=r"profiles\.json"):
+        CellAddress(profile="work", data=tmp_path / "data").find()
+    monkeypatch.delenv("REMUDA_TOKEN")
+    with pytest.raises(BadInputError, match=r"profiles\.json"):
+        address.find()
