@@ -120,9 +120,9 @@ class PipelineFile:
         return f"a push of {ref}" if facts.source == "push" else f"{facts.source} on {ref}"
 
 
-def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
-    """Read the pipeline file and everything else that the options name. `path`: a folder or a pipeline file. Raises
-    `BadInputError` if an option is invalid or a file cannot be read."""
+def prepare(path: Path, options: PipelineOptions, *, warns: bool = True) -> PipelineFile:
+    """Read the pipeline file and everything else that the options name. `path`: a folder or a pipeline file. `warns`:
+    print warnings about secrets. Raises `BadInputError` if an option is invalid or a file cannot be read."""
     import msgspec
 
     from remuda.localrun.sources.included_files import WorkTreeSources
@@ -139,7 +139,7 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
 
     folder, source = _locate(find_project(path, options.file), options.file)
     variables = read_variable_options(options.variable, options.variables_file)
-    found = _read_secrets(options.secrets_file, path)
+    found = _read_secrets(options.secrets_file, path, warns=warns)
     secrets = {name: secret for name, secret in found.items() if name not in variables.values}
     masked = frozenset(secret.value for secret in found.values() if not secret.mask_problem)
     if masked:
@@ -183,22 +183,22 @@ def prepare(path: Path, options: PipelineOptions) -> PipelineFile:
     )
 
 
-def prepare_with_settings(path: Path, options: PipelineOptions) -> PipelineFile:
+def prepare_with_settings(path: Path, options: PipelineOptions, *, warns: bool = True) -> PipelineFile:
     """Read the pipeline file as `prepare`, for options of which settings files may set those that are not given, and
     mask its secrets in the output of this process."""
     settings = load_settings(path)
-    file = prepare(settings.find_path(options), settings.apply(options))
+    file = prepare(settings.find_path(options), settings.apply(options), warns=warns)
     file.mask_output()
     return file
 
 
-def _read_secrets(files: tuple[Path, ...], path: Path) -> "Mapping[str, Secret]":
+def _read_secrets(files: tuple[Path, ...], path: Path, *, warns: bool) -> "Mapping[str, Secret]":
     folder = project_folder(path)
     if not files and not os.path.lexists(folder / FOUND_SECRETS):
         return {}
     from remuda.localrun.variables.secrets import read_secrets
 
-    return read_secrets(files, folder)
+    return read_secrets(files, folder, warns=warns)
 
 
 def _locate(path: Path, file: Path | None) -> tuple[Path, Path]:

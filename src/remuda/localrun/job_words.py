@@ -66,7 +66,8 @@ def _jobs_here(pipeline: PipelineOptions) -> set[str]:
     try:
         if load_settings(_HERE).apply(pipeline).file is None and not (_HERE / PIPELINE_FILE).exists():
             return set()
-        compiled = prepare_with_settings(_HERE, pipeline).compile()
+        # The run itself prints the warnings.
+        compiled = prepare_with_settings(_HERE, pipeline, warns=False).compile()
     except (BadInputError, PipelineError):
         return set()
     names = {name for job in compiled.jobs for name in (job.name, job.written_name) if name}

@@ -46,21 +46,21 @@ class Secret(NamedTuple):
         return ""
 
 
-def read_secrets(files: Sequence[Path], folder: Path) -> dict[str, Secret]:
+def read_secrets(files: Sequence[Path], folder: Path, *, warns: bool = True) -> dict[str, Secret]:
     """Read the files, of which later ones win, and before them `.remuda/secrets.env` of `folder`, the top folder of the
-    repository, if it exists. Prints warnings. Raises BadInputError if a file cannot be used."""
+    repository, if it exists. `warns`: print warnings. Raises BadInputError if a file cannot be used."""
     secrets: dict[str, Secret] = {}
     own = folder / FOUND_SECRETS
     if os.path.lexists(own):
         _check_owner(own, folder)
         if _check_ignored(folder):
-            secrets |= _read_file(own)
-        else:
+            secrets |= _read_file(own, warns=warns)
+        elif warns:
             _warn(f"{own} is not used, because its folder is in no git repository; give --secrets-file")
     for file in files:
-        secrets |= _read_file(file)
+        secrets |= _read_file(file, warns=warns)
     for name, secret in secrets.items():
-        if problem := secret.mask_problem:
+        if warns and (problem := secret.mask_problem):
             _warn(f"{name} is not masked in logs: {problem}")
     return secrets
 
@@ -93,9 +93,10 @@ def _check_ignored(folder: Path) -> bool:
             f"--cached {FOUND_SECRETS}`, and add the line {line} to .gitignore"
         )
     if confirm(f"git does not ignore {FOUND_SECRETS}. Add it to .gitignore?"):
-        text = ignore.read_text() if ignore.exists() else ""
-        with ignore.open("a") as file:
-            file.write(f"{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n")
+        text = ignore.read_bytes() if ignore.exists() else b""
+        separator = b"" if not text or text.endswith(b"\n") else b"\n"
+        with ignore.open("ab") as file:
+            file.write(separator + f"{line}\n".encode())
         if _is_ignored(repository):
             return True
     raise BadInputError(
@@ -108,8 +109,8 @@ def _is_ignored(repository: "Repository") -> bool:
     return repository.ask("check-ignore", "--quiet", "--", FOUND_SECRETS) is not None
 
 
-def _read_file(file: Path) -> dict[str, Secret]:
-    text = _read_text(file, "", warns=True)
+def _read_file(file: Path, *, warns: bool) -> dict[str, Secret]:
+    text = _read_text(file, "", warns=warns)
     is_map = file.suffix in (".yml", ".yaml", ".json") or text.lstrip().startswith("{")
     secrets = _read_map(text, file) if is_map else _read_lines(text, file)
     for name, secret in secrets.items():
@@ -174,7 +175,7 @@ def _read_map(text: str, file: Path) -> dict[str, Secret]:
 
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         # Without its text, which would show the line.
         mark = getattr(error, "problem_mark", None)
         place = f"{file}:{mark.line + 1}" if mark else str(file)

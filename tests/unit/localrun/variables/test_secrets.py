@@ -1,3 +1,4 @@
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,9 @@ def test_later_files_win_over_earlier_ones_and_over_the_found_one(make_repo: Any
         ("a.yml", "A: {value: hunter2, kind: file}\n", r"a.yml: A: write a text"),
         ("a.yml", "A: 7\n", r"a.yml: A: write a text \(a number in quotes\)"),
         ("a.yml", "hunter2 x: 7\n", r"a.yml: a name is not valid"),
+        ("a.yml", "B: hunter2\nA: 2024-99-99\n", r"a.yml: is not valid YAML"),
+        ("a.yml", f"B: hunter2\nA: {'7' * 5000}\n", r"a.yml: is not valid YAML"),
+        ("a.yml", f"B: hunter2\nA: {'[' * 3000}\n", r"a.yml: is not valid YAML"),
         ("a.env", f"A={'hunter2' * 2000}\n", r"a.env: A: longer than 10000 characters"),
     ],
 )
@@ -100,6 +104,17 @@ def test_the_found_file_must_be_ignored_by_git(make_repo: Any) -> None:
     repo.git("add", "--force", str(file))
     with pytest.raises(BadInputError, match=r"git tracks it.*git rm --cached"):
         read_secrets([], repo.folder)
+
+
+def test_the_offered_line_is_added_to_a_file_that_is_not_utf_8(make_repo: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo = make_repo()
+    write(repo.folder / ".remuda" / "secrets.env", "TOKEN=abc12345\n")
+    ignore = repo.folder / ".gitignore"
+    ignore.write_bytes(b"caf\xe9")
+    monkeypatch.setattr("remuda.localrun.settings.answers.can_ask", lambda: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert read_secrets([], repo.folder) == {"TOKEN": Secret("abc12345")}
+    assert ignore.read_bytes() == b"caf\xe9\n/.remuda/secrets.env\n"
 
 
 def test_a_folder_that_is_a_link_of_the_repository_is_refused(make_repo: Any, tmp_path: Path) -> None:
