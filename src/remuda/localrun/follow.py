@@ -76,11 +76,11 @@ class Follower:
         return await self.look("all")
 
     async def _show(self, screen: Screen, view: RunView) -> None:
-        """Show the state, and new lines of logs if the screen streams them; in a thread, because a pipe whose reader
-        waits (`| less`) blocks the writer, and the jobs must go on."""
-        ended = {job.id for _, _, job in view.all_jobs() if job.is_over()}
-        if screen.streams and (lines := self._jobs.take(ended)):
-            await asyncio.to_thread(screen.show, view, lines)
+        """Show the state, and new lines of logs if the screen streams them; then in a thread, because a pipe whose
+        reader waits (`| less`) blocks the writer, and the jobs must go on."""
+        if screen.streams:
+            ended = {job.id for _, _, job in view.all_jobs() if job.is_over()}
+            await asyncio.to_thread(screen.show, view, self._jobs.take(ended))
         else:
             screen.show(view, {})
 
