@@ -3,10 +3,14 @@
 packaging/systemd has the same files for programs in /usr/local/bin. A cell does not start processes that outlive it,
 so the units may restrict it more than a manager's."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 KEPT_BACKUPS = 14
+HIDDEN_FOLDERS = ("/home", "/root", "/run/user")
+"""The folders that `ProtectHome=yes` makes empty for a unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,18 @@ CapabilityBoundingSet=CAP_NET_BIND_SERVICE
 [Install]
 WantedBy=multi-user.target
 """
+
+
+def find_hidden_files(paths: CellPaths) -> list[str]:
+    """Return the program and the configuration file if they are, or lead, into a folder that the units cannot read."""
+    files = [file for file in (paths.program, paths.config) if os.path.isabs(file)]
+    return [
+        file
+        for file in files
+        if any(
+            Path(place).is_relative_to(hidden) for place in (file, os.path.realpath(file)) for hidden in HIDDEN_FOLDERS
+        )
+    ]
 
 
 def backup_unit(paths: CellPaths) -> str:

@@ -27,7 +27,7 @@ def service(
         remuda cell service > /etc/systemd/system/remuda-cell.service
         remuda cell service remuda-cell-backup.timer > /etc/systemd/system/remuda-cell-backup.timer
     """
-    from remuda.cell.operations.service_files import UNITS, CellPaths
+    from remuda.cell.operations.service_files import UNITS, CellPaths, find_hidden_files
 
     script = Path(sys.argv[0])
     is_program = script.name.startswith("remuda") and os.access(script, os.X_OK)
@@ -38,3 +38,10 @@ def service(
         user=user,
     )
     print(UNITS[unit](paths), end="")
+    if unit.endswith(".service"):
+        for file in find_hidden_files(paths):
+            print(
+                f"remuda: WARNING: the unit cannot read {file}: ProtectHome=yes hides home folders from it; install "
+                "Remuda below /opt or from the Debian package, and keep the configuration in /etc/remuda",
+                file=sys.stderr,
+            )

@@ -27,6 +27,37 @@ def test_the_command_prints_each_unit(name: str, capsys: pytest.CaptureFixture[s
         assert unit["Service"]["ExecStart"].endswith("--config /srv/ci.toml")
 
 
+@pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
+def test_files_that_the_unit_cannot_read_are_named(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["cell", "service", name, "--config", "/home/me/cell.toml"]) == 0
+    printed = capsys.readouterr()
+    assert "ProtectHome=yes" in printed.out
+    assert "the unit cannot read /home/me/cell.toml" in printed.err
+
+
+def test_a_program_below_a_home_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "remuda"
+    program.touch(mode=0o755)
+    link = tmp_path / "bin" / "remuda"
+    link.parent.mkdir()
+    link.symlink_to(program)
+    monkeypatch.setattr("sys.argv", [str(link)])
+    monkeypatch.setattr("remuda.cell.operations.service_files.HIDDEN_FOLDERS", (str(tmp_path.parent),))
+    assert call(["cell", "service"]) == 0
+    assert f"the unit cannot read {link}" in capsys.readouterr().err
+    assert call(["cell", "service", "remuda-cell-backup.timer"]) == 0
+    assert capsys.readouterr().err == ""
+    # A link in a readable folder to a program that pipx has installed for one user.
+    monkeypatch.setattr("remuda.cell.operations.service_files.HIDDEN_FOLDERS", (str(program),))
+    assert call(["cell", "service"]) == 0
+    assert f"the unit cannot read {link}" in capsys.readouterr().err
+    monkeypatch.setattr("remuda.cell.operations.service_files.HIDDEN_FOLDERS", ("/nowhere",))
+    assert call(["cell", "service"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     paths = CellPaths(program="/bin/true", user="root")
