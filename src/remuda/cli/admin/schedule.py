@@ -226,14 +226,13 @@ async def _set_variables(client: "UserClient", project: str, schedule: dict[str,
     from remuda.wire.user_client import RefusedError
 
     pairs = read_pairs("--variable", plan.variable)
-    root = _path(project, schedule["id"], "variables")
     for name, value in pairs.items():
         try:
-            await client.call("PUT", f"{root}/{name}", {"value": value})
+            await client.call("PUT", _path(project, schedule["id"], "variables", name), {"value": value})
         except RefusedError as error:
             if error.status != 404:
                 raise
-            await client.call("POST", root, {"key": name, "value": value})
+            await client.call("POST", _path(project, schedule["id"], "variables"), {"key": name, "value": value})
     return await client.call("GET", _path(project, schedule["id"])) if pairs else schedule
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 from cyclopts import Parameter
 
@@ -170,7 +171,7 @@ def delete(
 
 def _path(place: Place, *words: str) -> str:
     if place.instance:
-        return "/".join(["/api/v4/admin/ci/variables", *words])
+        return "/".join(["/api/v4/admin/ci/variables", *(quote(word, safe="") for word in words)])
     return place.path("variables", *words)
 
 

@@ -39,3 +39,13 @@ def test_mistakes_are_explained(remuda: Any, shop: Any) -> None:
     number = json.loads(remuda("schedule", "create", "0 4 * * *", "-p", project, "-o", "json").out)["id"]
     ran = remuda("schedule", "run", number, "-p", project)
     assert (ran.code, ran.out, ran.err != "") == (2, "", True)
+
+
+def test_the_name_of_a_variable_stays_one_word_of_the_address(remuda: Any, shop: Any) -> None:
+    place = ("-p", shop(FILE))
+    created = remuda("schedule", "create", "0 4 * * *", "-d", "nightly", "--variable", "FULL=yes", *place, "-o", "json")
+    number = json.loads(created.out)["id"]
+    wrong = remuda("schedule", "update", number, "--variable", "FULL?x=no", *place)
+    assert (wrong.code, "key" in wrong.err) == (2, True)
+    shown = json.loads(remuda("schedule", "show", number, *place, "-o", "json").out)
+    assert {each["key"]: each["value"] for each in shown["variables"]} == {"FULL": "yes"}

@@ -76,3 +76,11 @@ def test_a_hidden_value_cannot_be_read(remuda: Any, project: str) -> None:
 def test_without_a_project_the_fix_is_named(remuda: Any) -> None:
     result = remuda("variable", "list")
     assert (result.code, result.err.startswith("which project? Give it with -p GROUP/NAME")) == (2, True)
+
+
+def test_the_name_of_a_variable_of_the_cell_stays_one_word_of_the_address(remuda: Any) -> None:
+    assert remuda("variable", "set", "ONLY", "--instance", stdin="value").code == 0
+    wrong = remuda("variable", "delete", "ONLY?x", "--instance", "-y")
+    assert wrong.err.startswith("there is no variable ONLY?x on the cell")
+    assert remuda("variable", "get", "ONLY", "--instance").out == "value\n"
+    assert remuda("variable", "delete", "ONLY", "--instance", "-y").code == 0
