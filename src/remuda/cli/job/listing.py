@@ -63,7 +63,7 @@ def list_jobs(
         "name": "name",
         "stage": "stage",
         "ref": "ref",
-        "project": project_of,
+        "project": project_of(cell.find().url),
         "pipeline": lambda job: job["pipeline"]["id"],
         "waited": lambda job: _seconds(job.get("queued_duration")),
         "ran": lambda job: _seconds(job.get("duration")),

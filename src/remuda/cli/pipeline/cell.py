@@ -69,7 +69,7 @@ def list_pipelines(
         "commit": lambda pipeline: pipeline["sha"][:8],
         "source": "source",
         "name": "name",
-        "project": project_of,
+        "project": project_of(cell.find().url),
         "created": at("created_at"),
     }
     where = f"in the project {project}" if project else "in your projects"
@@ -113,7 +113,7 @@ def show_pipeline(pipeline: int, cell: CellAddress, output: str) -> None:
         "ran": lambda found: _duration(found["duration"]),
         "coverage": lambda found: f"{found['coverage']} %" if found["coverage"] else "",
     }
-    print_facts(f"pipeline {pipeline} of {project_of(answer)}", answer, facts, output)
+    print_facts(f"pipeline {pipeline} of {project_of(cell.find().url)(answer)}", answer, facts, output)
     if output == "json" or not answer["jobs"]:
         return
     print()

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from remuda.cli.render.colors import color_status, has_colors
 from remuda.localrun.render.columns import GAP, align, pad, width
@@ -87,10 +88,16 @@ def _text(entry: Mapping[str, Any], value: str | Callable[[Mapping[str, Any]], o
             return str(content)
 
 
-def project_of(entry: Mapping[str, Any]) -> str:
-    """Return the path of the project of a job or pipeline, from the address of its page."""
-    address = str(entry.get("web_url") or "").partition("/-/")[0]
-    return "/".join(address.split("/")[3:])
+def project_of(url: str) -> Callable[[Mapping[str, Any]], str]:
+    """Return a function that shows the project's path of a job or pipeline, from the address of its page. `url`: the
+    address of the cell, whose path precedes that of the project."""
+    prefix = f"{urlsplit(url).path.strip('/')}/".removeprefix("/")
+
+    def show(entry: Mapping[str, Any]) -> str:
+        address = str(entry.get("web_url") or "").partition("/-/")[0]
+        return "/".join(address.split("/")[3:]).removeprefix(prefix)
+
+    return show
 
 
 def at(key: str) -> Callable[[Mapping[str, Any]], str]:
