@@ -16,7 +16,9 @@ def confirm(what: str, *, yes: bool) -> None:
     answer is not yes, or if nobody can be asked and there is no --yes."""
     if yes:
         return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    from remuda.localrun.settings.answers import can_ask
+
+    if not can_ask():
         raise BadInputError(f"this would {what}; there is no terminal to ask on, so confirm it with --yes")
     print(f"This will {what}. Continue? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -42,6 +42,12 @@ def test_without_a_terminal_yes_is_an_option(monkeypatch: pytest.MonkeyPatch) ->
     confirm("delete the job", yes=True)
 
 
+def test_with_stdin_closed_yes_is_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(BadInputError, match="confirm it with --yes"):
+        confirm("delete the job", yes=False)
+
+
 def test_one_line_break_at_the_end_of_a_secret_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, secret in (("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("a b ", "a b "), ("", "")):
         monkeypatch.setattr("sys.stdin", io.StringIO(text))
