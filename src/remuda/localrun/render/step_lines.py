@@ -6,7 +6,7 @@ from typing import Any
 
 from remuda.lib.clock import parse_time
 from remuda.localrun.render.step_events import display_name
-from remuda.localrun.render.words import duration
+from remuda.localrun.render.words import duration, size_in_words
 from remuda.model.step_tree import Step
 
 MARKS = {"success": "✓", "failure": "✗", "cancelled": "■", "skipped": "-", "running": "…"}
@@ -31,9 +31,9 @@ def used_in_words(events: Sequence[Any]) -> str:
     parts = list(_usage(used))
     for field, word in (("network_received_bytes", "received"), ("network_sent_bytes", "sent")):
         if number := _number(used, field):
-            parts.append(f"{word} {_size(number)}")
+            parts.append(f"{word} {size_in_words(number)}")
     if number := _number(used, "work_dir_bytes"):
-        parts.append(f"work folder {_size(number)}")
+        parts.append(f"work folder {size_in_words(number)}")
     return ", ".join(parts)
 
 
@@ -93,10 +93,10 @@ def _usage(usage: Mapping[str, Any]) -> Iterator[str]:
     if cpu >= 0.05:
         yield f"cpu {duration(cpu)}"
     if peak := _number(usage, "memory_peak_bytes") or _number(usage, "max_rss_bytes"):
-        yield f"memory {_size(peak)}"
+        yield f"memory {size_in_words(peak)}"
     for field, word in (("io_read_bytes", "read"), ("io_write_bytes", "wrote")):
         if number := _number(usage, field):
-            yield f"{word} {_size(number)}"
+            yield f"{word} {size_in_words(number)}"
 
 
 def _remarks(step: Step) -> Iterator[str]:
@@ -149,11 +149,3 @@ def _texts(step: Mapping[str, Any], name: str) -> list[str]:
 def _number(step: Mapping[str, Any], name: str) -> float:
     value = step.get(name)
     return value if isinstance(value, int | float) else 0
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}"
-        number /= 1024
-    return f"{number:.1f} GiB"

@@ -47,8 +47,8 @@ def test_status_environment_and_usage_are_shown() -> None:
         "✗ container  failure, 1.5s, exit code 3, builtin://container@1.0.0 sha256:0123456789ab",
         '    step "script": exit status 3',
         "  ✓ open     success, 1.5s",
-        "  ✗ script   failure, 1.5s, exit code 3, builtin://script@1.0.0, in /container, cpu 1.5s, memory 64 MiB, "
-        "read 2 KiB",
+        "  ✗ script   failure, 1.5s, exit code 3, builtin://script@1.0.0, in /container, cpu 1.5s, memory 64.0 MiB, "
+        "read 2.0 KiB",
         "      exit status 3",
         "- upload     skipped",
     ]  # fmt: skip
@@ -194,6 +194,6 @@ def test_resource_usage_of_a_job() -> None:
     used = {"cpu_user_seconds": 1.5, "cpu_system_seconds": 0.5, "memory_peak_bytes": 3 * 2**20, "source": "rusage"}
     used |= {"disk_written_bytes": 2**20, "work_dir_bytes": 5 * 2**20, "network_sent_bytes": 2**30}
     events = [{"event": "started", "path": "/a"}, "nonsense", {"event": "used", "used": used}]
-    assert used_in_words(events) == "cpu 2.0s, memory 3 MiB, wrote 1 MiB, sent 1.0 GiB, work folder 5 MiB"
+    assert used_in_words(events) == "cpu 2.0s, memory 3.0 MiB, wrote 1.0 MiB, sent 1.0 GiB, work folder 5.0 MiB"
     assert used_in_words([{"event": "used", "used": 7}]) == ""
     assert used_in_words([]) == ""
