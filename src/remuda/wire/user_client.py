@@ -186,10 +186,6 @@ class UserClient:
         """Set refs (`refs/heads/main`) to ids of commits that the repository already has."""
         await self.call("PUT", f"/api/remuda/v1/projects/{project_id}/refs", {"refs": dict(refs)})
 
-    async def create_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> str:
-        """Create an instance runner and return its token, which the cell shows only once."""
-        return (await self.add_instance_runner(description, tags=tags)).token
-
     async def add_instance_runner(self, description: str, *, tags: Sequence[str] = ()) -> NewRunner:
         """Create an instance runner, which serves all projects, and return its id and token."""
         body = {
