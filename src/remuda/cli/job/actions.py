@@ -118,7 +118,7 @@ def erase(job: JobNumber, /, *, yes: Yes = False, cell: CellAddress = USUAL_CELL
         try:
             return await _act(client, job, "erase")
         except RefusedError as error:
-            await _refuse(client, job, "only a job that has ended can be erased", "cancel it first")
+            await _refuse_unless_ended(client, job, "only a job that has ended can be erased", "cancel it first")
             if "not erasable" in str(error):
                 raise BadInputError(f"job {job} has no log and no artifacts (any more)") from None
             raise
@@ -140,7 +140,9 @@ async def _retry(client: "UserClient", job: int, body: object | None) -> dict[st
         return await _act(client, job, "retry", body)
     except RefusedError as error:
         if error.status == 403:
-            await _refuse(client, job, "only a job that has ended can run again", "wait for its end, or cancel it")
+            await _refuse_unless_ended(
+                client, job, "only a job that has ended can run again", "wait for its end, or cancel it"
+            )
             await _refuse_second_retry(client, job)
         raise
 
@@ -175,7 +177,7 @@ async def _play(client: "UserClient", job: int, body: object) -> dict[str, Any]:
         raise
 
 
-async def _refuse(client: "UserClient", job: int, rule: str, advice: str) -> None:
+async def _refuse_unless_ended(client: "UserClient", job: int, rule: str, advice: str) -> None:
     """Raise BadInputError with `rule` and `advice` if a job has not ended."""
     status = (await client.job(job))["status"]
     if not _has_ended(status):

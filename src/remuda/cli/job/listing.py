@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from remuda.cli.access.cell_address import USUAL_CELL, CellAddress, in_project
 from remuda.cli.options import Limit, Output, Project, check_limit, check_status
-from remuda.cli.render.listing import Columns, at, local_time, print_json, print_list, project_of
+from remuda.cli.render.listing import Columns, at, duration_text, local_time, print_json, print_list, project_of
 from remuda.lib.clock import SystemClock
 from remuda.lib.exits import BadInputError
 from remuda.localrun.render.words import on_one_line
@@ -65,8 +65,8 @@ def list_jobs(
         "ref": "ref",
         "project": project_of(cell.find().url),
         "pipeline": lambda job: job["pipeline"]["id"],
-        "waited": lambda job: _seconds(job.get("queued_duration")),
-        "ran": lambda job: _seconds(job.get("duration")),
+        "waited": lambda job: duration_text(job.get("queued_duration")),
+        "ran": lambda job: duration_text(job.get("duration")),
         "created": at("created_at"),
         "held until": at("held_until"),
         "problem": lambda job: str(job.get("no_runner_reason") or "").partition(":")[0],
@@ -137,8 +137,8 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
         "stage": job["stage"],
         "ref": job["ref"],
         "pipeline": job["pipeline"]["id"],
-        "waited": _seconds(job.get("queued_duration")),
-        "ran": _seconds(job.get("duration")),
+        "waited": duration_text(job.get("queued_duration")),
+        "ran": duration_text(job.get("duration")),
         "created": local_time(job.get("created_at")),
         "started": local_time(job.get("started_at")),
         "finished": local_time(job.get("finished_at")),
@@ -191,9 +191,3 @@ def _hold_text(job: Mapping[str, Any]) -> str:
 def _lost_tries_text(tries: int) -> str:
     times = {0: "", 1: "once", 2: "twice"}.get(tries, f"{tries} times")
     return f"{times}: the platform lost the job before its script began" if times else ""
-
-
-def _seconds(value: float | None) -> str:
-    from remuda.localrun.render.words import duration
-
-    return "" if value is None else duration(value)

@@ -10,7 +10,16 @@ from cyclopts import Parameter
 
 from remuda.cli.access.cell_address import USUAL_CELL, CellAddress, in_project
 from remuda.cli.options import Limit, Output, Project, check_limit, check_status, read_pairs, repeatable
-from remuda.cli.render.listing import Columns, at, print_change, print_facts, print_list, print_table, project_of
+from remuda.cli.render.listing import (
+    Columns,
+    at,
+    duration_text,
+    print_change,
+    print_facts,
+    print_list,
+    print_table,
+    project_of,
+)
 from remuda.lib.clock import SystemClock
 from remuda.lib.exits import BadInputError, Exit
 
@@ -110,7 +119,7 @@ def show_pipeline(pipeline: int, cell: CellAddress, output: str) -> None:
         "started by": lambda found: found["user"]["username"],
         "mistakes": "yaml_errors",
         "created": at("created_at"),
-        "ran": lambda found: _duration(found["duration"]),
+        "ran": lambda found: duration_text(found["duration"]),
         "coverage": lambda found: f"{found['coverage']} %" if found["coverage"] else "",
     }
     print_facts(f"pipeline {pipeline} of {project_of(cell.find().url)(answer)}", answer, facts, output)
@@ -123,8 +132,8 @@ def show_pipeline(pipeline: int, cell: CellAddress, output: str) -> None:
             job["status"],
             job["stage"],
             job["name"],
-            _duration(job.get("queued_duration")),
-            _duration(job.get("duration")),
+            duration_text(job.get("queued_duration")),
+            duration_text(job.get("duration")),
             _note(job),
         )
         for job in sorted(answer["jobs"], key=lambda job: job["id"])
@@ -137,12 +146,6 @@ def _note(job: Mapping[str, Any]) -> str:
     allowed = "may fail" if job["status"] == "failed" and job["allow_failure"] else ""
     words = (job.get("failure_reason"), allowed, f"started pipeline {started['id']}" if started else "")
     return ", ".join(word for word in words if word)
-
-
-def _duration(seconds: float | None) -> str:
-    from remuda.localrun.render.words import duration
-
-    return "" if seconds is None else duration(seconds)
 
 
 def run_pipeline(
@@ -253,7 +256,7 @@ def _watch(cell: CellAddress, pipeline: int) -> int:
     view = cell.ask(lambda client: _follow(client, pipeline))
     jobs = list(view.all_jobs())
     rows = [
-        (str(job.id), job.status, name, _duration(job.waiting_seconds), _duration(job.seconds(view.now)), note)
+        (str(job.id), job.status, name, duration_text(job.waiting_seconds), duration_text(job.seconds(view.now)), note)
         for name, _, job in jobs
         for note in [note_of(job, view.now)]
     ]

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from remuda.cli.render.colors import color_status, has_colors
 from remuda.localrun.render.columns import GAP, align, pad, width
-from remuda.localrun.render.words import on_one_line
+from remuda.localrun.render.words import duration, on_one_line
 
 Columns = Mapping[str, str | Callable[[Mapping[str, Any]], object]]
 """Headings of a table, each with the key of its value in an entry, or a function that makes the value."""
@@ -103,6 +103,10 @@ def project_of(url: str) -> Callable[[Mapping[str, Any]], str]:
 def at(key: str) -> Callable[[Mapping[str, Any]], str]:
     """Return a function that shows the time under a key of an entry."""
     return lambda entry: local_time(entry.get(key))
+
+
+def duration_text(seconds: float | None) -> str:
+    return "" if seconds is None else duration(seconds)
 
 
 def local_time(at: str | float | None) -> str:
