@@ -17,6 +17,7 @@ from tests.support.servers.podman_engine import PodmanEngine
 from remuda.testing.waiting import wait_until
 
 MakePipeline = Callable[[str], Path]
+DOCKER_SOCKET = "/var/run/docker.sock"
 NO_ENGINE = "unix:///nowhere/docker.sock"
 BOTH = f"""
 stages: [one, two]
@@ -52,7 +53,7 @@ def test_a_job_with_an_image_runs_in_a_container_and_the_others_on_the_machine(
 ) -> None:
     result = run(world, pipeline(BOTH), engine.host, "--logs")
     assert result.code == 0, result.out + result.err
-    assert f"containers: Docker 20.10.24+dfsg1 at {engine.host} (DOCKER_HOST)" in result.err
+    assert re.search(rf"containers: Docker \d+\.\d\S* at {re.escape(engine.host)} \(DOCKER_HOST\)", result.err)
     assert "made by 0" in result.jobs["on machine"]["log_tail"]
     inside = result.jobs["in image"]
     assert any(line.startswith("Using the container engine Docker") for line in inside["log_tail"])
@@ -225,6 +226,10 @@ def podman() -> Iterator[PodmanEngine]:
 
 
 def test_podman_is_found_by_the_socket_of_the_user(world: World, pipeline: MakePipeline, podman: PodmanEngine) -> None:
+    if Path(DOCKER_SOCKET).exists():
+        # A Docker engine of this machine would come first.
+        hide = f'mount --bind /dev/null {DOCKER_SOCKET} && exec "$@"'
+        world.program = ("unshare", "--mount", "sh", "-c", hide, "sh", *world.program)
     folder = pipeline(BOTH.replace(BUSYBOX, f"localhost/{BUSYBOX}"))
     options = ("run", folder, "--output", "json", "--logs")
     result = world.remuda(*options, DOCKER_HOST="", XDG_RUNTIME_DIR=str(podman.runtime_dir))
