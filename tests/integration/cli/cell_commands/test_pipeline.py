@@ -50,7 +50,7 @@ def test_run_with_chosen_jobs_and_a_wrong_ref(remuda: Any, cell: CellProcess, sh
     assert (wrong.code, "no branch or tag 'nowhere'" in wrong.err) == (2, True)
     empty = shop()
     nothing = remuda("pipeline", "run", "-p", empty)
-    assert (nothing.code, "404" in nothing.err) == (2, False)
+    assert (nothing.code, nothing.err) == (2, "there is no branch or tag 'main'; push it first")
 
 
 def test_show_of_a_missing_pipeline_and_with_options_of_files(remuda: Any, cell: CellProcess, tmp_path: Any) -> None:
