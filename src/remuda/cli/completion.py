@@ -1,6 +1,6 @@
 """`remuda completion`: prints a script with which a shell completes commands, options and their values.
 
-It is an own module, because building the script imports every command."""
+A separate module, because building the script imports every command."""
 
 import sys
 from typing import Annotated, Literal

@@ -1,7 +1,7 @@
 """Names backups that are made again and again into one folder, and removes the oldest of them.
 
-Only archives with such a name are removed, and only after a newer one is complete. An own module, because `backups`
-writes one archive and knows nothing of its neighbours."""
+Only archives with such a name are removed, and only after a newer one is complete. A separate module, because
+`backups` writes one archive and knows nothing of its neighbours."""
 
 import re
 from datetime import UTC, datetime

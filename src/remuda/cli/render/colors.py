@@ -1,6 +1,6 @@
 """Colours of statuses in lists and messages: only on a terminal, and not under NO_COLOR or TERM=dumb.
 
-This is an own module, because commands without tables use it, too."""
+A separate module, because commands without tables use it, too."""
 
 import os
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Redirects the addresses of web pages, which responses contain (`web_url`) and a push prints, to the API, because a
 cell has no web pages. A redirect tells nothing about what exists; the API checks who asks.
 
-This is an own module, because the addresses are of all kinds of objects."""
+A separate module, because the addresses are of all kinds of objects."""
 
 from urllib.parse import quote
 

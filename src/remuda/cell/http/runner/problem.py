@@ -1,6 +1,6 @@
 """`POST /api/remuda/v1/runners/problem`: a manager that requests no jobs for a runner says why, and repeats that as a
-sign of life. Its next job request takes the problem back. `job why` and the list of a runner's managers show it. Its
-own module, because every group of endpoints for runners is one."""
+sign of life. Its next job request takes the problem back. `job why` and the list of a runner's managers show it. A
+separate module, because every group of endpoints for runners is one."""
 
 from starlette.requests import Request
 
