@@ -95,7 +95,7 @@ async def deliver(
 async def _put_secrets(cell: "Cell", project: int, file: "PipelineFile") -> None:
     """Let the project in the cell have exactly these secrets as variables."""
     path = f"/api/v4/projects/{project}/variables"
-    for old in await cell.client.call("GET", path):
+    for old in await cell.client.pages(path):
         if old["description"] == SECRET:
             await cell.client.call("DELETE", f"{path}/{old['key']}")
     for name, secret in file.secrets.items():

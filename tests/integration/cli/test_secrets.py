@@ -126,3 +126,21 @@ def make_secret_pipeline(shop: Clone) -> Callable[[], None]:
         write_secrets(shop.folder, "TOKEN=abc12345\n")
 
     return make
+
+
+def test_many_secrets_are_replaced_in_kept_data(world: Any, shop: Clone) -> None:
+    """More than one page of the cell's list of variables."""
+    names = [f"SECRET_{number}" for number in range(25)]
+    lines = "".join(f"{name}=value-of-{name}\n" for name in names)
+    file = write_secrets(shop.folder, f"{lines}file:KEY=key.pem\n")
+    (shop.folder / ".remuda" / "key.pem").write_text(KEY)
+    shop.commit(
+        **{".gitlab-ci.yml": "show: {script: ['env | grep -c ^SECRET_ || true']}\n", ".gitignore": "/.remuda\n"}
+    )
+    for _ in range(2):
+        result = world.remuda("run", shop.folder, "--logs", "--data", "kept")
+        assert result.code == 0, result.out + result.err
+        assert "\n25\n" in result.out
+    file.write_text("OTHER=value-of-another\n")
+    result = world.remuda("run", shop.folder, "--logs", "--data", "kept")
+    assert "\n0\n" in result.out
