@@ -209,8 +209,8 @@ async def test_a_stop_lets_a_slow_client_read_all(tmp_path: Path, authority: Aut
     certificate, key = authority.issue("localhost")
     settings = CellSettings(data=tmp_path, tls_certificate=certificate, tls_key=key, stop_seconds=60)
     started, looked = asyncio.Event(), asyncio.Event()
-    context = ServerCertificate(settings, SystemClock()).context
-    server = CellServer(cast("CellApp", LongAnswer()), settings, started.set, context)
+    server_certificate = ServerCertificate(settings, SystemClock())
+    server = CellServer(cast("CellApp", LongAnswer()), settings, started.set, server_certificate)
     look = server._end_unconfirmed
 
     def end_unconfirmed() -> None:
