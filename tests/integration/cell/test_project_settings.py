@@ -72,8 +72,9 @@ def test_what_cannot_be_honoured_is_refused(cell: ServedCell, fields: dict[str, 
 def test_ignored_fields_are_told(cell: ServedCell) -> None:
     body = {"name": "app", "wiki_enabled": True, "squash_option": "always", "merge_method": "ff"}
     answer = cell.api("POST", "/projects", body)
-    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "merge_method, squash_option")
-    answer = cell.api("PUT", f"/projects/{answer.json()['id']}", {"merge_method": "merge", "mirror": False})
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "merge_method, squash_option, wiki_enabled")
+    body = {"merge_method": "merge", "mirror": False, "wiki_enabled": False, "packages_enabled": True}
+    answer = cell.api("PUT", f"/projects/{answer.json()['id']}", body)
     assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, None)
     answer = cell.api("POST", "/groups", {"name": "g", "path": "g", "project_creation_level": "noone"})
     assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "project_creation_level")

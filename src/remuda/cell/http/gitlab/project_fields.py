@@ -91,12 +91,15 @@ _FEATURES = (
     "merge_requests", "model_experiments", "model_registry", "monitor", "package_registry", "pages", "releases",
     "requirements", "security_and_compliance", "snippets", "wiki",
 )  # fmt: skip
-_SWITCHES = ("container_registry", "issues", "merge_requests", "packages", "snippets", "wiki", "service_desk")
+_SWITCHES = ("container_registry", "packages", "service_desk")
+_SHOWN_SWITCHES = ("issues", "merge_requests", "snippets", "wiki")
+"""Features whose switch is in answers, where it is off: turning one on is not in force, and is told."""
 
 UNSUPPORTED_OF_PROJECT = Unsupported(
     ignored={
         **{f"{name}_access_level": _ABSENT for name in _FEATURES},
         **{f"{name}_enabled": (True, False) for name in _SWITCHES},
+        **{f"{name}_enabled": _OFF for name in _SHOWN_SWITCHES},
         "allow_merge_on_skipped_pipeline": _OFF,
         "allow_pipeline_trigger_approve_deployment": _OFF,
         "approvals_before_merge": (0,),
