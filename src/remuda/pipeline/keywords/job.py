@@ -228,8 +228,6 @@ def _when(fields: Fields) -> tuple[When, int | None]:
         fields.refuse_key("start_in", '"start_in" requires "when: delayed"', "set it, or remove this key")
     if when == "delayed" and "start_in" not in fields and "rules" not in fields:
         fields.refuse_value("when", '"delayed" requires a "start_in"', "say how long to wait")
-    if "manual_confirmation" in fields and when != "manual" and "rules" not in fields:
-        fields.refuse_key("manual_confirmation", '"manual_confirmation" requires "when: manual"', "set it")
     return cast(When, when or "on_success"), start_in
 
 
