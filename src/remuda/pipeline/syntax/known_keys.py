@@ -301,7 +301,8 @@ PAGES = Keys(works=("publish", "path_prefix", "expire_in"))
 """`pages` of a job, written as a map."""
 INPUT_TYPES = ("string", "number", "boolean", "array")
 
-# Values of `retry:when`: GitLab's failure reasons for which a new attempt can make sense.
+# Values of `retry:when`: all failure reasons of GitLab, which takes each of them, though jobs that failed for some are
+# never retried.
 RETRY_WHEN = (
     "always",
     "unknown_failure",
@@ -327,6 +328,37 @@ RETRY_WHEN = (
     "unmet_prerequisites",
     "scheduler_failure",
     "data_integrity_failure",
+    "missing_dependency_failure",
+    "trace_size_exceeded",
+    "forward_deployment_failure",
+    "failed_outdated_deployment_job",
+    "environment_creation_failure",
+    "deployment_rejected",
+    "protected_environment_failure",
+    "job_execution_server_timeout",
+    "job_router_failure",
+    "job_token_expired",
+    "id_token_burned_project_path",
+    "secrets_provider_not_found",
+    "user_blocked",
+    "project_deleted",
+    "builds_disabled",
+    "ci_quota_exceeded",
+    "no_matching_runner",
+    "ip_restriction_failure",
+    "duo_workflow_not_allowed",
+    "pipeline_loop_detected",
+    "insufficient_bridge_permissions",
+    "insufficient_upstream_permissions",
+    "invalid_bridge_trigger",
+    "bridge_pipeline_is_child_pipeline",
+    "downstream_bridge_project_not_found",
+    "upstream_bridge_project_not_found",
+    "downstream_pipeline_creation_failed",
+    "downstream_project_trigger_resolved_to_empty",
+    "reached_max_descendant_pipelines_depth",
+    "reached_max_pipeline_hierarchy_size",
+    "reached_downstream_pipeline_trigger_rate_limit",
 )
 
 NOT_YET = "remove it; docs/reference/pipeline-keywords.md lists what works"

@@ -90,6 +90,9 @@ def test_needs_in_all_forms(jobs: Jobs) -> None:
         ("{max: 2, when: runner_system_failure}", 2, ("runner_system_failure",)),
         ("{max: 2, when: [script_failure, api_failure]}", 2, ("script_failure", "api_failure")),
         ("{when: always}", 0, ("always",)),
+        # GitLab takes each of its failure reasons, also those after which it never retries.
+        ("{max: 1, when: [missing_dependency_failure]}", 1, ("missing_dependency_failure",)),
+        ("{max: 1, when: trace_size_exceeded}", 1, ("trace_size_exceeded",)),
     ],
 )
 def test_retry(retry: str, most: int, when: tuple[str, ...], jobs: Jobs) -> None:
