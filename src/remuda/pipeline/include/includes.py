@@ -234,13 +234,15 @@ class Loader:
             message = f"the path {quote(text)} leaves the repository"
             self._report.add(at, path, message, "name a file of this repository")
             return []
-        if not name.endswith((".yml", ".yaml")):
-            self._report.add(at, path, f"{quote(name)} is not a YAML file", "its name must end with .yml or .yaml")
-            return []
         names = [name]
         if is_include_glob(name):
             paths = self._sources.project_glob(origin.project, origin.ref, name) if origin.project else None
             names = list(self._sources.local_glob(name) if paths is None else paths)[: MAX_FILES + 1]
+        # A pattern may end like no YAML file; the files that it means may not.
+        other = next((each for each in names if not each.endswith((".yml", ".yaml"))), None)
+        if other is not None:
+            self._report.add(at, path, f"{quote(other)} is not a YAML file", "its name must end with .yml or .yaml")
+            return []
         return [source for each in names for source in self._file(each, at, path, origin)]
 
     def _file(self, name: str, at: Node, path: str, origin: Origin) -> list[SourceFile]:
