@@ -11,7 +11,7 @@ import msgspec
 from remuda.cell.errors import CellError
 from remuda.pipeline.facts import DEFAULT_NEEDS_LIMIT
 from remuda.pipeline.include.allowed_addresses import read_prefix
-from remuda.pipeline.predefined_variables import IMAGE_PROXY
+from remuda.pipeline.predefined_variables import IMAGE_PROXY, PAGES_DOMAIN
 from remuda.pipeline.syntax.durations import parse_duration
 
 MEBIBYTE = 1024 * 1024
@@ -168,6 +168,9 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     image_proxy: str = IMAGE_PROXY
     """The beginning of image names in CI_DEPENDENCY_PROXY_GROUP_IMAGE_PREFIX: a registry that mirrors Docker Hub, or
     Docker Hub itself."""
+    pages_domain: str = PAGES_DOMAIN
+    """The domain in CI_PAGES_URL: one at which another server publishes what jobs build. The cell serves no sites.
+    Without a value, jobs have no CI_PAGES_* variables."""
     masks_any_value: bool = False
     """A masked variable may have any value, also short ones and several lines, which GitLab refuses. For local runs."""
     component_hosts: tuple[str, ...] = ()

@@ -23,6 +23,8 @@ DESCRIPTION = "CI_MERGE_REQUEST_DESCRIPTION"
 OPEN_MERGE_REQUESTS = "CI_OPEN_MERGE_REQUESTS"
 IMAGE_PROXY = "docker.io"
 """The default for images that a file takes through GitLab's dependency proxy: they come from Docker Hub itself."""
+PAGES_DOMAIN = "pages.localhost"
+"""The default domain in the addresses of the projects' sites."""
 
 _SHORT_TITLE = 100
 _PREDEFINED = re.compile(r"CI|(CI|GITLAB)_[A-Za-z0-9_]*")
@@ -69,6 +71,19 @@ def of_image_proxy(prefix: str) -> dict[str, str]:
         "CI_DEPENDENCY_PROXY_GROUP_IMAGE_PREFIX": prefix,
         "CI_DEPENDENCY_PROXY_DIRECT_GROUP_IMAGE_PREFIX": prefix,
     }
+
+
+def of_pages(domain: str, *, path: str, server: str) -> dict[str, str]:
+    """Return the CI_PAGES_* variables of the project `path`; empty without a `domain`. Sites use the scheme of the
+    server's URL."""
+    if not domain:
+        return {}
+    namespace, _, rest = path.partition("/")
+    host = f"{namespace.lower()}.{domain}"
+    address = f"{urlsplit(server).scheme or 'http'}://{host}"
+    # A project that is named like the host is the site of the whole namespace.
+    url = address if rest.lower() == host else f"{address}/{rest}"
+    return {"CI_PAGES_DOMAIN": domain, "CI_PAGES_HOSTNAME": host, "CI_PAGES_URL": url}
 
 
 def of_project(*, path: str, url: str, number: int, title: str) -> dict[str, str]:

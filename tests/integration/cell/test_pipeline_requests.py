@@ -102,6 +102,8 @@ async def test_rules_see_what_jobs_get(setup: PipelineSetup) -> None:
     names = {
         "CI_PROJECT_PATH": "acme/app",
         "CI_SERVER_URL": "https://ci.example",
+        "CI_DEPENDENCY_PROXY_GROUP_IMAGE_PREFIX": "docker.io",
+        "CI_PAGES_URL": "https://acme.pages.localhost/app",
         "CI_COMMIT_TITLE": "Change",
         "CI_COMMIT_REF_PROTECTED": "true",
         "CI_COMMIT_AUTHOR": "A. Person <person@example.com>",

@@ -1,6 +1,14 @@
 import pytest
 
-from remuda.pipeline.predefined_variables import ASSIGNEES, LABELS, of_commit, of_merge_request, of_project, of_server
+from remuda.pipeline.predefined_variables import (
+    ASSIGNEES,
+    LABELS,
+    of_commit,
+    of_merge_request,
+    of_pages,
+    of_project,
+    of_server,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,3 +55,20 @@ def test_lists_of_a_merge_request_exist_only_if_they_have_entries() -> None:
     values = of_merge_request(iid=1, project=project, source="x", target="main", default_branch="main", others=others)
     assert values[LABELS] == "bug,urgent"
     assert ASSIGNEES not in values
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "url"),
+    [
+        ("Acme/shop", "acme.pages.example", "https://acme.pages.example/shop"),
+        ("acme/Web/Shop", "acme.pages.example", "https://acme.pages.example/Web/Shop"),
+        ("acme/acme.pages.example", "acme.pages.example", "https://acme.pages.example"),
+    ],
+)
+def test_variables_of_a_site(path: str, host: str, url: str) -> None:
+    expected = {"CI_PAGES_DOMAIN": "pages.example", "CI_PAGES_HOSTNAME": host, "CI_PAGES_URL": url}
+    assert of_pages("pages.example", path=path, server="https://ci.example") == expected
+
+
+def test_without_a_domain_there_are_no_sites() -> None:
+    assert of_pages("", path="acme/shop", server="https://ci.example") == {}

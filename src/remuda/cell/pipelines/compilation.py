@@ -29,12 +29,14 @@ from remuda.pipeline.predefined_variables import (
     LABELS,
     MILESTONE,
     OPEN_MERGE_REQUESTS,
+    PAGES_DOMAIN,
     SOURCE_BRANCH,
     TARGET_BRANCH,
     TITLE,
     mark_draft,
     of_image_proxy,
     of_merge_request,
+    of_pages,
     of_tag,
 )
 from remuda.pipeline.rules.globs import normal_path
@@ -60,6 +62,8 @@ class RequestFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The registry's host, with which the names of the projects' images begin."""
     image_proxy: str = IMAGE_PROXY
     """The beginning of the names of images that come through the dependency proxy."""
+    pages_domain: str = PAGES_DOMAIN
+    """The domain in the addresses of the projects' sites."""
     needs_limit: int = DEFAULT_NEEDS_LIMIT
     """How many jobs of its pipeline a job may need."""
     now: float
@@ -125,6 +129,7 @@ def describe_pipeline(request: PipelineRequest, facts: RequestFacts, reader: Rea
             names = [f"{request.project.path}!{number}" for number in numbers[:_MAX_OPEN]]
             variables[OPEN_MERGE_REQUESTS] = ",".join(names)
     variables |= of_image_proxy(facts.image_proxy)
+    variables |= of_pages(facts.pages_domain, path=request.project.path, server=facts.url)
     if request.upstream is not None:
         variables |= _upstream(request.upstream)
     if request.schedule is not None:

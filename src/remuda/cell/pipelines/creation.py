@@ -261,6 +261,7 @@ class Pipelines:
             url=self._settings.url,
             registry=self._settings.registry_host,
             image_proxy=self._settings.image_proxy,
+            pages_domain=self._settings.pages_domain,
             needs_limit=self._settings.needs_limit,
             now=self._clock.now(),
         )

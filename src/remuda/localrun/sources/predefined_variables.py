@@ -63,11 +63,12 @@ def read_address(origin: str) -> Address | None:
 
 
 def of_project(address: Address) -> dict[str, str]:
-    """Return the CI_PROJECT_* and CI_SERVER_* variables of a project."""
+    """Return the CI_PROJECT_*, CI_SERVER_* and CI_PAGES_* variables of a project."""
     title = address.path.rpartition("/")[2]
     own = predefined_variables.of_project(path=address.path, url=address.url, number=NUMBER, title=title)
     proxy = predefined_variables.of_image_proxy(predefined_variables.IMAGE_PROXY)
-    return {**own, **predefined_variables.of_server(address.server), **proxy}
+    pages = predefined_variables.of_pages(predefined_variables.PAGES_DOMAIN, path=address.path, server=address.server)
+    return {**own, **predefined_variables.of_server(address.server), **proxy, **pages}
 
 
 def of_commit(repository: Repository | None) -> dict[str, str]:

@@ -58,6 +58,7 @@ def test_variables_of_the_project() -> None:
         "CI_PROJECT_ROOT_NAMESPACE": "Group",
         "CI_PROJECT_PATH_SLUG": "group-sub-shop",
         "CI_PROJECT_URL": "https://example.org:8443/Group/sub/shop",
+        "CI_PAGES_URL": "https://group.pages.localhost/sub/shop",
         "CI_SERVER_FQDN": "example.org:8443",
         "CI_SERVER_HOST": "example.org",
         "CI_SERVER_PORT": "8443",
