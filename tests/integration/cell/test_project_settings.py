@@ -80,6 +80,16 @@ def test_ignored_fields_are_told(cell: ServedCell) -> None:
     assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (201, "project_creation_level")
 
 
+def test_ignored_filters_of_a_list_are_told(cell: ServedCell) -> None:
+    create(cell)
+    answer = cell.api("GET", "/projects?search=app&owned=true&topic=a&last_activity_after=&per_page=5&order_by=id")
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, "topic")
+    answer = cell.api("GET", "/projects/1/jobs?scope[]=success&scope[]=manual&kind=x")
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, "kind")
+    answer = cell.api("GET", "/projects/1/variables")
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, None)
+
+
 def test_what_is_taken_because_it_changes_nothing_is_in_the_answer(cell: ServedCell) -> None:
     """Clients such as Terraform compare what they sent with the answer, and send a missing field again and again."""
     fields: dict[str, Any] = {

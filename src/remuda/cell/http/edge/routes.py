@@ -31,7 +31,7 @@ from remuda.cell.http.edge.lookup import (
     runner_in_path,
 )
 from remuda.cell.http.edge.paging import Paged, page_answer, page_of, slice_answer
-from remuda.cell.http.edge.unsupported_fields import HEADER, header_text
+from remuda.cell.http.edge.unsupported_fields import HEADER, find_ignored_filters, header_text
 from remuda.cell.values import Job, Page, Pipeline, Project, Runner
 from remuda.cell.values.people import Namespace
 
@@ -83,6 +83,9 @@ class Routes(list[Endpoint]):
         @wraps(function)
         async def handle(edge: Edge, request: Request) -> Response:
             request.state.query = fields.get("query", {})
+            if method == "GET" and fields["takes"] is None and request.scope["query_string"]:
+                known = {*request.state.query, *request.path_params}
+                request.state.ignored = find_ignored_filters(request.query_params, known)
             values = {name: await load(edge, request) for name, load in loaders.items()}
             answer = _answer(request, await function(edge, **values), status)
             if names := getattr(request.state, "ignored", None):

@@ -20,6 +20,8 @@ _MAX_NAMES = 100
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _NOT_FIELDS = frozenset({"id", "page", "per_page", "private_token", "access_token", "job_token", "sudo"})
 
+_NOT_FILTERS = frozenset({"pagination", "cursor", "order_by", "sort", "id_after", "id_before"})
+
 
 class Unsupported(msgspec.Struct, frozen=True, kw_only=True):
     """GitLab's parameters that an endpoint does not honour, with the values that change nothing here."""
@@ -50,6 +52,13 @@ def find_ignored(values: Mapping[str, Any], kind: Any, besides: Collection[str] 
         elif not _is_one_of(value, rules.ignored.get(name, ())):
             ignored.append(name)
     return sorted(ignored)
+
+
+def find_ignored_filters(query: Mapping[str, str], known: Collection[str]) -> list[str]:
+    """Return the sorted names of query parameters that a call which only reads does not honour. `known`: those that it
+    declares. Orders are not listed: they change no content."""
+    names = {name.partition("[")[0] for name, value in query.items() if value}
+    return sorted(names - {name.partition("[")[0] for name in known} - _NOT_FIELDS - _NOT_FILTERS)
 
 
 def header_text(names: Collection[str]) -> str:

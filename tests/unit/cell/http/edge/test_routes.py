@@ -56,6 +56,23 @@ async def test_parameters_are_decoded_by_type_and_declared() -> None:
     assert refused.value.status == 400
 
 
+async def test_undeclared_parameters_of_the_query_are_told() -> None:
+    routes = Routes()
+
+    @routes.get("/things", OPEN, takes=NewThing)
+    async def find(edge: Edge, request: Request) -> Thing:
+        return Thing(name=request.query_params["count"])
+
+    @routes.get("/all", OPEN, query={"scope[]": str})
+    async def list_all(edge: Edge, request: Request) -> list[Thing]:
+        return []
+
+    _, _, response = await call(routes, a_request(query=b"count=2"))
+    assert "X-Remuda-Ignored" not in response.headers, "the handler reads the fields of its type"
+    response = await routes[1].handler(EDGE, a_request(query=b"scope[]=a&colour=red&size=&page=2&sort=asc"))
+    assert response.headers["X-Remuda-Ignored"] == "colour"
+
+
 async def test_an_argument_with_its_own_loader() -> None:
     async def find(edge: Edge, request: Request) -> Thing:
         return Thing(name=request.query_params["name"])
