@@ -88,7 +88,16 @@ def test_a_stop_clears_the_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["$NOTHING", "javascript:alert(1)", "https://", "https://a\n", f"https://a/{'x' * 300}"]
+    "url",
+    [
+        "$NOTHING",
+        "javascript:alert(1)",
+        "javascript://a/%0aalert(1)",
+        "ftp://a",
+        "https://",
+        "https://a\n",
+        f"https://a/{'x' * 300}",
+    ],
 )
 def test_a_url_that_is_none_is_ignored(url: str) -> None:
     assert after_job(an_environment(external_url="https://old"), a_deploy_job(url=url), {}).external_url == (
