@@ -98,8 +98,9 @@ class Scene:
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """One scene for all tests, none of which changes it."""
     folder = tmp_path_factory.mktemp("forged") / "cell"
-    # The default limit for callers without a valid token would refuse thousands of calls within seconds.
-    settings: dict[str, Any] = {"anonymous_requests_per_minute": 600_000, "upkeep_seconds": 3600}
+    # The default limit for callers without a valid token would refuse thousands of calls within seconds. On a slow
+    # machine the tests take longer than a lease, whose end changes a job.
+    settings: dict[str, Any] = {"anonymous_requests_per_minute": 600_000, "upkeep_seconds": 3600, "lease_seconds": 3600}
     with ServedCell(folder, registry="http://127.0.0.1:1", **settings) as cell:
         runner = cell.new_runner()
         project, job, sibling = a_running_project(cell, runner, "ada", "acme", "shop")
