@@ -219,6 +219,7 @@ REPORTS = Keys(
         "lsif",
         "cyclonedx",
         "sast",
+        "sarif",
         "secret_detection",
         "dependency_scanning",
         "container_scanning",
