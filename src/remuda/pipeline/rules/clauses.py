@@ -162,7 +162,7 @@ class Judge:
             if files is None or checks > MAX_EXISTS_CHECKS:
                 self._answers[paths, None] = True
             else:
-                self._answers[paths, None] = self._any_match(paths, files.keys(), exists.at)
+                self._answers[paths, None] = self._has_any(paths, files.keys(), exists.at)
         return self._answers[paths, None]
 
     def _exists_elsewhere(self, exists: Exists, paths: tuple[str, ...], own: Variables) -> bool:
@@ -178,7 +178,7 @@ class Judge:
             if isinstance(text, SourceProblem):
                 self._report.add(exists.at, exists.key, text.reason, text.suggestion)
                 files = []
-            self._elsewhere[key] = self._any_match(paths, files, exists.at)
+            self._elsewhere[key] = self._has_any(paths, files, exists.at)
         return self._elsewhere[key]
 
     def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:
@@ -199,6 +199,15 @@ class Judge:
         if self._checks > MAX_CHECKS:
             message = f"the rules compare more than {MAX_CHECKS} files with patterns"
             self._report.stop(at, "", message, "use fewer patterns, or plain paths")
+
+    def _has_any(self, patterns: tuple[str, ...], files: Collection[str], at: Node) -> bool:
+        """True if a file matches one of the patterns. A plain path that ends in `/` means a folder with any files."""
+        folders = tuple(path for path in map(_literal, patterns) if path.endswith("/"))
+        if folders:
+            self._count_checks(len(files), at)
+            if any(path.startswith(folders) for path in files):
+                return True
+        return self._any_match(patterns, files, at)
 
     def _any_match(self, patterns: tuple[str, ...], files: Collection[str], at: Node) -> bool:
         for pattern in patterns:
@@ -221,6 +230,11 @@ class Judge:
             return tuple(expansion.expand(text) for text in texts)
         except ExpansionError as error:
             self._report.stop(at, "", f"the path {error}", "use shorter variables")
+
+
+def _literal(pattern: str) -> str:
+    """Return the path that a pattern without wildcards means; empty for one with wildcards."""
+    return Glob(pattern).literal or ""
 
 
 def read_clauses(report: Report, judge: Judge, entries: Mapping[str, Entry], path: str, at: Node) -> Clauses:
