@@ -45,7 +45,7 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
         url=fields.text("url") or "",
         on_stop=fields.text("on_stop") or "",
         action=fields.choice("action", ACTIONS) or "start",
-        auto_stop_in=fields.read("auto_stop_in", _auto_stop_in) or "",
+        auto_stop_in=fields.read("auto_stop_in", _duration_or_variable) or "",
         deployment_tier=fields.choice("deployment_tier", TIERS) or "",
     )
     if len(environment.url) > MAX_URL:
@@ -57,7 +57,7 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
     return None
 
 
-def _auto_stop_in(report: Report, node: Node, path: str) -> str:
+def _duration_or_variable(report: Report, node: Node, path: str) -> str:
     return node.text if isinstance(node, Scalar) and "$" in node.text else _expire_in(report, node, path) or ""
 
 
@@ -197,7 +197,7 @@ def read_pages(report: Report, node: Node, path: str) -> dict[str, Any] | None:
         return {} if read_flag(report, node, path) else None
     fields = read_fields(report, node, path, PAGES)
     texts: dict[str, Any] = {key: fields.text(key) or "" for key in ("publish", "path_prefix") if key in fields}
-    if (expire_in := fields.read("expire_in", _expire_in)) is not None:
+    if (expire_in := fields.read("expire_in", _duration_or_variable)) is not None:
         texts["expire_in"] = expire_in
     return texts
 
