@@ -148,7 +148,7 @@ class Loader:
             mistakes = len(self._report)
             if isinstance(item, Table):
                 entries = read_table(self._report, item, _INCLUDE, INCLUDE)
-                if "rules" in entries and not self._applies(entries["rules"].value):
+                if "rules" in entries and not self._applies(entries["rules"].value, origin):
                     continue
                 inputs = Fields(self._report, entries, _INCLUDE).read("inputs", _inputs) or {}
                 files = self._by_map(item, entries, origin, _INCLUDE, _KINDS)
@@ -170,12 +170,17 @@ class Loader:
             trail = " -> ".join(map(printable, names[-10:]))
             self._report.stop(at, _INCLUDE, f"files include each other in a circle: {trail}", "remove one of them")
 
-    def _applies(self, node: Node) -> bool:
+    def _applies(self, node: Node, origin: Origin) -> bool:
+        """True if the rules of an include apply. As in GitLab, `exists` looks in the repository of the file with the
+        include, `origin`, unless it names another one."""
         path = inside(_INCLUDE, "rules")
         for table in flatten_rules(self._report, node, path):
             entries = read_table(self._report, table, path, INCLUDE_RULE)
             when = Fields(self._report, entries, path).choice("when", ("always", "never"))
             clauses = read_clauses(self._report, self._judge, entries, path, table)
+            if origin.project and clauses.exists and not clauses.exists.project:
+                there = msgspec.structs.replace(clauses.exists, project=origin.project, ref=origin.ref)
+                clauses = msgspec.structs.replace(clauses, exists=there)
             if self._judge.applies(clauses, Variables()):
                 return when != "never"
         return False

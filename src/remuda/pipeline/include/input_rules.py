@@ -14,7 +14,7 @@ from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.rules.expressions import MAX_EXPRESSION, Expression, ExpressionError, holds, parse_expression
 from remuda.pipeline.rules.regex import Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import INPUT_RULE
-from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table
+from remuda.pipeline.syntax.tree import Items, Node, Opaque, Scalar, Table
 from remuda.pipeline.syntax.typed_values import Fields, inside, mistyped, read_table, read_text
 
 MAX_RULES = 50
@@ -53,6 +53,9 @@ def _rule(report: Report, node: Node, path: str, patterns: Patterns) -> InputRul
     fields = Fields(report, entries, path)
     options = fields.read("options", read_options)
     default = entries["default"].value if "default" in entries else None
+    if not {"options", "default"} & node.entries.keys():
+        report.add(node, path, 'a rule must have "options" or "default"', "say what the rule changes")
+        default = Opaque(line=node.line, column=node.column, file=node.file)
     if "if" not in entries:
         return InputRule(options=options, default=default, at=node)
     condition, names = _condition(report, entries["if"].value, inside(path, "if"), patterns)

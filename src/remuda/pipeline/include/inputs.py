@@ -24,6 +24,8 @@ from remuda.pipeline.syntax.typed_values import (
     read_text,
 )
 
+MAX_DESCRIPTION = 256
+
 _KINDS = {"string": ("text",), "number": ("number",), "boolean": ("true", "false")}
 
 
@@ -53,11 +55,18 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
 def read_header(report: Report, header: Table) -> Header:
     top = read_table(report, header, "", HEADER)
     fields = Fields(report, read_table(report, top["spec"].value, "spec", SPEC) if "spec" in top else {}, "spec")
+    fields.read("description", _check_length)
     return Header(
         inputs=fields.read("inputs", read_input_names) or {},
         component=fields.read("component", read_choices, FIELDS) or (),
         include=fields.read("include", lambda _report, node, _path: node),
     )
+
+
+def _check_length(report: Report, node: Node, path: str) -> None:
+    text = read_text(report, node, path)
+    if text is not None and len(text) > MAX_DESCRIPTION:
+        report.add(node, path, f"has more than {MAX_DESCRIPTION} characters", "shorten it")
 
 
 def read_input_names(report: Report, node: Node, path: str) -> Mapping[str, Entry] | None:
@@ -87,6 +96,9 @@ def read_declaration(report: Report, entry: Entry, path: str, patterns: Patterns
         description=fields.read("description", _description) or "",
         key=entry.key,
     )
+    for key in ("default", "options"):
+        if key in fields and "rules" in fields:
+            fields.refuse_key(key, f'"{key}" and "rules" do not go together', "move it into the rules")
     if declared.default is not None:
         check_value(report, declared, declared.default, f"{path}:default", patterns)
     for rule in declared.rules:

@@ -20,10 +20,12 @@ from remuda.pipeline.syntax.variable_expansion import Expansion, ExpansionError
 
 MAX_ADDED = 1_000_000
 MAX_FUNCTIONS = 3
+_FUNCTIONS = "expand_vars, truncate(from,length), posix_escape or split(',')"
 
 _OPENER, _CLOSER = "$[[", "]]"
 _ACCESS = re.compile(r"(inputs|component)\.([\w-]+)", re.ASCII)
 _TRUNCATE = re.compile(r"truncate\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)", re.ASCII)
+_SPLIT = re.compile(r"split\('([^']+)'\)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_\-.,:+/@\n]")
 
 
@@ -132,6 +134,10 @@ class Interpolation:
         if truncate:
             start = int(truncate[1])
             return msgspec.structs.replace(value, text=value.text[start : start + int(truncate[2])])
+        if split := _SPLIT.fullmatch(function):
+            parts = filter(None, map(str.strip, value.text.split(split[1])))
+            items = tuple(msgspec.structs.replace(value, text=part) for part in parts)
+            return Items(items=items, line=value.line, column=value.column, file=value.file)
         if function == "posix_escape":
             return msgspec.structs.replace(value, text=_escape(value.text))
         if function == "expand_vars":
@@ -141,7 +147,7 @@ class Interpolation:
                 self._report.add(node, "", f"the input {error}", "use shorter variables")
         else:
             names = ("expand_vars", "truncate", "posix_escape")
-            suggestion = nearest(function, names) or "use expand_vars, truncate(from,length) or posix_escape"
+            suggestion = nearest(function, names) or f"use {_FUNCTIONS}"
             self._report.add(node, "", f"there is no function {quote(function)}", suggestion)
         return Opaque(line=node.line, column=node.column, file=node.file)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from remuda.lib.clock import parse_shown_time
 from remuda.pipeline.errors import Report, quote
 from remuda.pipeline.keywords.variables import check_name
 from remuda.pipeline.spec import Environment
@@ -44,7 +45,7 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
         url=fields.text("url") or "",
         on_stop=fields.text("on_stop") or "",
         action=fields.choice("action", ACTIONS) or "start",
-        auto_stop_in=fields.read("auto_stop_in", _auto_stop_in) or "",
+        auto_stop_in=fields.read("auto_stop_in", _duration_or_variable) or "",
         deployment_tier=fields.choice("deployment_tier", TIERS) or "",
     )
     if len(environment.url) > MAX_URL:
@@ -56,7 +57,7 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
     return None
 
 
-def _auto_stop_in(report: Report, node: Node, path: str) -> str:
+def _duration_or_variable(report: Report, node: Node, path: str) -> str:
     return node.text if isinstance(node, Scalar) and "$" in node.text else _expire_in(report, node, path) or ""
 
 
@@ -80,19 +81,27 @@ def read_release(report: Report, node: Node, path: str) -> dict[str, Any] | None
     """Read `release`, which is created when the job succeeds. Returns its values by keyword."""
     fields = read_fields(report, node, path, RELEASE)
     release: dict[str, Any] = {
-        key: fields.text(key)
-        for key in ("tag_name", "tag_message", "name", "description", "ref", "released_at")
-        if key in fields
+        key: fields.text(key) for key in ("tag_name", "tag_message", "name", "description", "ref") if key in fields
     }
+    if "released_at" in fields:
+        release["released_at"] = fields.read("released_at", _time)
     if isinstance(node, Table):
-        for key in ("tag_name", "description"):
-            if key not in node.entries:
-                report.add(node, path, f'has no "{key}"', "give it one")
+        _require(report, node, path, ("tag_name", "description"))
     if "milestones" in fields:
         release["milestones"] = list(fields.one_or_more("milestones") or ())
     if "assets" in fields:
         release["assets"] = {"links": fields.read("assets", _links)}
     return release or None
+
+
+def _time(report: Report, node: Node, path: str) -> str | None:
+    text = read_text(report, node, path)
+    try:
+        if text and "$" not in text:
+            parse_shown_time(text)
+    except ValueError:
+        report.add(node, path, f"{quote(text or '')} is no time", "write it like 2026-01-31T08:00:00Z")
+    return text
 
 
 def _links(report: Report, node: Node, path: str) -> list[dict[str, str]]:
@@ -145,6 +154,13 @@ def _as_written(_report: Report, node: Node, _path: str) -> object:
 
 def _vault(report: Report, node: Node, path: str) -> object:
     if isinstance(node, Table):
+        _require(report, node, path, ("engine", "path", "field"))
+        if "engine" in node.entries:
+            place, value = inside(path, "engine"), node.entries["engine"].value
+            if isinstance(value, Table):
+                _require(report, value, place, ("name", "path"))
+            else:
+                mistyped(report, value, place, "a map")
         return plain(node)
     text = read_text(report, node, path)
     if text is None:
@@ -154,6 +170,12 @@ def _vault(report: Report, node: Node, path: str) -> object:
     if not slash:
         report.add(node, path, "must have a path and a field", "write it like production/db/password@ops")
     return {"engine": {**_ENGINE, "path": engine or _ENGINE["path"]}, "path": secret, "field": field}
+
+
+def _require(report: Report, table: Table, path: str, keys: tuple[str, ...]) -> None:
+    for key in keys:
+        if key not in table.entries:
+            report.add(table, path, f"has no {quote(key)}", "give it one")
 
 
 def read_id_tokens(report: Report, node: Node, path: str) -> dict[str, dict[str, Any]]:
@@ -175,7 +197,7 @@ def read_pages(report: Report, node: Node, path: str) -> dict[str, Any] | None:
         return {} if read_flag(report, node, path) else None
     fields = read_fields(report, node, path, PAGES)
     texts: dict[str, Any] = {key: fields.text(key) or "" for key in ("publish", "path_prefix") if key in fields}
-    if (expire_in := fields.read("expire_in", _expire_in)) is not None:
+    if (expire_in := fields.read("expire_in", _duration_or_variable)) is not None:
         texts["expire_in"] = expire_in
     return texts
 

@@ -30,8 +30,11 @@ class Workflow(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_workflow(report: Report, judge: Judge, node: Node) -> Workflow:
     fields = read_fields(report, node, "workflow", WORKFLOW)
+    name = fields.text("name") or ""
+    if len(name) > MAX_PIPELINE_NAME:
+        fields.refuse_value("name", f"has more than {MAX_PIPELINE_NAME} characters", "shorten it")
     return Workflow(
-        name=fields.text("name") or "",
+        name=name,
         name_at=node.entries["name"].value if isinstance(node, Table) and "name" in node.entries else None,
         rules=fields.read("rules", read_rules, judge, WORKFLOW_RULE),
         auto_cancel=fields.read("auto_cancel", read_auto_cancel) or AutoCancel(),

@@ -16,7 +16,8 @@ from remuda.pipeline.include.port import Sources
 from remuda.pipeline.keywords.variables import Variables
 from remuda.pipeline.rules.expressions import Expression, ExpressionError, find_doubts, holds, parse_expression
 from remuda.pipeline.rules.globs import Glob
-from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
+from remuda.pipeline.rules.path_regex import MAX_PATH_REGEX, PathRegex
+from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError, UnsupportedError
 from remuda.pipeline.syntax.known_keys import CHANGES, EXISTS
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table
 from remuda.pipeline.syntax.typed_values import Fields, inside, mistyped, read_fields, read_strings, read_text
@@ -31,11 +32,21 @@ _EVERYTHING = "**"
 """The pattern of an include that all paths match."""
 
 
+class Regex(msgspec.Struct, frozen=True, kw_only=True):
+    """The value of `regexp`, as written, and its place."""
+
+    text: str
+    at: Node
+    key: str
+
+
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The condition `changes`: file patterns, and the ref to compare with."""
 
-    paths: tuple[str, ...]
-    compare_to: str | None
+    paths: tuple[str, ...] = ()
+    regex: Regex | None = None
+    """Instead of `paths`."""
+    compare_to: str | None = None
     at: Node
     key: str = "changes"
     """The path of its key, for mistakes."""
@@ -44,7 +55,9 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 class Exists(msgspec.Struct, frozen=True, kw_only=True):
     """The condition `exists`: file patterns, and the project and ref to look in if it is not the pipeline's own."""
 
-    paths: tuple[str, ...]
+    paths: tuple[str, ...] = ()
+    regex: Regex | None = None
+    """Instead of `paths`."""
     project: str = ""
     ref: str | None = None
     at: Node
@@ -71,8 +84,8 @@ class Judge:
         self._report = report
         self._predefined = facts.pipeline_variables()
         self._expressions: dict[str, Expression] = {}
-        self._answers: dict[tuple[tuple[str, ...], str | None], bool] = {}
-        self._elsewhere: dict[tuple[str, ...], bool] = {}
+        self._answers: dict[tuple[tuple[str, ...] | str, str | None], bool] = {}
+        self._elsewhere: dict[tuple[tuple[str, ...] | str, str, str], bool] = {}
         self._contents: dict[tuple[str, ...], list[str]] = {}
         self._checks = 0
         self._judged = 0
@@ -142,33 +155,34 @@ class Judge:
     def has_changes(self, changes: Changes, own: Variables) -> bool:
         """True if a changed file matches a pattern, or changes are unknown. `own`: variables of the file and the
         job."""
-        paths = self._expand(changes.paths, own, changes.at)
+        paths = self._expand_paths(changes, own)
         compare_to = changes.compare_to and self._expand((changes.compare_to,), own, changes.at)[0]
-        if (paths, compare_to or "") not in self._answers:
+        key = (paths, compare_to or "")
+        if key not in self._answers:
             files = self.facts.changes_since(compare_to)
             if isinstance(files, SourceProblem):
                 self._report.add(changes.at, changes.key, files.reason, files.suggestion)
                 files = None
-            self._answers[paths, compare_to or ""] = files is None or self._any_match(paths, files, changes.at)
-        return self._answers[paths, compare_to or ""]
+            self._answers[key] = files is None or self._any_match(paths, files, changes)
+        return self._answers[key]
 
     def _exists(self, exists: Exists, own: Variables) -> bool:
-        paths = self._expand(exists.paths, own, exists.at)
+        paths = self._expand_paths(exists, own)
         if exists.project:
             return self._exists_elsewhere(exists, paths, own)
         if (paths, None) not in self._answers:
             files = self.facts.files
-            checks = 0 if files is None else len(files) * sum(Glob(path).literal is None for path in paths)
-            if files is None or checks > MAX_EXISTS_CHECKS:
+            wild = 0 if isinstance(paths, str) else sum(Glob(path).literal is None for path in paths)
+            if files is None or len(files) * wild > MAX_EXISTS_CHECKS:
                 self._answers[paths, None] = True
             else:
-                self._answers[paths, None] = self._any_match(paths, files.keys(), exists.at)
+                self._answers[paths, None] = self._has_any(paths, files.keys(), exists)
         return self._answers[paths, None]
 
-    def _exists_elsewhere(self, exists: Exists, paths: tuple[str, ...], own: Variables) -> bool:
+    def _exists_elsewhere(self, exists: Exists, paths: tuple[str, ...] | str, own: Variables) -> bool:
         """Return whether another project has a file that matches. Reports a project or ref that is not available."""
         project, ref = self._expand((exists.project, exists.ref or ""), own, exists.at)
-        key = (project, ref, *paths)
+        key = (paths, project, ref)
         if key not in self._elsewhere:
             files = list(self._sources.project_glob(project, ref or None, _EVERYTHING)) if self._sources else []
             # The pattern itself as the only path means that the project is not available.
@@ -178,7 +192,7 @@ class Judge:
             if isinstance(text, SourceProblem):
                 self._report.add(exists.at, exists.key, text.reason, text.suggestion)
                 files = []
-            self._elsewhere[key] = self._any_match(paths, files, exists.at)
+            self._elsewhere[key] = self._has_any(paths, files, exists)
         return self._elsewhere[key]
 
     def contents_of(self, patterns: tuple[str, ...], at: Node) -> list[str]:
@@ -200,17 +214,65 @@ class Judge:
             message = f"the rules compare more than {MAX_CHECKS} files with patterns"
             self._report.stop(at, "", message, "use fewer patterns, or plain paths")
 
-    def _any_match(self, patterns: tuple[str, ...], files: Collection[str], at: Node) -> bool:
-        for pattern in patterns:
+    def _has_any(self, paths: tuple[str, ...] | str, files: Collection[str], exists: Exists) -> bool:
+        """True if there is a file that matches, or that is in one of the folders: plain paths that end in `/`."""
+        folders = () if isinstance(paths, str) else tuple(path for path in map(_literal, paths) if path.endswith("/"))
+        if folders:
+            self._count_checks(len(files), exists.at)
+            if any(path.startswith(folders) for path in files):
+                return True
+        return self._any_match(paths, files, exists)
+
+    def _any_match(self, paths: tuple[str, ...] | str, files: Collection[str], condition: Changes | Exists) -> bool:
+        """True if a file matches one of the patterns, or the regular expression."""
+        if isinstance(paths, str):
+            return condition.regex is None or self._regex_matches(paths, files, condition.regex)
+        for pattern in paths:
             glob = Glob(pattern)
             if glob.literal is not None:
                 if glob.literal in files:
                     return True
                 continue
-            self._count_checks(len(files), at)
+            self._count_checks(len(files), condition.at)
             if any(glob.fits(path) for path in files):
                 return True
         return False
+
+    def _regex_matches(self, text: str, files: Collection[str], regex: Regex) -> bool:
+        """True if the regular expression, with its variables expanded, matches in a path, or cannot be evaluated."""
+        compiled = self.path_regex(msgspec.structs.replace(regex, text=text))
+        if compiled is None or len(files) > MAX_EXISTS_CHECKS:
+            return True
+        self._count_checks(len(files), regex.at)
+        try:
+            return compiled.fits_any(files)
+        except TooCostlyError:
+            self.too_costly(regex.at, regex.key)
+
+    def path_regex(self, regex: Regex) -> PathRegex | None:
+        """Compile a regular expression for paths. None, with a mistake reported, if it is invalid; None, with a
+        warning, if only GitLab can evaluate it."""
+        if len(regex.text) > MAX_PATH_REGEX:
+            message = f"has {len(regex.text)} characters, and at most {MAX_PATH_REGEX} are allowed"
+            self._report.add_of_value(regex.at, regex.key, message, "use a shorter expression")
+            return None
+        try:
+            return PathRegex(regex.text, self.patterns)
+        except UnsupportedError as error:
+            message = f"counts as true here, because {error}"
+            self._report.warn(regex.at, regex.key, message, "look ahead only after ^ at the beginning, or use paths")
+        except PatternError as error:
+            message = f"the regular expression is invalid: {error}"
+            self._report.add_of_value(regex.at, regex.key, message, "correct it")
+        except TooCostlyError:
+            self.too_costly(regex.at, regex.key)
+        return None
+
+    def _expand_paths(self, condition: Changes | Exists, own: Variables) -> tuple[str, ...] | str:
+        """Return its patterns, or its regular expression as one text, with their variables expanded."""
+        if condition.regex is None:
+            return self._expand(condition.paths, own, condition.at)
+        return self._expand((condition.regex.text,), own, condition.regex.at)[0]
 
     def _expand(self, texts: tuple[str, ...], own: Variables, at: Node) -> tuple[str, ...]:
         if not any("$" in text for text in texts):
@@ -223,47 +285,78 @@ class Judge:
             self._report.stop(at, "", f"the path {error}", "use shorter variables")
 
 
+def _literal(pattern: str) -> str:
+    """Return the path that a pattern without wildcards means; empty for one with wildcards."""
+    return Glob(pattern).literal or ""
+
+
 def read_clauses(report: Report, judge: Judge, entries: Mapping[str, Entry], path: str, at: Node) -> Clauses:
     fields = Fields(report, entries, path)
     return Clauses(
         condition=judge.expression(entries["if"].value, inside(path, "if")) if "if" in entries else None,
-        changes=fields.read("changes", _changes),
-        exists=fields.read("exists", _exists),
+        changes=fields.read("changes", _changes, judge),
+        exists=fields.read("exists", _exists, judge),
         at=at,
     )
 
 
-def _changes(report: Report, node: Node, path: str) -> Changes | None:
+def _changes(report: Report, node: Node, path: str, judge: Judge) -> Changes | None:
     if not isinstance(node, Table):
         paths = read_paths(report, node, path)
-        return None if paths is None else Changes(paths=paths, compare_to=None, at=node)
+        return None if paths is None else Changes(paths=paths, at=node)
     fields = read_fields(report, node, path, CHANGES)
-    if "paths" not in fields:
-        report.add(node, path, 'has no "paths"', "name the files")
+    wanted = _paths_or_regex(report, fields, node, path, judge)
+    if wanted is None:
         return None
-    paths = fields.read("paths", read_paths)
-    if paths is None or "compare_to" not in fields:
-        return None if paths is None else Changes(paths=paths, compare_to=None, at=node)
+    paths, regex = wanted
+    if "compare_to" not in fields:
+        return Changes(paths=paths, regex=regex, at=node)
     ref, key = node.entries["compare_to"].value, inside(path, "compare_to")
-    return Changes(paths=paths, compare_to=fields.text("compare_to"), at=ref, key=key)
+    return Changes(paths=paths, regex=regex, compare_to=fields.text("compare_to"), at=ref, key=key)
 
 
-def _exists(report: Report, node: Node, path: str) -> Exists | None:
+def _exists(report: Report, node: Node, path: str, judge: Judge) -> Exists | None:
     if not isinstance(node, Table):
         paths = read_paths(report, node, path)
         return None if paths is None else Exists(paths=paths, at=node)
     fields = read_fields(report, node, path, EXISTS)
-    if "paths" not in node.entries:
-        report.add(node, path, 'has no "paths"', "name the files")
+    wanted = _paths_or_regex(report, fields, node, path, judge)
     if "ref" in fields and "project" not in node.entries:
         fields.refuse_key("ref", '"ref" requires a "project"', "name it")
-    paths = fields.read("paths", read_paths)
-    if paths is None:
+    if wanted is None:
         return None
+    paths, regex = wanted
     if "project" not in fields:
-        return Exists(paths=paths, at=node)
+        return Exists(paths=paths, regex=regex, at=node)
     at, key = node.entries["project"].value, inside(path, "project")
-    return Exists(paths=paths, project=fields.text("project") or "", ref=fields.text("ref"), at=at, key=key)
+    project = fields.text("project") or ""
+    return Exists(paths=paths, regex=regex, project=project, ref=fields.text("ref"), at=at, key=key)
+
+
+def _paths_or_regex(
+    report: Report, fields: Fields, node: Node, path: str, judge: Judge
+) -> tuple[tuple[str, ...], Regex | None] | None:
+    """Read `paths` or `regexp` of a condition that is a map; None, with a mistake reported, without a valid one."""
+    if "regexp" in fields and "paths" in fields:
+        report.add(node, path, '"paths" and "regexp" do not go together', "keep one")
+        return None
+    if "regexp" in fields:
+        regex = fields.read("regexp", _regex, judge)
+        return None if regex is None else ((), regex)
+    if "paths" not in fields:
+        report.add(node, path, 'has no "paths"', "name the files")
+        return None
+    paths = fields.read("paths", read_paths)
+    return None if paths is None else (paths, None)
+
+
+def _regex(report: Report, node: Node, path: str, judge: Judge) -> Regex | None:
+    text = read_text(report, node, path)
+    if text is None:
+        return None
+    regex = Regex(text=text, at=node, key=path)
+    judge.path_regex(regex)
+    return regex
 
 
 def read_paths(report: Report, node: Node, path: str) -> tuple[str, ...] | None:

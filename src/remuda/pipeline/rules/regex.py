@@ -38,6 +38,8 @@ _MESSAGES = {
     "pattern too large - compile failed": "the repetitions in it make it too large",
 }
 """RE2's errors in our words."""
+_ONLY_RUBY = ("invalid perl operator", "invalid escape sequence", "bad repetition operator")
+"""RE2's errors for what Ruby's engine may accept."""
 
 
 class PatternError(Exception):
@@ -46,6 +48,10 @@ class PatternError(Exception):
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
         self.offset = offset
+
+
+class UnsupportedError(PatternError):
+    """The expression has something that RE2 does not know, but Ruby's engine may."""
 
 
 class TooCostlyError(Exception):
@@ -110,8 +116,9 @@ def _translate(text: str, error: str) -> PatternError:
     kind, part = (match["kind"], match["part"] or "") if match else (error, "")
     if kind == "unexpected )":
         return PatternError(_MESSAGES[kind], _first_unexpected(text))
+    kind_of_error = UnsupportedError if kind in _ONLY_RUBY else PatternError
     offset = len(text) if kind == "trailing \\" else max(text.find(part), 0)
-    return PatternError(_MESSAGES.get(kind, error).replace("{part}", part), offset)
+    return kind_of_error(_MESSAGES.get(kind, error).replace("{part}", part), offset)
 
 
 def _first_unexpected(text: str) -> int:
@@ -152,7 +159,7 @@ class Patterns:
         key = (text, flags)
         if key not in self._compiled:
             pattern = compile_pattern(text, flags)
-            self._spend(_COMPILE_STEPS + _INSTRUCTION_STEPS * pattern.size)
+            self.spend(_COMPILE_STEPS + _INSTRUCTION_STEPS * pattern.size)
             self._compiled[key] = pattern
         return self._compiled[key]
 
@@ -160,10 +167,11 @@ class Patterns:
         """True if the expression `text` matches in `subject`. Raises PatternError if invalid, or TooCostlyError."""
         key = (text, flags, subject)
         if key not in self._answers:
-            self._answers[key] = self.compile(text, flags).is_in(subject, self._spend)
+            self._answers[key] = self.compile(text, flags).is_in(subject, self.spend)
         return self._answers[key]
 
-    def _spend(self, steps: int) -> None:
+    def spend(self, steps: int) -> None:
+        """Take steps from the allowance. Raises TooCostlyError if it is exceeded."""
         self._steps += steps
         if self._steps > MAX_STEPS:
             raise TooCostlyError

@@ -1,4 +1,4 @@
-"""Parses GitLab's durations: "1h 30m", "90 minutes", "two weeks and 3 days", "1:30:00", "3600" (seconds).
+"""Parses GitLab's durations: "1h 30m", "90 minutes", "one and a half hours", "1:30:00", "3600" (seconds).
 
 A month has 30 days and a year 365.25, as in GitLab. A number without a unit at the end counts seconds, a unit at the
 beginning without a number counts once ("day")."""
@@ -35,6 +35,7 @@ _NUMBERS = {
 _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,9})?|\.\d{1,9}", re.ASCII)
 _WORD = re.compile(rf"\s*({_NUMBER.pattern}|[a-z]+)(?:\s*,|-(?=[a-z]))?", re.ASCII)
 _CLOCK = re.compile(rf"(?:{_NUMBER.pattern})(?::(?:{_NUMBER.pattern}))+", re.ASCII)
+_HALF = re.compile(r"\ba half\b", re.ASCII)
 _LONGEST_TEXT = 200
 _LONGEST_SECONDS = 100 * _YEAR
 
@@ -50,7 +51,7 @@ def parse_duration(text: str) -> int | None:
             return None
         seconds = sum(number * unit for number, unit in zip(numbers, _CLOCK_UNITS, strict=False))
     else:
-        terms = _read_terms(_split(text))
+        terms = _read_terms(_split(_HALF.sub("half", text)))
         if not terms:
             return None
         seconds = _add_up(terms)
@@ -87,7 +88,9 @@ def _read_terms(words: list[str]) -> list[float | str]:
                 terms.append(float(above + below))
                 above = below = 0
                 is_counting = False
-            if word in _SECONDS:
+            if word == "half" and terms and isinstance(terms[-1], float):
+                terms[-1] += 0.5
+            elif word in _SECONDS:
                 terms.append(word)
             elif _NUMBER.fullmatch(word):
                 terms.append(float(word))

@@ -127,9 +127,9 @@ RULE = Keys(
 """An entry of `rules` of a job."""
 INCLUDE_RULE = Keys(works=("if", "changes", "exists", "when"))
 """An entry of `rules` of an `include` entry."""
-CHANGES = Keys(works=("paths", "compare_to"))
+CHANGES = Keys(works=("paths", "regexp", "compare_to"))
 """`changes` of a rule, written as a map."""
-EXISTS = Keys(works=("paths", "project", "ref"))
+EXISTS = Keys(works=("paths", "regexp", "project", "ref"))
 """`exists` of a rule, written as a map."""
 ONLY = Keys(
     works=("refs", "variables", "changes", "kubernetes"),
@@ -219,6 +219,7 @@ REPORTS = Keys(
         "lsif",
         "cyclonedx",
         "sast",
+        "sarif",
         "secret_detection",
         "dependency_scanning",
         "container_scanning",

@@ -47,6 +47,9 @@ from remuda.pipeline.syntax.durations import parse_duration
         ("one hundred and twenty seconds", 120),
         ("two hundred hours", 720_000),
         ("one thousand five hundred seconds", 1500),
+        ("one and a half hours", 5400),
+        ("2 and a half days", 216_000),
+        ("twenty-one and a half minutes", 1290),
     ],
 )
 def test_a_duration(text: str, seconds: int) -> None:
@@ -62,6 +65,9 @@ def test_a_duration(text: str, seconds: int) -> None:
         "1 parsec",
         "twoo hours",
         "hundredhours",
+        "half an hour",
+        "a half",
+        "one hour and a half",
         "and",
         "-5m",
         "1h -",
