@@ -1,13 +1,14 @@
 """Compares `remuda run` with gitlab-ci-local on the same pipeline files of ten jobs.
 
-In one file the jobs do almost nothing, so the overhead of each tool counts. In the other file jobs take different times
+In one file the jobs do almost nothing, so the overhead of each tool counts. In another file jobs take different times
 and have `needs`, as in real pipelines; there it also counts whether a job starts as soon as its `needs` are complete.
-Both files have artifacts.
+In the third, the jobs of the first file run in containers, with both tools on one engine. All files have artifacts.
 
 gitlab-ci-local is a program for Node. The first run installs it by npm into a folder of the user's cache, which takes a
-minute or two. Without node, npm or rsync (which it calls) the figure is omitted, with the reason. Nothing here asserts
-a time. `make bench` calls it; alone: `python -m tests.bench.local_run`, with words to choose files by their titles
-(`empty`, `uneven`).
+minute or two. Without node, npm or rsync (which it calls) the figure is omitted, with the reason; without a container
+engine, that of the third file. gitlab-ci-local copies files with containers of its own image, for which an image with
+the same programs stands in, since there may be no registry. Nothing here asserts a time. `make bench` calls it; alone:
+`python -m tests.bench.local_run`, with words to choose files by their titles (`empty`, `uneven`, `image`).
 """
 
 import os
@@ -17,11 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from platformdirs import user_cache_path
 from tests.bench.http_calls import Show, print_figure
+from tests.support.servers.docker_engine import BUSYBOX, DockerEngine, debian_files
 
 VERSION = "4.56.0"
 ROUNDS = 7
@@ -134,7 +136,14 @@ report:
   script:
     - ls out
 """
-FILES = {"ten empty jobs": EMPTY_JOBS, "ten uneven jobs": UNEVEN_JOBS}
+IMAGE_JOBS = f"default: {{image: '{BUSYBOX}'}}\n{EMPTY_JOBS}"
+MACHINE_FILES = {"ten empty jobs": EMPTY_JOBS, "ten uneven jobs": UNEVEN_JOBS}
+IMAGE_FILES = {"ten image jobs": IMAGE_JOBS}
+FILES = MACHINE_FILES | IMAGE_FILES
+
+COPYING_IMAGE = "firecow/gitlab-ci-local-util"
+"""The image with which gitlab-ci-local copies files into volumes and out of them. It needs bash and rsync."""
+_RSYNC_PACKAGES = ("rsync", "libpopt0", "liblz4-1", "libxxhash0", "libzstd1", "zlib1g", "libssl3")
 
 
 def install_gitlab_ci_local() -> Path | str:
@@ -193,28 +202,47 @@ def local_run(folder: Path, show: Show = print_figure, words: Sequence[str] = tu
     commands = {
         "remuda run": [str(Path(sys.executable).with_name("remuda")), "run"],
         "gitlab-ci-local": [str(program)],
-        "gitlab-ci-local --shell-isolation": [str(program), "--shell-isolation"],
     }
-    chosen = {title: text for title, text in FILES.items() if any(word in title for word in words)}
-    for title, text in chosen.items():
-        times = _measure_in_turns(folder / title, text, commands)
-        medians = {name: statistics.median(took[1:]) for name, took in times.items()}
-        own = next(iter(medians))
-        for name, value in medians.items():
-            ratio = "" if name == own else f"remuda run takes {medians[own] / value:.2f} of that"
-            show(f"{name}, {title}", f"{value:.2f} s", ratio or f"median of {ROUNDS}")
+    isolated = {"gitlab-ci-local --shell-isolation": [str(program), "--shell-isolation"]}
+    for title, text in _chosen(MACHINE_FILES, words).items():
+        _compare(folder, title, text, commands | isolated, {}, show)
+    if images := _chosen(IMAGE_FILES, words):
+        if missing := DockerEngine.missing():
+            show("remuda run beside gitlab-ci-local, in containers", "-", f"left out: {missing}")
+            return
+        with DockerEngine() as engine:
+            engine.add_image(COPYING_IMAGE, debian_files(*_RSYNC_PACKAGES))
+            for title, text in images.items():
+                _compare(folder, title, text, commands, {"DOCKER_HOST": engine.host}, show)
 
 
-def _measure_in_turns(folder: Path, text: str, commands: dict[str, list[str]]) -> dict[str, list[float]]:
+def _chosen(files: Mapping[str, str], words: Sequence[str]) -> dict[str, str]:
+    return {title: text for title, text in files.items() if any(word in title for word in words)}
+
+
+def _compare(
+    folder: Path, title: str, text: str, commands: dict[str, list[str]], variables: dict[str, str], show: Show
+) -> None:
+    times = _measure_in_turns(folder / title, text, commands, variables)
+    medians = {name: statistics.median(took[1:]) for name, took in times.items()}
+    own = next(iter(medians))
+    for name, value in medians.items():
+        ratio = "" if name == own else f"remuda run takes {medians[own] / value:.2f} of that"
+        show(f"{name}, {title}", f"{value:.2f} s", ratio or f"median of {ROUNDS}")
+
+
+def _measure_in_turns(
+    folder: Path, text: str, commands: dict[str, list[str]], variables: dict[str, str]
+) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {name: [] for name in commands}
     places: dict[str, tuple[Path, dict[str, str]]] = {}
     for number, name in enumerate(commands):
         home = folder / f"home{number}"
         home.mkdir(parents=True)
         # PYTHONDONTWRITEBYTECODE, for example, would make each run of ours compile all its modules again.
-        dropped = ("CI", "GIT", "REMUDA", "PYTHON", "XDG")
+        dropped = ("CI", "DOCKER", "GIT", "REMUDA", "PYTHON", "XDG")
         clean = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-        environment = clean | {"HOME": str(home), "TMPDIR": str(home)}
+        environment = clean | {"HOME": str(home), "TMPDIR": str(home)} | variables
         places[name] = (create_repository(folder / f"clone{number}", text, environment), environment)
     for _ in range(ROUNDS + 1):
         for name, command in commands.items():

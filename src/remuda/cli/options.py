@@ -71,6 +71,12 @@ def check_limit(limit: int) -> None:
         raise BadInputError(f"--limit {limit}: must be at least 1")
 
 
+def check_containers(containers: ContainersChoice, *, no_containers: bool) -> None:
+    """Raise BadInputError if the options are both for and against containers."""
+    if no_containers and containers == "always":
+        raise BadInputError("--no-containers means --containers never; give one of the two")
+
+
 ConfigToml = Annotated[Path, Parameter(help="Configuration file, gitlab-runner's config.toml.", env_var="CONFIG_FILE")]
 Folder = Annotated[Path, Parameter(help="The repository, any folder with a pipeline file, or the pipeline file.")]
 

@@ -14,6 +14,7 @@ from remuda.cli.options import (
     NoContainers,
     Output,
     PipelineArguments,
+    check_containers,
     repeatable,
 )
 from remuda.localrun import command
@@ -149,6 +150,7 @@ def run(
 
     Exit codes: 0 the pipeline succeeded, 1 it failed, 2 bad input, 130 interrupted.
     """
+    check_containers(options.containers, no_containers=options.no_containers)
     if options.no_containers:
         options = options.change(containers="never")
     return command.run_words(path, names, pipeline, options)

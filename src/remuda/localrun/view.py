@@ -166,7 +166,8 @@ def events(before: RunView | None, after: RunView) -> list[Event]:
     for name, _, job in after.all_jobs():
         old = old_jobs.get(name)
         if old is not None and old.id != job.id:
-            changes.append(Event(at=after.now, job=name, status="retrying", note=f"as job {job.id}"))
+            at = after.now if job.started_at is None else job.started_at
+            changes.append(Event(at=at, job=name, status="retrying", note=f"as job {job.id}"))
             old = None
         if (old is None or old.started_at is None) and job.started_at is not None:
             changes.append(Event(at=job.started_at, job=name, status="running"))

@@ -108,6 +108,21 @@ def test_without_containers_each_such_job_is_marked(
     assert text.count(f"image {BUSYBOX} ignored, services redis:7, postgres:16 not started") >= 2
 
 
+@pytest.mark.parametrize("command", ["run", "up"])
+def test_options_for_and_against_containers_are_refused(world: World, command: str) -> None:
+    result = world.remuda(command, "--containers", "always", "--no-containers")
+    assert (result.code, result.out) == (2, "")
+    assert "--no-containers means --containers never" in result.err
+
+
+def test_no_containers_wins_over_settings_files(world: World, pipeline: MakePipeline) -> None:
+    folder = pipeline(f"a: {{image: {BUSYBOX}, script: [test -e /etc/debian_version]}}")
+    settings = world.folder / ".config/remuda/settings.toml"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text('containers = "always"\n')
+    assert run(world, folder, NO_ENGINE, "--no-containers").code == 0
+
+
 def test_all_jobs_run_in_containers_if_the_user_wants_that(
     world: World, pipeline: MakePipeline, engine: DockerEngine
 ) -> None:

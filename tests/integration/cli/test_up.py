@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import signal
 import threading
 import urllib.request
@@ -99,6 +100,13 @@ def test_a_pushed_repository_runs_and_its_jobs_can_be_seen(platform: Platform, p
     assert re.search(r"script +success +1\.\ds", details.out)
     steps = json.loads(platform.job("show", "1", "--output", "json").out)["steps"]
     assert [step["event"] for step in steps if step.get("name") == "step_script"] == ["started", "finished"]
+
+
+def test_the_commands_that_it_names_find_it(platform: Platform, pipeline: Any) -> None:
+    platform.push(pipeline("hello:\n  script: [echo first]\n"), "shop")
+    listing, log = re.findall(r"^    remuda (job .*)$", platform.output, re.MULTILINE)
+    assert platform.world.remuda(*shlex.split(log.replace("NUMBER", "1"))).code == 0
+    assert "hello" in platform.world.remuda(*shlex.split(listing)).out
 
 
 def test_missing_jobs_and_projects_are_reported(platform: Platform) -> None:

@@ -40,6 +40,13 @@ def test_a_command_runs_inside_with_the_folders_at_their_own_paths(engine: Docke
     assert engine.containers() == []
 
 
+def test_folders_may_have_colons_in_their_names(engine: DockerEngine, new_job: Callable[..., Any]) -> None:
+    job = new_job(engine, "a:b")
+    assert job.run(job.open(), "sh", "-c", "pwd > here").code == 0
+    assert (job.work / "here").read_text() == f"{job.work}\n"
+    assert job.close().code == 0
+
+
 def test_closing_is_idempotent_and_needs_no_opening(job: Any) -> None:
     assert job.close().code == 0
     assert job.step("container_close", image=["wrong"], auth_config="{wrong").code == 0

@@ -105,6 +105,8 @@ def test_a_retry_is_an_event(a_job: MakeJob, a_run: MakeRun) -> None:
     before = a_run(a_job("flaky", "running", id=1))
     after = a_run(a_job("flaky", "pending", id=5))
     assert [(event.status, event.note) for event in events(before, after)] == [("retrying", "as job 5")]
+    started = a_run(a_job("flaky", "running", id=5))
+    assert [event.status for event in events(before, started)] == ["retrying", "running"]
 
 
 @pytest.mark.parametrize(("coverage", "note"), [(87.5, "coverage 87.5%"), (80.0, "coverage 80%"), (0.0, "coverage 0%")])

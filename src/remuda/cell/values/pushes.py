@@ -24,4 +24,4 @@ class PushOutcome(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[LeftOut, ...] = ()
     """Jobs that rules leave out, if no job is left."""
     ignored_options: tuple[str, ...] = ()
-    """Push options with an invalid value."""
+    """Push options with an invalid value, or with an unknown name that begins with `ci.`."""

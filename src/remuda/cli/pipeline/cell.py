@@ -22,6 +22,7 @@ from remuda.cli.render.listing import (
 )
 from remuda.lib.clock import SystemClock
 from remuda.lib.exits import BadInputError, Exit
+from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
     from remuda.localrun.render.screen import Screen
@@ -219,6 +220,10 @@ def retry(
     """
     _check_watch(watch=watch, output=output)
     changed = cell.ask(lambda client: _act(client, pipeline, "retry"))
+    if changed["yaml_errors"]:
+        raise BadInputError(
+            f"pipeline {pipeline} has no jobs, because its file has mistakes: remuda pipeline show {pipeline}"
+        )
     hint = "" if watch else f"; its progress: remuda pipeline watch {pipeline}"
     print_change(changed, f"pipeline {pipeline} is {changed['status']}{hint}", output)
     return _watch(cell, pipeline) if watch else Exit.SUCCESS
@@ -245,6 +250,11 @@ async def _act(client: "UserClient", pipeline: int, action: str) -> dict[str, An
     return changed
 
 
+async def _mistakes(client: "UserClient", view: "RunView") -> str:
+    found = await client.call("GET", in_project(view.project_id, "pipelines", view.pipeline_id))
+    return found["yaml_errors"] or ""
+
+
 def _check_watch(*, watch: bool, output: str) -> None:
     if watch and output == "json":
         raise BadInputError("--watch shows the progress as text; leave it out with --output json")
@@ -260,8 +270,13 @@ def _watch(cell: CellAddress, pipeline: int) -> int:
         for name, _, job in jobs
         for note in [note_of(job, view.now)]
     ]
-    print()
-    print_table([("job", "status", "name", "waited", "ran", ""), *rows])
+    if rows:
+        print()
+        print_table([("job", "status", "name", "waited", "ran", ""), *rows])
+    elif mistakes := cell.ask(lambda client: _mistakes(client, view)):
+        print("\nmistakes in its pipeline file:")
+        for line in mistakes.splitlines():
+            print(f"  {on_one_line(line)}")
     failed = next((job.id for _, _, job in jobs if job.status == "failed" and not job.allow_failure), None)
     print(f"\npipeline {pipeline}: {view.status}" + (f"; see remuda job log {failed}" if failed else ""))
     return Exit.FAILURE if view.status in ("failed", "canceled") else Exit.SUCCESS

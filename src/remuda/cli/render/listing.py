@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -55,7 +56,8 @@ def print_list(entries: Sequence[Mapping[str, Any]], columns: Columns, output: s
 
 
 def print_facts(title: str, entry: Mapping[str, Any], facts: Columns, output: str) -> None:
-    """Print an object of the cell as a title and a line for each fact that is not empty, or unchanged as JSON."""
+    """Print an object of the cell as a title and each fact that is not empty, or unchanged as JSON. Further lines of a
+    fact are indented like its first."""
     if output == "json":
         print_json(entry)
         return
@@ -63,8 +65,10 @@ def print_facts(title: str, entry: Mapping[str, Any], facts: Columns, output: st
     size = max(map(len, texts), default=0)
     print(on_one_line(title))
     for name, text in texts.items():
-        shown = on_one_line(text)
-        print(f"  {name:<{size}}  {color_status(shown) if name in COLORED and has_colors(sys.stdout) else shown}")
+        for heading, line in zip_longest((name,), text.splitlines(), fillvalue=""):
+            shown = on_one_line(line)
+            colored = color_status(shown) if name in COLORED and has_colors(sys.stdout) else shown
+            print(f"  {heading:<{size}}  {colored}")
 
 
 def print_change(changed: object, words: str, output: str) -> None:

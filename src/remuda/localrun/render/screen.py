@@ -21,6 +21,8 @@ LONGEST_NAME = 24
 """Most columns for the name of the job before a line of its log."""
 COLOURS = ("36", "33", "32", "35", "34", "96", "93", "92", "95", "94")
 """Colours of the names before lines of logs; red is for errors."""
+_STARTS = frozenset({"retrying", "running"})
+"""Statuses of events that come before the lines of a job's log."""
 
 
 class Screen(Protocol):
@@ -62,6 +64,8 @@ class PlainScreen:
         self._has_one_job = has_one_job
         self.has_colours = has_colours
         self._last: RunView | None = None
+        self._names: dict[int, str] = {}
+        """Of all jobs so far, by number, also of attempts that were retried."""
         self._colours: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -75,16 +79,22 @@ class PlainScreen:
 
     def show(self, view: RunView, lines: Mapping[int, Sequence[str]] = NO_LINES) -> None:
         names = {job.id: name for name, _, job in view.all_jobs()}
+        self._names |= names
         longest = max(map(width, names.values()), default=0)
+        columns = min(longest, LONGEST_NAME)
         news = events(self._last, view)
-        # A job's log stands between its start and its end.
+        # A job's log stands between its start and its end, that of an attempt before the next one.
+        for job, texts in lines.items():
+            if job not in names:
+                self._print_log(self._names.get(job, f"job {job}"), columns, texts)
         for event in news:
-            if event.status == "running":
+            if event.status in _STARTS:
                 self._print(event_line(event, longest))
         for job, texts in lines.items():
-            self._print_log(names.get(job, f"job {job}"), min(longest, LONGEST_NAME), texts)
+            if job in names:
+                self._print_log(names[job], columns, texts)
         for event in news:
-            if event.status != "running":
+            if event.status not in _STARTS:
                 self._print(event_line(event, longest))
         self._last = view
 
@@ -165,7 +175,7 @@ class GuardedScreen:
 def event_line(event: Event, width: int) -> str:
     """Format a change of a job's status as a line: local time, name padded to `width`, status, duration, note."""
     time = datetime.fromtimestamp(event.at).astimezone().strftime("%H:%M:%S")
-    words = [time, event.job.ljust(width), event.status]
+    words = [time, pad(event.job, width), event.status]
     if event.seconds is not None:
         words.append(duration(event.seconds))
     line = "  ".join(words[:2]) + "  " + " ".join(words[2:])

@@ -117,16 +117,21 @@ def run(inputs: Inputs) -> None:
     )
 
 
+def _mount(folder: str, *, read_only: bool = False) -> dict[str, Any]:
+    return {"Type": "bind", "Source": folder, "Target": folder, "ReadOnly": read_only}
+
+
 def creation_body(request: Request, owner: Owner, *, network: str, until: float, exchange: str) -> dict[str, Any]:
     """Return the body of the engine's call that creates the container, with the current folder (the job's working
     directory) mounted and the limits of REMUDA_LIMITS. `network`: a network's name; if empty, the engine's `bridge`.
     `until`: the latest end of the job, for the labels. `exchange`: the folder with scripts, inputs and outputs."""
     work_dir = os.getcwd()
     binds, inner = mounts(request.volumes)
-    shared = [f"{folder}:{folder}" for folder in dict.fromkeys([work_dir, exchange]) if folder]
-    shared += [f"{folder}:{folder}:ro" for folder in json.loads(os.environ.get("REMUDA_PACKAGES") or "[]")]
+    # Not as `Binds`, which separate paths by colons; a path may have one.
+    shared = [_mount(folder) for folder in dict.fromkeys([work_dir, exchange]) if folder]
+    shared += [_mount(folder, read_only=True) for folder in json.loads(os.environ.get("REMUDA_PACKAGES") or "[]")]
     host: dict[str, Any] = {"NetworkMode": network or "bridge"} | host_config(request.options, read_policy_limits())
-    host |= {"Binds": [*shared, *binds], "AutoRemove": True}
+    host |= {"Mounts": shared, "Binds": binds, "AutoRemove": True}
     own_labels = {key: str(value) for key, value in request.labels.items()}
     body: dict[str, Any] = {
         "Image": request.image.name,

@@ -63,6 +63,24 @@ def test_show_of_a_missing_pipeline_and_with_options_of_files(remuda: Any, cell:
     assert "only" in remuda("pipeline", "show", "./7").out
 
 
+def test_a_pipeline_without_jobs_shows_the_mistakes_of_its_file(remuda: Any, cell: CellProcess, shop: Any) -> None:
+    project = shop("build: {scirpt: make}\ntest: {stage: none, script: make}")
+    number = first_pipeline(cell, project)
+    first, second = '.gitlab-ci.yml:1:9: build:scirpt: unknown key "scirpt"', ".gitlab-ci.yml:2:15: test:stage: unknown"
+    shown = remuda("pipeline", "show", number).out.splitlines()
+    assert [line.split(maxsplit=1)[0] for line in shown if first in line] == ["mistakes"]
+    assert any(line.lstrip().startswith(second) for line in shown)
+    watched = remuda("pipeline", "watch", number)
+    assert watched.code == 1
+    assert first in watched.out
+    assert f"\n  {second}" in watched.out
+    assert watched.out.endswith(f"\n\npipeline {number}: failed\n")
+    retried = remuda("pipeline", "retry", number)
+    assert retried.code == 2
+    assert retried.err == f"pipeline {number} has no jobs, because its file has mistakes: remuda pipeline show {number}"
+    assert remuda("pipeline", "cancel", number).out == f"pipeline {number} is failed\n"
+
+
 def test_watch_ends_with_the_pipeline(remuda: Any, cell: CellProcess, shop: Any) -> None:
     project = shop("build: {script: make}")
     number = first_pipeline(cell, project)

@@ -72,6 +72,30 @@ def test_lines_of_logs_stand_between_start_and_end_with_the_name_of_their_job(
     ]
 
 
+def test_an_attempt_that_was_retried_keeps_its_name_and_ends_before_the_next(a_job: MakeJob, a_run: MakeRun) -> None:
+    out = io.StringIO()
+    screen = PlainScreen(out, streams=True)
+    first, second = (a_run(a_job("flaky", "running", id=number), a_job("測試", "created", id=2)) for number in (1, 5))
+    screen.show(first, {1: ["one"]})
+    screen.show(second, {5: ["three"], 1: ["two"]})
+    screen.show(second, {1: ["late"]})
+    shown = [line.partition("  ")[2] if line[2:3] == ":" else line for line in out.getvalue().splitlines()]
+    assert shown == [
+        "flaky  running",
+        "flaky | one",
+        "flaky | two",
+        "flaky  retrying (as job 5)",
+        "flaky  running",
+        "flaky | three",
+        "flaky | late",
+    ]
+
+
+def test_events_are_aligned_by_the_width_of_names() -> None:
+    lines = [event_line(Event(at=NOW, job=name, status="running"), 6) for name in ("測試", "lint")]
+    assert [line[8:] for line in lines] == ["  測試    running", "  lint    running"]
+
+
 def test_names_have_different_colours_and_lines_keep_theirs(running: RunView) -> None:
     out = io.StringIO()
     screen = PlainScreen(out, streams=True, has_colours=True)

@@ -17,7 +17,7 @@ from remuda.cell.values import Family, Job, Pipeline
 from remuda.cell.values.changes import Changes, Retry
 from remuda.cell.values.jobs import ExternalStatus
 from remuda.model.job import FINAL, OCCUPYING, FailureReason, JobEvent, JobId, JobState, after
-from remuda.model.progress import OVER, next_moves, pipeline_state, retries_left
+from remuda.model.progress import OVER, Counted, next_moves, pipeline_state, retries_left
 
 NO_JOB = JobId(0)
 _WAITING = JobState.WAITING_FOR_RESOURCE
@@ -273,7 +273,9 @@ class FamilyDraft:
     def _pipeline(self) -> Pipeline:
         old = self._family.pipeline
         external = [status for status in self._external if not status.retried]
-        status = pipeline_state((*self._newest.values(), *external) if external else self._newest.values())
+        counted: Collection[Counted] = (*self._newest.values(), *external) if external else self._newest.values()
+        # A pipeline without jobs failed because of its file, or was skipped. That does not change.
+        status = pipeline_state(counted) if counted else old.status
         started = old.started_at
         if started is None:
             starts = [job.started_at for job in self._newest.values()] + [row.started_at for row in external]

@@ -73,8 +73,8 @@ def new_job(new: NewJob, pipeline: Pipeline, job_id: JobId, now: float) -> Job:
 
 
 def begin(family: Family, now: float) -> Changes:
-    """Enqueue the jobs of a new pipeline that can start at once. A pipeline without jobs is not changed."""
-    return FamilyDraft(family, now).changes() if family.jobs else Changes()
+    """Enqueue the jobs of a new pipeline that can start at once."""
+    return FamilyDraft(family, now).changes()
 
 
 def resume(family: Family, now: float) -> Changes:

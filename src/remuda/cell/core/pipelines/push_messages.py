@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from remuda.cell.core.pipelines.creation import merge_request_iid
+from remuda.cell.core.pipelines.push_options import why_ignored
 from remuda.cell.values.pushes import PushOutcome
 from remuda.model.job import JobState, PipelineId
 from remuda.pipeline.errors import printable
@@ -79,7 +80,7 @@ def _warnings(outcome: PushOutcome) -> Iterator[str]:
     for warning in outcome.warnings[:SHOWN_MISTAKES]:
         yield from _wrap(f"warning: {_clean(str(warning))}")
     for option in outcome.ignored_options[:SHOWN_NAMES]:
-        yield from _wrap(f"warning: push option {_clean(option, 100)} has no effect: its value is not valid")
+        yield from _wrap(f"warning: push option {_clean(option, 100)} has no effect: {_clean(why_ignored(option))}")
 
 
 def _describe_jobs(outcome: PushOutcome) -> str:

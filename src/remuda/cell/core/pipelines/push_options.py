@@ -1,4 +1,5 @@
-"""Reads the options of a push (`git push -o`), which have GitLab's names; unknown and invalid ones have no effect."""
+"""Reads the options of a push (`git push -o`), which have GitLab's names. Invalid ones have no effect, and neither have
+unknown ones, since GitLab has more; but all that begin with `ci.` are known here."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from remuda.pipeline.predefined_variables import (
     TITLE,
     mark_draft,
 )
+from remuda.pipeline.syntax.known_keys import nearest
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)
 _MERGE_REQUEST = {
@@ -33,7 +35,8 @@ _LISTS = {
     "merge_request.assign": (ASSIGNEES, "add"),
     "merge_request.unassign": (ASSIGNEES, "remove"),
 }
-_KNOWN = (*_MERGE_REQUEST, *_LISTS, "ci.variable", "ci.input")
+_CI = ("ci.skip", "ci.variable", "ci.input")
+_KNOWN = (*_MERGE_REQUEST, *_LISTS, *_CI)
 
 
 class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +48,7 @@ class PushOptions(msgspec.Struct, frozen=True, kw_only=True):
     merge_request_lists: Mapping[str, ListChange] = {}
     """Changes of its labels and assignees."""
     ignored: tuple[str, ...] = ()
-    """Options with a known name and an invalid value."""
+    """Options with a known name and an invalid value, and unknown ones that begin with `ci.`."""
 
 
 def read_push_options(options: Sequence[str]) -> PushOptions:
@@ -72,7 +75,7 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
             variables[name] = value
         elif key == "ci.input" and is_pair and name:
             inputs[name] = _decode_input(value)
-        elif key in _KNOWN:
+        elif key in _KNOWN or key.startswith("ci."):
             ignored.append(option)
     if DRAFT in merge_request and TITLE in merge_request:
         merge_request[TITLE] = mark_draft(merge_request[TITLE])
@@ -87,6 +90,15 @@ def read_push_options(options: Sequence[str]) -> PushOptions:
         },
         ignored=tuple(ignored),
     )
+
+
+def why_ignored(option: str) -> str:
+    """Return why an option of `PushOptions.ignored` has no effect."""
+    key = option.partition("=")[0]
+    if key in _KNOWN:
+        return "its value is not valid"
+    meant = nearest(key, _CI)
+    return f"there is no such option; {meant}" if meant else "there is no such option"
 
 
 def _decode_input(text: str) -> Any:

@@ -1,6 +1,6 @@
 """The life of jobs in their pipeline: ends, retries, cancel, manual and delayed jobs, resource groups."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -176,8 +176,9 @@ def test_finish_alone_is_not_possible_if_other_jobs_may_change() -> None:
     assert lifecycle.finish_alone(replace(job, state=JobState.CANCELING), job.epoch, PASSED, NOW) is None
 
 
-def test_a_pipeline_without_jobs_keeps_its_status() -> None:
-    assert lifecycle.begin(a_family([], status="failed", yaml_errors="line 1"), NOW) == Changes()
+@pytest.mark.parametrize("act", [lifecycle.begin, lifecycle.cancel_all, lifecycle.retry_all])
+def test_a_pipeline_without_jobs_keeps_its_status(act: Callable[[Family, float], Changes]) -> None:
+    assert act(a_family([], status="failed", yaml_errors="line 1"), NOW) == Changes()
 
 
 def test_an_end_with_another_epoch_is_ignored() -> None:

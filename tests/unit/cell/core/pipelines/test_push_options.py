@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remuda.cell.core.pipelines.push_options import PushOptions, read_push_options
+from remuda.cell.core.pipelines.push_options import PushOptions, read_push_options, why_ignored
 from remuda.cell.values.pipeline_requests import ListChange
 
 
@@ -57,8 +57,19 @@ def test_unknown_and_malformed_options() -> None:
         "merge_request.label=",
         "merge_request.label",
     )
-    options = read_push_options(["", "something=else", "ci.skipped", *malformed])
+    options = read_push_options(["", "something=else", "merge_request.create", *malformed])
     assert options == PushOptions(ignored=malformed)
+
+
+def test_a_misspelt_option_of_ci_is_not_passed_over_silently() -> None:
+    names = ("ci.skp", "ci.variables=A=b", "ci.variable=A")
+    assert read_push_options(names) == PushOptions(ignored=names)
+    assert [why_ignored(option) for option in names] == [
+        'there is no such option; did you mean "ci.skip"?',
+        'there is no such option; did you mean "ci.variable"?',
+        "its value is not valid",
+    ]
+    assert why_ignored("ci.x") == "there is no such option"
 
 
 def test_a_list_is_changed() -> None:
