@@ -38,7 +38,9 @@ def unpack(source: Path, target: Path, *, limit_bytes: int, used_bytes: int = 0)
             for chunk in _chunks(packed, magic):
                 room -= len(chunk)
                 if room < 0:
-                    raise ResolveError(f"the layers have more than {limit_bytes} bytes when unpacked, which is too much")
+                    raise ResolveError(
+                        f"the layers have more than {limit_bytes} bytes when unpacked, which is too much"
+                    )
                 plain.write(chunk)
         except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
             raise ResolveError(f"a layer is damaged: {error}") from None

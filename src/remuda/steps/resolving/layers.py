@@ -1,7 +1,8 @@
 """Unpacks the layers of an image into a folder. The archives are not trusted. The functions block.
 
 Refused: names and links that lead out of the folder, entries below a link, devices, sparse files (the OCI specification
-advises against them, and reading their maps is costly), contents and headers above the limits. Links are created last, so nothing is written through one. Files keep their permissions, without owners and set-id bits."""
+advises against them, and reading their maps is costly), contents and headers above the limits. Links are created last,
+so nothing is written through one. Files keep their permissions, without owners and set-id bits."""
 
 import io
 import os

@@ -165,7 +165,7 @@ async def test_deeply_nested_answers_are_refused(resolve: Resolve, place: str) -
                 self.answer(200, b"[" * 100_000)
 
     with run_http_server(Nested) as server:
-        with pytest.raises(ResolveError, match="is not a manifest|answers without a token") as error:
+        with pytest.raises(ResolveError, match=r"is not a manifest|answers without a token") as error:
             await resolve(f"127.0.0.1:{server.server_port}/hello:1")
         assert not error.value.temporary
 
