@@ -49,13 +49,13 @@ def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LA
             plain = layer.with_name(layer.name + ".tar")
             decompression.unpack(layer, plain, limit_bytes=limit_bytes, used_bytes=used_bytes)
             used_bytes += plain.stat().st_size
-            with _Guarded(plain) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            with _Guarded(plain) as file, _Archive(fileobj=file) as archive:
                 while (member := archive.next()) is not None:
                     tree.count_headers(archive, LARGEST_HEADER_BYTES - file.room_bytes)
                     file.room_bytes = member.size
                     tree.add(archive, member)
                     file.room_bytes = LARGEST_HEADER_BYTES
-                    archive.members.clear()
+                    archive.members.clear()  # each with its headers
             plain.unlink()
         tree.make_links()
     except _DAMAGE as error:
@@ -72,6 +72,11 @@ class _Guarded(io.FileIO):
             raise tarfile.ReadError(f"it has a header of more than {LARGEST_HEADER_BYTES} bytes")
         self.room_bytes -= size
         return super().read(size)
+
+
+class _Archive(tarfile.TarFile):
+    members: list[tarfile.TarInfo]
+    """All that were read so far; type checkers do not know of it."""
 
 
 class _Tree:

@@ -189,7 +189,7 @@ def test_headers_of_all_members_together_are_limited(tmp_path: Path, monkeypatch
 
 def test_headers_of_earlier_members_are_forgotten(tmp_path: Path) -> None:
     values = {f"key{number}": "x" for number in range(2000)}
-    (tmp_path / "layer").write_bytes(a_block(tarfile.REGTYPE, **values) * 100 + b"\0" * 1024)
+    (tmp_path / "layer").write_bytes(a_block(tarfile.REGTYPE, 0, **values) * 100 + b"\0" * 1024)
     tracemalloc.start()
     try:
         unpack_layers([tmp_path / "layer"], tmp_path / "out")
