@@ -67,6 +67,53 @@ async def test_a_container_that_a_fetched_step_opens_has_the_files_of_that_step(
     assert [line for line in seen.lines if line.startswith(b"note")] == [b"note of the box", b"note of the tool"]
 
 
+async def test_processes_in_a_container_cannot_change_packages(
+    engine: DockerEngine, agent: AgentProcess, project: Project, tmp_path: Path
+) -> None:
+    """A process of an earlier step tries it all the time: while packages are added, in use, and while no agent runs."""
+    (tmp_path / "work").mkdir()
+    attack = """
+        while [ ! -e stop ]; do
+          for note in $(find "$1" -name note); do
+            echo changed >>"$note"; chmod 777 "$note"; rm -f "$note"; ln "$note" linked; mv "${note%/*}" moved
+            echo changed >"/proc/self/root$note"
+          done
+          mount -o remount,rw "$1"; mount --bind . "$1"; umount "$1"; touch "$1/new"; mkdir "$1/folder"
+          echo round >>rounds
+        done
+    """
+    packages = f"$(echo {agent.data}/jobs/*/packages)"
+    box = a_box(
+        engine,
+        {"name": "attack", "script": f"cat >attack.sh <<'X'\n{attack}\nX\nsh attack.sh {packages} >/dev/null 2>&1 &"},
+        {"name": "list", "step": f"{project.address}/-/list@main"},
+        {"name": "again", "step": f"{project.address}/-/tool@main"},
+        {"name": "stop", "script": "touch stop"},
+        origin="compiled",
+    )
+
+    def count_rounds() -> int:
+        return len((tmp_path / "work/rounds").read_text().splitlines())
+
+    async with agent.client() as client:
+        await client.start(JobStart(id="1", work_dir=str(tmp_path / "work"), steps=steps_text(box)))
+        await until((tmp_path / "work/up").exists)
+        await until((tmp_path / "work/rounds").exists)
+    await agent.kill()
+    rounds = count_rounds()
+    await until(lambda: count_rounds() > rounds + 2)
+    await agent.start()
+    (tmp_path / "work/go").touch()
+    async with agent.client() as client:
+        seen = await follow(client, "1")
+    assert seen.check().status == "success", seen.log.decode()
+    lines = [line for line in seen.lines if line.startswith(b"note")]
+    assert lines == [b"note of the tool", b"note of the list", b"note of the tool"]
+    assert not (tmp_path / "work/linked").exists()
+    notes = [note.read_text() for note in (agent.data / "packages").rglob("note")]
+    assert sorted(notes) == ["note of the list\n", "note of the tool\n"]
+
+
 async def test_a_container_sees_no_other_files_of_the_agent(
     engine: DockerEngine, agent: AgentProcess, project: Project, tmp_path: Path
 ) -> None:

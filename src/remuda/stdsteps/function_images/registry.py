@@ -197,6 +197,6 @@ def find_credential(repository: str, env: Mapping[str, str] = os.environ) -> Cre
 def _parse(body: bytes) -> dict[str, object]:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     return document if isinstance(document, dict) else {}

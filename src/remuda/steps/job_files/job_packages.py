@@ -2,6 +2,7 @@
 
     packages/KEY/files            files of a package; KEY is its name in the agent's cache
     inserted-packages/KEY/files   the same for steps that a policy inserted, which the job's own steps do not see
+    new-package-*/                a package that is being added
 
 A container is created before the packages of its steps are fetched, and it must not show packages of other jobs. So it
 shows this folder, and `share_package` adds each package to it before the first step of the package begins. Files are
@@ -18,6 +19,7 @@ from remuda.steps.process.step_files import EXCHANGE, INSERTED_EXCHANGE
 from remuda.steps.resolving.tree import protect
 
 _FOLDERS = {EXCHANGE: "packages", INSERTED_EXCHANGE: "inserted-packages"}
+_NEW = "new-package-"
 
 
 def packages_folder(job: Path, exchange: str = EXCHANGE) -> Path:
@@ -29,9 +31,20 @@ def list_without_packages(job: Path) -> list[Path]:
     """Return the paths in a job's folder that do not contain packages, which are files of the agent's cache. Empty if
     the folder does not exist any more."""
     try:
-        return [path for path in job.iterdir() if path.name not in _FOLDERS.values()]
+        return [path for path in job.iterdir() if not _has_packages(path)]
     except FileNotFoundError:
         return []
+
+
+def remove_packages(job: Path) -> None:
+    """Remove the packages from a job's folder, also those that a killed agent was adding."""
+    with suppress(FileNotFoundError):
+        for path in filter(_has_packages, tuple(job.iterdir())):
+            remove_tree(path, ignore_errors=True)
+
+
+def _has_packages(path: Path) -> bool:
+    return path.name in _FOLDERS.values() or path.name.startswith(_NEW)
 
 
 def make_packages_folder(folder: Path) -> None:
@@ -47,7 +60,7 @@ def share_package(root: Path, folder: Path) -> Path:
     target = folder / root.parent.name
     if not target.is_dir():
         make_packages_folder(folder)
-        aside = Path(tempfile.mkdtemp(prefix="package-", dir=folder.parent))
+        aside = Path(tempfile.mkdtemp(prefix=_NEW, dir=folder.parent))
         try:
             _link_tree(str(root), str(aside / "files"))
             protect(aside / "files")

@@ -30,7 +30,7 @@ from remuda.lib.files import read_whole_lines, write_all, write_whole
 from remuda.lib.killpoints import reach
 from remuda.lib.safe_paths import close_after, remove_tree
 from remuda.steps.errors import DamagedError
-from remuda.steps.job_files.job_packages import packages_folder
+from remuda.steps.job_files.job_packages import remove_packages
 from remuda.steps.job_files.job_usage import Account
 from remuda.steps.job_files.open_files import OpenFile
 from remuda.steps.job_tree.outcome import Outcome, Status
@@ -201,7 +201,7 @@ class Journal:
     def remove_exchange(self) -> None:
         for folder in (EXCHANGE, INSERTED_EXCHANGE):
             remove_tree(self.folder / folder, ignore_errors=True)
-            remove_tree(packages_folder(self.folder, folder), ignore_errors=True)
+        remove_packages(self.folder)
 
     def remove(self) -> None:
         """Remove the job's folder. It is renamed first, so that a crash cannot leave half of it as a job. If its files

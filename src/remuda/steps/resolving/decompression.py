@@ -27,9 +27,10 @@ _WINDOW_LOG_PARAMETER = 100
 _CHUNK = 256 * 1024
 
 
-def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
-    """Decompress a file to the file `target`. Raises ResolveError if it is damaged or larger than `limit_bytes`."""
-    room = limit_bytes
+def unpack(source: Path, target: Path, *, limit_bytes: int, used_bytes: int = 0) -> None:
+    """Decompress a layer to the file `target`. Raises ResolveError if it is damaged, or if with `used_bytes`, those of
+    earlier layers, it has more than `limit_bytes`."""
+    room = limit_bytes - used_bytes
     with source.open("rb", buffering=0) as packed, target.open("wb") as plain:
         magic = packed.read(4)
         packed.seek(0)
@@ -37,7 +38,9 @@ def unpack(source: Path, target: Path, *, limit_bytes: int) -> None:
             for chunk in _chunks(packed, magic):
                 room -= len(chunk)
                 if room < 0:
-                    raise ResolveError(f"a layer has more than {limit_bytes} bytes when unpacked, which is too much")
+                    raise ResolveError(
+                        f"the layers have more than {limit_bytes} bytes when unpacked, which is too much"
+                    )
                 plain.write(chunk)
         except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
             raise ResolveError(f"a layer is damaged: {error}") from None

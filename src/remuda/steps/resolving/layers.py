@@ -1,7 +1,8 @@
 """Unpacks the layers of an image into a folder. The archives are not trusted. The functions block.
 
-Refused: names and links that lead out of the folder, entries below a link, devices, contents above the limits. Links
-are created last, so nothing is written through one. Files keep their permissions, without owners and set-id bits."""
+Refused: names and links that lead out of the folder, entries below a link, devices, sparse files (the OCI specification
+advises against them, and reading their maps is costly), contents and headers above the limits. Links are created last,
+so nothing is written through one. Files keep their permissions, without owners and set-id bits."""
 
 import io
 import os
@@ -16,6 +17,11 @@ from remuda.steps.resolving.errors import ResolveError
 from remuda.steps.resolving.values import LARGEST_BYTES, MOST_FILES
 
 LARGEST_HEADER_BYTES = 1024 * 1024
+"""Limit of the headers of one file. An archive may have several headers for a file, and headers of any size."""
+LARGEST_HEADERS_BYTES = 2048 * MOST_FILES
+"""Limit of the headers of all files. tarfile needs much more time and memory for headers than for files."""
+MOST_GLOBAL_HEADERS = 100
+"""Limit of the values that an archive sets for all files that follow, because each file gets a copy of them."""
 LONGEST_PATH, LONGEST_NAME = 3072, 255
 """Limits in bytes for the path of a file in an image, and for one name in it. The system's limit for a path is 4096."""
 _REMOVED, _EMPTIED = ".wh.", ".wh..wh..opq"
@@ -28,6 +34,7 @@ _DAMAGE = (
     FileNotFoundError,
     NotADirectoryError,
     IsADirectoryError,
+    RecursionError,
 )
 """Errors while unpacking a damaged archive, or a file that is not an archive."""
 
@@ -36,13 +43,19 @@ def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LA
     """Unpack all layers in order. Raises ResolveError if one is invalid or all together exceed `limit_bytes`."""
     target.mkdir()
     tree = _Tree(target, limit_bytes)
+    used_bytes = 0
     try:
         for layer in layers:
             plain = layer.with_name(layer.name + ".tar")
-            decompression.unpack(layer, plain, limit_bytes=limit_bytes)
-            with _Guarded(plain) as file, tarfile.open(fileobj=file, mode="r:") as archive:
-                for member in archive:
+            decompression.unpack(layer, plain, limit_bytes=limit_bytes, used_bytes=used_bytes)
+            used_bytes += plain.stat().st_size
+            with _Guarded(plain) as file, _Archive(fileobj=file) as archive:
+                while (member := archive.next()) is not None:
+                    tree.count_headers(archive, LARGEST_HEADER_BYTES - file.room_bytes)
+                    file.room_bytes = member.size
                     tree.add(archive, member)
+                    file.room_bytes = LARGEST_HEADER_BYTES
+                    archive.members.clear()  # each with its headers
             plain.unlink()
         tree.make_links()
     except _DAMAGE as error:
@@ -50,12 +63,20 @@ def unpack_layers(layers: Iterable[Path], target: Path, *, limit_bytes: int = LA
 
 
 class _Guarded(io.FileIO):
-    """A file that refuses reads above LARGEST_HEADER_BYTES: a malicious archive can claim a header of any size."""
+    """A file of which no more than `room_bytes` can be read, until the caller sets that again."""
+
+    room_bytes = LARGEST_HEADER_BYTES
 
     def read(self, size: int | None = -1) -> bytes:
-        if size is None or not 0 <= size <= LARGEST_HEADER_BYTES:
+        if size is None or not 0 <= size <= self.room_bytes:
             raise tarfile.ReadError(f"it has a header of more than {LARGEST_HEADER_BYTES} bytes")
+        self.room_bytes -= size
         return super().read(size)
+
+
+class _Archive(tarfile.TarFile):
+    members: list[tarfile.TarInfo]
+    """All that were read so far; type checkers do not know of it."""
 
 
 class _Tree:
@@ -65,15 +86,24 @@ class _Tree:
     def __init__(self, root: Path, limit_bytes: int) -> None:
         self._root = root
         self._left_bytes, self._left_files = limit_bytes, MOST_FILES
+        self._left_header_bytes = LARGEST_HEADERS_BYTES
         self._links: dict[tuple[str, ...], str] = {}
 
+    def count_headers(self, archive: tarfile.TarFile, size: int) -> None:
+        """Count the headers of the next file, which have `size` bytes."""
+        self._left_header_bytes -= size
+        if self._left_header_bytes < 0:
+            raise ResolveError(f"the headers of the image have more than {LARGEST_HEADERS_BYTES} bytes")
+        if len(archive.pax_headers) > MOST_GLOBAL_HEADERS:
+            raise ResolveError(f"the image has more than {MOST_GLOBAL_HEADERS} global headers")
+
     def add(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        parts = _parts(member.name)
-        if not parts:
-            return
         self._left_files -= 1
         if self._left_files < 0:
             raise ResolveError(f"the image has more than {MOST_FILES} files, which is too many for a step package")
+        parts = _parts(member.name)
+        if not parts:
+            return
         if any(parts[:count] in self._links for count in range(1, len(parts))):
             raise ResolveError(f"the image contains {member.name!r} below a link; such an archive is not unpacked")
         path = self._root.joinpath(*parts)
@@ -97,7 +127,7 @@ class _Tree:
             path.touch()
             self._links[parts] = member.linkname
             return
-        source = archive.extractfile(member) if member.isreg() else None
+        source = archive.extractfile(member) if member.isreg() and not member.issparse() else None
         if source is None and not member.islnk():
             raise ResolveError(f"the image contains {member.name!r}, which is not a file, folder or link")
         linked = _parts(member.linkname) if source is None else ()

@@ -55,7 +55,7 @@ def credentials(host: str, repository: str, env: Mapping[str, str]) -> tuple[str
                     return name, password
                 if value.get("username"):
                     return str(value["username"]), str(value.get("password", ""))
-        except (ValueError, AttributeError, TypeError):
+        except (ValueError, AttributeError, TypeError, RecursionError):
             continue
     if host == env.get("CI_REGISTRY") and env.get("CI_REGISTRY_PASSWORD"):
         return env.get("CI_REGISTRY_USER", ""), env["CI_REGISTRY_PASSWORD"]
@@ -115,7 +115,7 @@ class Registry:
             digest = reference
         try:
             document = json.loads(data)
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             raise ResolveError(f"{self.name}: the registry's answer for {reference} is not a manifest")
@@ -183,7 +183,7 @@ class Registry:
             return f"Bearer {content.get('token') or content['access_token']}"
         except urllib.error.HTTPError as error:
             raise self._refusal(error, "") from None
-        except (ValueError, KeyError, AttributeError):
+        except (ValueError, KeyError, AttributeError, RecursionError):
             raise ResolveError(f"{self.name}: the token server of the registry answers without a token") from None
 
     def _send(self, url: str, accept: str, authorization: str) -> HTTPResponse:

@@ -10,7 +10,9 @@ from tests.support.servers.http_server import PlainHandler, run_http_server
 from remuda.steps.policy.host_abilities import Host, find_host
 from remuda.steps.policy.job_user import JobUser
 from remuda.steps.policy.step_limits import Enclosure, enclose
+from remuda.steps.process.cgroups import StepGroup
 from remuda.steps.process.limits import Limits
+from remuda.testing.waiting import wait_until
 
 NOT_ROOT = "needs root"
 
@@ -22,7 +24,8 @@ def host(tmp_path: Path) -> Iterator[Host]:
     yield host_abilities
     for folder in host_abilities.groups.folders():
         for step in folder.glob("*/cgroup.procs"):
-            step.parent.rmdir()
+            # A process that ends closes its pipes a moment before it leaves its group.
+            wait_until(StepGroup(groups=host_abilities.groups, key=step.parent.name).remove)
         if folder.exists():
             folder.rmdir()
 

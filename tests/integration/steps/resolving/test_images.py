@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.http_server import PlainHandler, run_http_server
 from tests.support.step_packages import PASSWORD, STEP_LAYER, USER, StepRegistry, a_layer, zstd
 
 from remuda.steps.language.reading import read_step
@@ -152,6 +153,21 @@ async def test_errors_for_missing_and_damaged_images(
     registry.image("hello", b"no tar at all", tag="1")
     with pytest.raises(ResolveError, match="a layer is damaged or not a tar archive"):
         await resolve(f"{registry.host}/hello:1")
+
+
+@pytest.mark.parametrize("place", ["manifest", "token"])
+async def test_deeply_nested_answers_are_refused(resolve: Resolve, place: str) -> None:
+    class Nested(PlainHandler):
+        def respond(self) -> None:
+            if place == "token" and self.path.startswith("/v2/"):
+                self.answer(401, headers={"WWW-Authenticate": f'Bearer realm="http://{self.headers["Host"]}/token"'})
+            else:
+                self.answer(200, b"[" * 100_000)
+
+    with run_http_server(Nested) as server:
+        with pytest.raises(ResolveError, match=r"is not a manifest|answers without a token") as error:
+            await resolve(f"127.0.0.1:{server.server_port}/hello:1")
+        assert not error.value.temporary
 
 
 async def test_missing_ca_certificates_are_named(resolve: Resolve, untrusted_server: str, tmp_path: Path) -> None:

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from remuda.lib.safe_paths import remove_tree
-from remuda.steps.job_files.job_packages import list_without_packages, packages_folder, share_package
+from remuda.steps.job_files import job_packages
+from remuda.steps.job_files.job_packages import (
+    list_without_packages,
+    packages_folder,
+    remove_packages,
+    share_package,
+)
 from remuda.steps.process.step_files import INSERTED_EXCHANGE
 
 
@@ -81,3 +87,32 @@ def test_packages_do_not_count_as_files_of_the_job(root: Path, folder: Path) -> 
     (folder.parent / "exchange").mkdir()
     (folder.parent / "log").touch()
     assert {path.name for path in list_without_packages(folder.parent)} == {"exchange", "log"}
+
+
+def test_a_package_that_is_being_shared_does_not_count_either(
+    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    link = os.link
+
+    def look_and_link(source: str, target: str) -> None:
+        seen.append(list_without_packages(folder.parent))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", look_and_link)
+    share_package(root, folder)
+    assert seen == [[], []]
+
+
+def test_what_a_killed_agent_had_begun_to_share_is_removed_with_the_packages(
+    root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_package(root, folder)
+    with monkeypatch.context() as dying:
+        dying.setattr(job_packages, "protect", lambda path: 1 / 0)
+        dying.setattr(job_packages, "remove_tree", lambda *_, **__: None)
+        with pytest.raises(ZeroDivisionError):
+            share_package(root, packages_folder(folder.parent, INSERTED_EXCHANGE))
+    assert list(folder.parent.rglob("func.yml"))
+    remove_packages(folder.parent)
+    assert not list(folder.parent.iterdir())

@@ -1,5 +1,6 @@
 import io
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,6 +134,78 @@ def test_a_too_large_header_is_refused(tmp_path: Path) -> None:
         unpack_layers([tmp_path / "layer"], tmp_path / "out")
 
 
+def a_block(kind: bytes, size: int = 0, **pax_headers: str) -> bytes:
+    """Return the header of a member, behind a local pax header if there are `pax_headers`."""
+    member = tarfile.TarInfo("x")
+    member.type, member.size, member.pax_headers = kind, size, pax_headers
+    return member.tobuf(tarfile.PAX_FORMAT if pax_headers else tarfile.GNU_FORMAT)
+
+
+def an_extended_header(**values: str) -> bytes:
+    """Return a pax header for all members that follow."""
+    return tarfile.TarInfo.create_pax_global_header(values)
+
+
+def an_old_sparse_file(blocks: int) -> bytes:
+    """Return a sparse file in the old format of GNU tar, whose map continues in so many blocks."""
+    header = bytearray(a_block(tarfile.GNUTYPE_SPARSE))
+    header[386:482] = b"00000000001\0" * 8
+    header[482] = blocks > 0
+    header[148:156] = b"%06o\0 " % (sum(header) - sum(header[148:156]) + 8 * ord(" "))
+    more = (b"00000000001\0" * 42 + b"\1").ljust(512, b"\0")
+    return bytes(header) + more * blocks
+
+
+A_SPARSE_FILE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "x", "GNU.sparse.realsize": "10"}
+COSTLY_ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "the map of a sparse file": (
+        lambda: a_block(tarfile.REGTYPE, 4 << 20, **A_SPARSE_FILE) + b"9" * 12 + b"\n" + b"0\n" * (2 << 20),
+        "header of more than",
+    ),
+    "the old map of a sparse file": (lambda: an_old_sparse_file(5000), "header of more than"),
+    "a sparse file": (lambda: an_old_sparse_file(0), "not a file, folder or link"),
+    "headers for all members that follow": (
+        lambda: an_extended_header(**{f"key{number}": "x" for number in range(1000)}) + a_block(tarfile.REGTYPE),
+        "more than 100 global headers",
+    ),
+    "nested headers": (lambda: an_extended_header(comment="x") * 2000 + a_block(tarfile.REGTYPE), "damaged"),
+}
+
+
+@pytest.mark.parametrize(("build", "text"), COSTLY_ARCHIVES.values(), ids=COSTLY_ARCHIVES)
+def test_archives_that_cost_time_or_memory_are_refused(tmp_path: Path, build: Callable[[], bytes], text: str) -> None:
+    (tmp_path / "layer").write_bytes(build() + b"\0" * 1024)
+    with pytest.raises(ResolveError, match=text):
+        unpack_layers([tmp_path / "layer"], tmp_path / "out")
+
+
+def test_headers_of_all_members_together_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "LARGEST_HEADERS_BYTES", 10_000)
+    half = [create_member(f"{number}") for number in range(12)]
+    unpack(tmp_path / "1", half)
+    with pytest.raises(ResolveError, match="headers of the image have more than 10000 bytes"):
+        unpack(tmp_path / "2", half, half, limit_bytes=100_000)
+
+
+def test_headers_of_earlier_members_are_forgotten(tmp_path: Path) -> None:
+    values = {f"key{number}": "x" for number in range(2000)}
+    (tmp_path / "layer").write_bytes(a_block(tarfile.REGTYPE, 0, **values) * 100 + b"\0" * 1024)
+    tracemalloc.start()
+    try:
+        unpack_layers([tmp_path / "layer"], tmp_path / "out")
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_layers_together_are_limited_also_if_they_have_no_files(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_bytes(b"\0" * 20_000)
+    unpack_layers([tmp_path / "one"], tmp_path / "out", limit_bytes=30_000)
+    with pytest.raises(ResolveError, match="more than 30000 bytes when unpacked"):
+        unpack_layers([tmp_path / "one", tmp_path / "two"], tmp_path / "again", limit_bytes=30_000)
+
+
 @pytest.mark.parametrize(
     "damage", [lambda data: b"", lambda data: b"no tar" * 200, lambda data: data[:700], lambda data: data[:100]]
 )
@@ -150,6 +223,8 @@ def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(layers, "MOST_FILES", 2)
     with pytest.raises(ResolveError, match="more than 2 files"):
         unpack(tmp_path, [create_member(name) for name in "abc"])
+    with pytest.raises(ResolveError, match="more than 2 files"):
+        unpack(tmp_path / "root", [create_member("./", type=tarfile.DIRTYPE)] * 3)
 
 
 def test_links_in_removed_folders_are_forgotten(tmp_path: Path) -> None:

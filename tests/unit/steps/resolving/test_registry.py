@@ -52,7 +52,7 @@ def test_sources_of_credentials(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"auths": []}', '{"auths": {"host": 1}}', '{"auths": {"host": {"auth": "%"}}}']
+    "text", ["{", "[]", '{"auths": []}', '{"auths": {"host": 1}}', '{"auths": {"host": {"auth": "%"}}}', "[" * 100_000]
 )
 def test_invalid_configurations_are_ignored(text: str) -> None:
     assert credentials("host", "x", {"DOCKER_AUTH_CONFIG": text}) is None
