@@ -5,6 +5,7 @@ completes it."""
 
 import asyncio
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +39,8 @@ def up(
     """Start the whole platform on this machine: cell, runner manager and agent.
 
     The first start creates an administrator's token, prints it once, and registers a runner. `remuda job` finds the
-    cell without options. Ctrl-C stops the platform. Running jobs continue, and the next start takes them over.
+    cell without options, or with the same --data. Ctrl-C stops the platform. Running jobs continue, and the next start
+    takes them over.
 
     Jobs that name an image or services run in containers of Docker or Podman; the engine may be started later. All
     other jobs run on this machine as your user, with your programs (see --containers). Jobs do not see the platform's
@@ -47,8 +49,9 @@ def up(
     Try:
 
         remuda up
-        remuda up --data ./platform --listen 127.0.0.1:9000 --concurrent 8
         remuda job list
+        remuda up --data ./platform --listen 127.0.0.1:9000 --concurrent 8
+        remuda job list --data ./platform
     """
     if concurrent is not None and concurrent < 1:
         raise BadInputError(f"--concurrent {concurrent}: must be at least 1")
@@ -135,6 +138,7 @@ def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> st
     from remuda.localrun.render.words import plural
 
     host = url.partition("://")[2]
+    option = "" if folder == data_folder(None) else f" --data {shlex.quote(str(folder))}"
     return f"""Remuda is up at {url}, {plural(concurrent, "job")} at a time, data in {folder}.
 {_describe_isolation(isolation)}
 
@@ -144,8 +148,8 @@ Push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FI
 
 See what happens:
 
-    remuda job list
-    remuda job log NUMBER --follow
+    remuda job list{option}
+    remuda job log NUMBER --follow{option}
 
 Ctrl-C stops it."""
 
