@@ -214,9 +214,17 @@ def build_app(arguments: Sequence[str]) -> "App":
     for command in COMMANDS:
         above, _, word = command.words.rpartition(" ")
         words = command.words.split()
-        called = list(arguments[: len(words)]) == words
-        groups[above].command(command.target, name=word, help=None if called else command.summary)
+        summary: str | None = command.summary
+        if list(arguments[: len(words)]) == words:
+            summary = _read_help(command.target) if "--help" in arguments or "-h" in arguments else None
+        groups[above].command(command.target, name=word, help=summary)
     return app
+
+
+def _read_help(target: str) -> str:
+    from remuda.cli.render.help_text import join_lines
+
+    return join_lines(_load(target).__doc__ or "")
 
 
 def _show_default(value: object) -> str | None:
