@@ -94,9 +94,8 @@ def _explain_absence(job: int, status: str) -> str:
 
     if status in FINAL:
         return f"job {job} has no log (any more); `remuda job why {job}` says how it ended"
-    return (
-        f"job {job} is {status} and has no log yet; --follow waits for it, `remuda job why {job}` says what it waits for"
-    )
+    advice = f"--follow waits for it, `remuda job why {job}` says what it waits for"
+    return f"job {job} is {status} and has no log yet; {advice}"
 
 
 def _write(data: bytes) -> None:
