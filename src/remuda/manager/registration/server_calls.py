@@ -8,7 +8,7 @@ from typing import Any
 
 from remuda.lib.clock import Clock
 from remuda.manager.config.certificates import find_tls_problems, with_certificates
-from remuda.manager.config.values import ManagerConfig, RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import RegisterError
 from remuda.manager.polling.features import runner_info
 from remuda.wire.runner_client import RunnerClient, RunnerReply
@@ -58,6 +58,6 @@ def _context(url: str, keys: Mapping[str, Any], beside: Path) -> ssl.SSLContext 
     runner = with_certificates(config, beside / "certs")
     if not runner.tls_ca_file and not runner.tls_cert_file:
         return None
-    for problem in find_tls_problems(ManagerConfig(runners=(runner,))):
+    for problem in find_tls_problems([(0, runner)]):
         raise RegisterError(problem.removeprefix("runners[0]."))
     return tls_context(ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file)
