@@ -111,6 +111,7 @@ def test_missing_jobs_and_projects_are_reported(platform: Platform) -> None:
 
 def test_the_commands_that_are_printed_find_the_cell(platform: Platform, pipeline: Any) -> None:
     platform.push(pipeline("hello:\n  script: [echo]\n"), "shop")
+    assert platform.job("log", "1", "--follow").code == 0
     [listing] = [line.split() for line in platform.output.splitlines() if line.startswith("    remuda job list")]
     assert "hello" in platform.world.remuda(*listing[1:]).out
 

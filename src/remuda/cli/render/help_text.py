@@ -1,4 +1,4 @@
-"""Turns the docstring of a command into its help text. Pure."""
+"""Turns the docstring of a command into its help text. A separate module, because only --help needs it. Pure."""
 
 import inspect
 
