@@ -186,6 +186,7 @@ Start with a repository that has a .gitlab-ci.yml:
     remuda run                 run its pipeline here, nothing else needed
     remuda up                  a whole platform on this machine
     remuda COMMAND --help      what a command does, with examples
+    remuda --version           the version
 
 Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted.
 REMUDA_DEBUG=1 shows the traceback of an error."""
@@ -213,9 +214,17 @@ def build_app(arguments: Sequence[str]) -> "App":
     for command in COMMANDS:
         above, _, word = command.words.rpartition(" ")
         words = command.words.split()
-        called = list(arguments[: len(words)]) == words
-        groups[above].command(command.target, name=word, help=None if called else command.summary)
+        summary: str | None = command.summary
+        if list(arguments[: len(words)]) == words:
+            summary = _read_help(command.target) if "--help" in arguments or "-h" in arguments else None
+        groups[above].command(command.target, name=word, help=summary)
     return app
+
+
+def _read_help(target: str) -> str:
+    from remuda.cli.render.help_text import join_lines
+
+    return join_lines(_load(target).__doc__ or "")
 
 
 def _show_default(value: object) -> str | None:
@@ -223,26 +232,52 @@ def _show_default(value: object) -> str | None:
 
 
 def call(arguments: Sequence[str]) -> int:
-    if list(arguments) == ["--version"]:
+    if list(arguments) in (["--version"], ["-V"]):
         arguments = ["version"]
     for command in COMMANDS:
         if command.early and list(arguments[:1]) == [command.words]:
             _load(command.early)(arguments[1:])
         if command.without_arguments and list(arguments) == [command.words]:
             return int(_load(command.without_arguments)())
+    if (helped := _words_of_help(arguments)) is not None:
+        arguments = [*helped, "--help"]
     app = build_app(arguments)
     from cyclopts import CycloptsError, UnknownCommandError
 
     try:
         result = app(list(arguments), exit_on_error=False, print_error=False)
     except UnknownCommandError:
-        from remuda.cli.suggestions import explain_unknown_command
-
-        raise BadInputError(explain_unknown_command(arguments, [*GROUPS, *(c.words for c in COMMANDS)])) from None
+        raise _unknown_command(arguments) from None
     except CycloptsError as error:
+        from remuda.cli.usage_errors import explain_usage_error
+
         words = next((c.words for c in COMMANDS if list(arguments[: len(c.words.split())]) == c.words.split()), "")
-        raise BadInputError(f"{str(error).strip()} `remuda {words} --help` has examples") from None
+        raise BadInputError(f"{explain_usage_error(error)} `remuda {words} --help` has examples") from None
     return int(result) if result is not None else Exit.SUCCESS
+
+
+def _words_of_help(arguments: Sequence[str]) -> list[str] | None:
+    """Return the words of the command whose help is asked for, as in `help job list` or `job help list`; None if the
+    arguments do not ask so. Raises BadInputError if there is no such command."""
+    if "help" not in arguments:
+        return None
+    position = list(arguments).index("help")
+    words = [*arguments[:position], *arguments[position + 1 :]]
+    if position and " ".join(arguments[:position]) not in GROUPS:
+        return None
+    if words and " ".join(words) not in _all_words():
+        raise _unknown_command(words)
+    return words
+
+
+def _unknown_command(arguments: Sequence[str]) -> BadInputError:
+    from remuda.cli.suggestions import explain_unknown_command
+
+    return BadInputError(explain_unknown_command(arguments, _all_words()))
+
+
+def _all_words() -> list[str]:
+    return [*GROUPS, *(command.words for command in COMMANDS)]
 
 
 def _load(target: str) -> Callable[..., Any]:

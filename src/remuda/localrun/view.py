@@ -35,6 +35,8 @@ class JobView(JobOverview, frozen=True, kw_only=True):
     """The image and services that the job names; None: none, or the job has not started."""
     last_line: str = ""
     """The last line of the log of a running job."""
+    is_local: bool = True
+    """True if `remuda run` runs the job, false if it is shown with commands for a cell."""
 
     def seconds(self, now: float) -> float | None:
         """Return how many seconds the job ran, or has been running at `now`; None if it has not started."""
@@ -90,7 +92,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 def build(pipeline: PipelineProgress, now: float, reports: LocalJobs | None = None) -> RunView:
     """Convert the cell's answer to a view, with stages in the order of the file and jobs in the order of their ids.
-    `reports`: what the manager has reported about jobs."""
+    `reports`: what the manager has reported about jobs; None: the cell belongs to no local run."""
     by_stage: dict[str, list[JobView]] = {}
     for job in sorted(pipeline.jobs, key=lambda job: (job.stage_index, job.id)):
         by_stage.setdefault(job.stage, []).append(_job(job, now, reports))
@@ -112,6 +114,7 @@ def _job(job: JobProgress, now: float, reports: LocalJobs | None) -> JobView:
         downstream=build(job.downstream, now, reports) if job.downstream is not None else None,
         containers=reports.use_of(job.id) if reports else None,
         last_line=reports.last_line(job.id) if reports and job.status in RUNNING else "",
+        is_local=reports is not None,
     )
 
 
@@ -145,7 +148,8 @@ def note_of(job: JobView, now: float) -> str:
         case "scheduled" if job.starts_at is not None:
             return f"delayed, starts in {duration(max(job.starts_at - now, 0.0))}"
         case "manual":
-            return f"waits for a person; --manual '{job.name}' starts it"
+            starter = f"--manual '{job.name}'" if job.is_local else f"`remuda job play {job.id}`"
+            return f"waits for a person; {starter} starts it"
     return ""
 
 

@@ -31,7 +31,7 @@ class WaitInfo(_Part, frozen=True, kw_only=True):
     status: str = ""
     """Status of the pipeline that the job waits for."""
     how: str = ""
-    """For kind `person`: the command or API call that starts the job."""
+    """For kind `person`: the command that starts the job."""
 
 
 class ReasonCount(_Part, frozen=True, kw_only=True):

@@ -151,7 +151,7 @@ class TestRunnersThatAProjectDoesNotUse:
         assert (run_all_jobs(instance), run_all_jobs(restricted)) == ([], [])
         [job] = cell.api("GET", f"/projects/{places['shop']}/jobs?scope=pending").json()
         why = cell.send("GET", f"/api/remuda/v1/jobs/{job['id']}/why", PRIVATE_TOKEN=cell.token).json()
-        assert "shared_runners_enabled" in str(why)
+        assert f"remuda project set {places['shop']} --instance-runners" in str(why)
         assert run_all_jobs(a_runner(cell, "group_type", group_id=places["acme"])) == ["shop"]
 
     def test_group_runners(self, cell: ServedCell, places: dict[str, int]) -> None:

@@ -117,6 +117,13 @@ def test_missing_jobs_and_projects_are_reported(platform: Platform) -> None:
         assert "Traceback" not in result.err
 
 
+def test_the_commands_that_are_printed_find_the_cell(platform: Platform, pipeline: Any) -> None:
+    platform.push(pipeline("hello:\n  script: [echo]\n"), "shop")
+    assert platform.job("log", "1", "--follow").code == 0
+    [listing] = [line.split() for line in platform.output.splitlines() if line.startswith("    remuda job list")]
+    assert "hello" in platform.world.remuda(*listing[1:]).out
+
+
 def test_a_wrong_token_is_reported(platform: Platform) -> None:
     result = platform.world.remuda("job", "list", "--url", platform.url, REMUDA_TOKEN="glpat-wrong")
     assert result.code == 2

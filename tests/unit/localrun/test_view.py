@@ -73,6 +73,11 @@ def test_note_of_a_job_explains_its_status(a_job: MakeJob, status: str, fields: 
     assert note_of(a_job("x", status, **fields), NOW) == note
 
 
+def test_a_manual_job_of_a_cell_names_the_command_that_starts_it(a_job: MakeJob) -> None:
+    note = note_of(a_job("x", "manual", id=7, is_local=False), NOW)
+    assert note == "waits for a person; `remuda job play 7` starts it"
+
+
 def test_tags_are_those_of_jobs_that_still_need_a_runner(a_job: MakeJob, a_run: MakeRun) -> None:
     child_run = a_run(a_job("unit", "pending", tags=("gpu",)), status="running")
     view = a_run(a_job("build", tags=("old",)), a_job("child", "running", downstream=child_run))

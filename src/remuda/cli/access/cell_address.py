@@ -48,7 +48,7 @@ class CellAddress:
         return find_access(
             url=self.url,
             profile=self.profile,
-            # The current profile must not win over a platform that --data names.
+            # The current profile must not win over a platform that --data names, nor replace one that is not there.
             stored_first=self.data is not None,
             profiles=read_profiles(profiles_file()),
             stored=read_access(data_folder(self.data)),
@@ -103,8 +103,8 @@ def find_access(
 ) -> "Access":
     """Return address and token of the cell. Address: `url`, else that of `profile`, else REMUDA_URL, else that of
     REMUDA_PROFILE, else that of the current profile, else the stored one. Token: that of `profile`, else REMUDA_TOKEN,
-    else that of a profile or of the stored access with this address. `stored_first`: the stored access wins over the
-    current profile. Raises BadInputError if address or token is missing or invalid."""
+    else that of a profile or of the stored access with this address. `stored_first`: the current
+    profile is not used. Raises BadInputError if address or token is missing or invalid."""
     from remuda.cli.access.profiles import Profiles
     from remuda.localrun.client_file import Access
 
@@ -116,9 +116,11 @@ def find_access(
         return Access(url=chosen.url, token=chosen.token)
     address, name = url or environment.get("REMUDA_URL") or "", ""
     if not address:
-        name = environment.get("REMUDA_PROFILE") or ("" if stored_first and stored else profiles.current)
+        name = environment.get("REMUDA_PROFILE") or ("" if stored_first else profiles.current)
         address = profiles.find(name).url if name else stored.url if stored else ""
     address = address.rstrip("/")
+    if not address and stored_first:
+        raise BadInputError("no `remuda up` has run with this folder; correct --data, or leave it out")
     if not address:
         raise BadInputError(
             "which cell? Start one with `remuda up`, sign in to one with `remuda login URL`, or give its address with "

@@ -62,7 +62,7 @@ def print_token(token: str) -> None:
     """Print the administrator's token once, to stderr, so that it does not get into a pipe by accident."""
     print(
         f"\nThe administrator's token, shown only this once:\n\n    {token}\n\n"
-        "Send it as PRIVATE-TOKEN, or put it into REMUDA_TOKEN for `remuda job`.\n",
+        "`remuda login ADDRESS` asks for it; other clients send it as PRIVATE-TOKEN.\n",
         file=sys.stderr,
         flush=True,
     )

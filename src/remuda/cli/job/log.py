@@ -85,6 +85,17 @@ async def _copy_log(client: "UserClient", job: int, *, follow: bool, raw: bool) 
         if not part.data:
             await asyncio.sleep(FOLLOW_SECONDS)
     _write(b"" if raw else text.finish().encode())
+    if not offset:
+        print(f"remuda: {_explain_absence(job, part.state)}", file=sys.stderr)
+
+
+def _explain_absence(job: int, status: str) -> str:
+    from remuda.model.job import FINAL
+
+    if status in FINAL:
+        return f"job {job} has no log (any more); `remuda job why {job}` says how it ended"
+    advice = f"--follow waits for it, `remuda job why {job}` says what it waits for"
+    return f"job {job} is {status} and has no log yet; {advice}"
 
 
 def _write(data: bytes) -> None:

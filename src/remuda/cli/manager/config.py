@@ -13,8 +13,10 @@ from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.render.words import on_one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from remuda.manager.config.doctor import Report
-    from remuda.manager.config.values import ManagerConfig, Remark
+    from remuda.manager.config.values import Remark, RunnerConfig
 
 _MEANING = {
     "refused": "Change or remove these keys",
@@ -43,7 +45,7 @@ def check(*, config: ConfigToml, output: Output = "text") -> int:
 
     text = _text(config)
     result = inspect_file(text, config, environment=os.environ)
-    missing = _check_machine(result.config, text)
+    missing = _check_machine(result.sound, text)
     warnings = [*result.warnings, *_check_mode(config), *warn_of_plugins(text), *missing]
     if output == "json":
         print_json(
@@ -160,15 +162,14 @@ def _check_mode(config: Path) -> "list[Remark]":
     return [Remark(text=f"others than its owner can read the tokens in it; correct that with: chmod 600 {config}")]
 
 
-def _check_machine(config: "ManagerConfig | None", text: str) -> "list[Remark]":
-    """Return what jobs of the configuration would miss on this machine. `text`: the file, for line numbers."""
+def _check_machine(runners: "Iterable[tuple[int, RunnerConfig]]", text: str) -> "list[Remark]":
+    """Return what jobs of the runners would miss on this machine. `text`: the file, for line numbers."""
     from remuda.manager.config.lines import find_lines, line_of_message
     from remuda.manager.config.values import Remark
     from remuda.manager.environments.readiness import find_missing
 
     lines = find_lines(text)
-    missing = find_missing(config) if config is not None else ()
-    return [Remark(line=line_of_message(about, lines), text=about) for about in missing]
+    return [Remark(line=line_of_message(about, lines), text=about) for about in find_missing(runners)]
 
 
 def _text(config: Path) -> str:

@@ -150,7 +150,7 @@ def register(
 ) -> None:
     """Add a runner to a configuration file, after the server has confirmed its token.
 
-    The token belongs to a runner that was created on the server (POST /api/v4/user/runners, or GitLab's web page),
+    The token belongs to a runner that was created on the server (`remuda runner create`, or GitLab's web page),
     where its tags and similar settings are stored. The registration token of an older server creates a new runner
     with the tags given here. Comments in the file are kept; only its owner can read the file. The command asks no
     questions, so scripts can use it. Exit code 2, without a change, if the server refuses the token.

@@ -200,7 +200,10 @@ def cancel(pipeline: PipelineNumber, /, *, cell: CellAddress = USUAL_CELL, outpu
         remuda pipeline cancel 7
     """
     changed = cell.ask(lambda client: _act(client, pipeline, "cancel"))
-    print_change(changed, f"pipeline {pipeline} is {changed['status']}", output)
+    had_ended = _has_ended(changed) and changed["status"] != "canceled"
+    print_change(
+        changed, _describe_end(changed) if had_ended else f"pipeline {pipeline} is {changed['status']}", output
+    )
 
 
 def retry(
@@ -224,6 +227,9 @@ def retry(
         raise BadInputError(
             f"pipeline {pipeline} has no jobs, because its file has mistakes: remuda pipeline show {pipeline}"
         )
+    if _has_ended(changed):
+        print_change(changed, f"{_describe_end(changed)}, and no job of it failed or was canceled", output)
+        return Exit.SUCCESS
     hint = "" if watch else f"; its progress: remuda pipeline watch {pipeline}"
     print_change(changed, f"pipeline {pipeline} is {changed['status']}{hint}", output)
     return _watch(cell, pipeline) if watch else Exit.SUCCESS
@@ -253,6 +259,16 @@ async def _act(client: "UserClient", pipeline: int, action: str) -> dict[str, An
 async def _mistakes(client: "UserClient", view: "RunView") -> str:
     found = await client.call("GET", in_project(view.project_id, "pipelines", view.pipeline_id))
     return found["yaml_errors"] or ""
+
+
+def _has_ended(pipeline: Mapping[str, Any]) -> bool:
+    from remuda.model.job import FINAL
+
+    return pipeline["status"] in FINAL
+
+
+def _describe_end(pipeline: Mapping[str, Any]) -> str:
+    return f"pipeline {pipeline['id']} has ended already ({pipeline['status']})"
 
 
 def _check_watch(*, watch: bool, output: str) -> None:

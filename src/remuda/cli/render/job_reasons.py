@@ -7,12 +7,16 @@ import msgspec
 
 from remuda.cli.render.listing import local_time
 from remuda.localrun.render.words import duration
+from remuda.model.job import FINAL
 from remuda.wire.explanations import JobWhy, RunnerCounts
 
 
 def reasons(answer: Mapping[str, Any], now: float) -> list[str]:
     why = msgspec.convert(answer, JobWhy)
-    since = f" for {duration(now - why.since)}" if why.since is not None and why.since < now else ""
+    since = ""
+    if why.since is not None and why.since < now:
+        time = duration(now - why.since)
+        since = f" {time} ago" if why.status in FINAL else f" for {time}"
     return [
         f"job {why.job_id}: {why.name} ({why.project}, pipeline {why.pipeline_id})",
         f"  {why.status}{since}: {why.summary}",

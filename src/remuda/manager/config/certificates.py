@@ -2,13 +2,13 @@
 `HOST.auth.key` beside the configuration file. Jobs get the certificate authority, never the runner's own key."""
 
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
-from remuda.manager.config.values import ManagerConfig, RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 
 _CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _ENCRYPTED = (b"BEGIN ENCRYPTED PRIVATE KEY", b"Proc-Type: 4,ENCRYPTED")
@@ -38,10 +38,10 @@ def authority_of(runner: RunnerConfig) -> str:
         return ""  # the manager's own calls report the error
 
 
-def find_tls_problems(config: ManagerConfig) -> Iterator[str]:
+def find_tls_problems(runners: Iterable[tuple[int, RunnerConfig]]) -> Iterator[str]:
     """Yield a text for each TLS file of a runner that cannot be used, beginning with the key. A manager with such a
-    file does not start."""
-    for index, runner in enumerate(config.runners):
+    file does not start. `runners`: with their index in the configuration."""
+    for index, runner in runners:
         where = f"runners[{index}]"
         names = {"ca": runner.tls_ca_file, "cert": runner.tls_cert_file, "key": runner.tls_key_file}
         files = {f"{where}.tls-{kind}-file": (kind, name) for kind, name in names.items() if name}

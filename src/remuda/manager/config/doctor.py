@@ -16,7 +16,7 @@ from remuda.manager.config.load import inspect_file
 from remuda.manager.config.plugin_checks import Look, Use, find_uses
 from remuda.manager.config.plugin_schema import find_mismatches
 from remuda.manager.config.ssh import table_of
-from remuda.manager.config.values import WITH_MACHINES, ManagerConfig, Remark
+from remuda.manager.config.values import WITH_MACHINES, ManagerConfig, Remark, RunnerConfig
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ def examine(
     file: str,
     environment: Mapping[str, str],
     look: Callable[[str], Look] = lambda _: Look(),
-    find_missing: Callable[[ManagerConfig], Iterable[str]] = lambda _: (),
+    find_missing: Callable[[Iterable[tuple[int, RunnerConfig]]], Iterable[str]] = lambda _: (),
 ) -> Report:
     """Return a report on a gitlab-runner configuration: how Remuda treats each key, problems, and advice. `environment`
     has the variables for `$NAME` in it. `look` finds a plugin by name and asks it for its schema. `find_missing` has
@@ -60,7 +60,7 @@ def examine(
     uses = find_uses(document)
     looks = {plugin: look(plugin) for plugin in dict.fromkeys(use.plugin for use in uses)}
     settings = {f"{use.where}.plugin_config": _settings(use, looks[use.plugin], lines) for use in uses}
-    missing = find_missing(inspection.config) if inspection.config is not None else ()
+    missing = find_missing(inspection.sound)
     diagnoses: list[Diagnosis] = []
     for finding in walk(document):
         if of_plugin := settings.get(finding.where):

@@ -17,7 +17,15 @@ from remuda.manager.config.certificates import find_tls_problems, with_certifica
 from remuda.manager.config.lines import find_lines, line_of_message
 from remuda.manager.config.ssh import with_defaults
 from remuda.manager.config.value_checks import check_runner, check_whole
-from remuda.manager.config.values import WITH_MACHINES, Inspection, Loaded, ManagerConfig, Remark, uses_section
+from remuda.manager.config.values import (
+    WITH_MACHINES,
+    Inspection,
+    Loaded,
+    ManagerConfig,
+    Remark,
+    RunnerConfig,
+    uses_section,
+)
 from remuda.manager.errors import ConfigError
 
 _MSGSPEC_PATH = re.compile(r"^(?P<what>.*?)(?: - at `\$\.?(?P<path>[^`]*)`)?$", re.DOTALL)
@@ -40,7 +48,7 @@ def load(path: Path, environment: Mapping[str, str] | None = None, *, may_be_idl
     environment = os.environ if environment is None else environment
     loaded = parse(text, file=str(path), environment=environment, may_be_idle=may_be_idle and bool(text.strip()))
     config = add_certificates(loaded.config, path)
-    if problem := next(find_tls_problems(config), ""):
+    if problem := next(find_tls_problems(enumerate(config.runners)), ""):
         raise ConfigError(Remark(line=line_of_message(problem, find_lines(text)), text=problem).in_file(str(path)))
     return msgspec.structs.replace(loaded, config=config)
 
@@ -88,6 +96,7 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
     lines = find_lines(text)
     return Inspection(
         config=None if problems else config,
+        sound=tuple(_find_sound_runners(config, problems)) if config is not None else (),
         problems=tuple(Remark(line=line_of_message(text, lines), text=text) for text in problems),
         warnings=tuple(Remark(line=line_of_message(text, lines), text=text) for text in warnings),
     )
@@ -95,13 +104,18 @@ def inspect(text: str, *, file: str, environment: Mapping[str, str], may_be_idle
 
 def inspect_file(text: str, path: Path, *, environment: Mapping[str, str]) -> Inspection:
     """Check the text of the configuration file `path` as `inspect`, and the TLS files that it names."""
-    inspection = inspect(text, file=str(path), environment=environment)
-    if inspection.config is None:
-        return inspection
-    config, lines = add_certificates(inspection.config, path), find_lines(text)
-    found = [Remark(line=line_of_message(problem, lines), text=problem) for problem in find_tls_problems(config)]
+    inspection, lines = inspect(text, file=str(path), environment=environment), find_lines(text)
+    sound = tuple((index, with_certificates(runner, path.parent / "certs")) for index, runner in inspection.sound)
+    found = [Remark(line=line_of_message(problem, lines), text=problem) for problem in find_tls_problems(sound)]
     problems = (*inspection.problems, *found)
-    return msgspec.structs.replace(inspection, config=None if problems else config, problems=problems)
+    config = None if problems or inspection.config is None else add_certificates(inspection.config, path)
+    return msgspec.structs.replace(inspection, config=config, sound=sound, problems=problems)
+
+
+def _find_sound_runners(config: ManagerConfig, problems: Sequence[str]) -> Iterator[tuple[int, RunnerConfig]]:
+    for index, runner in enumerate(config.runners):
+        if not any(problem.startswith(f"runners[{index}]") for problem in problems):
+            yield index, runner
 
 
 def _warn_of_runner(config: ManagerConfig, index: int, warnings: Sequence[str], *, is_valid: bool) -> Iterator[str]:

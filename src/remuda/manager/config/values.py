@@ -347,6 +347,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """All problems and warnings about a configuration file, and the configuration if there are no problems."""
 
     config: ManagerConfig | None = None
+    sound: tuple[tuple[int, RunnerConfig], ...] = ()
+    """The runners without problems, with their index in the file, also if other parts have problems."""
     problems: tuple[Remark, ...] = ()
     warnings: tuple[Remark, ...] = ()
 

@@ -7,10 +7,10 @@ Each text begins with the key that it is about. The functions block, for an engi
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from remuda.manager.config.values import WITH_MACHINES, ManagerConfig, RunnerConfig
+from remuda.manager.config.values import WITH_MACHINES, RunnerConfig
 from remuda.manager.environments.obstacles import (
     ON_THIS_MACHINE,
     describe_closed_code,
@@ -23,9 +23,10 @@ from remuda.manager.environments.obstacles import (
 _READ = "let the manager's user read it, or name another file"
 
 
-def find_missing(config: ManagerConfig) -> Iterator[str]:
-    """Yield a text for each thing that jobs of the configuration need and that is not there, or cannot be used."""
-    for index, runner in enumerate(config.runners):
+def find_missing(runners: Iterable[tuple[int, RunnerConfig]]) -> Iterator[str]:
+    """Yield a text for each thing that jobs of the runners need and that is not there, or cannot be used. `runners`:
+    with their index in the configuration."""
+    for index, runner in runners:
         where = f"runners[{index}]"
         yield from _find_missing_files(runner, where)
         yield from _find_missing_programs(runner, where)
@@ -34,7 +35,7 @@ def find_missing(config: ManagerConfig) -> Iterator[str]:
             f"{where}.{key}: {problem}; the runner takes no jobs" for key, problem in find_setup_problems(runner)
         )
         if problem := find_engine_problem(runner):
-            yield f"{where}.docker.host: {problem}; until it answers, the runner takes no jobs"
+            yield f"{where}.docker.host: {problem} (the runner takes no jobs until it answers)"
 
 
 def _find_missing_files(runner: RunnerConfig, where: str) -> Iterator[str]:

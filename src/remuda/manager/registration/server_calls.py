@@ -8,9 +8,10 @@ from typing import Any
 
 from remuda.lib.clock import Clock
 from remuda.manager.config.certificates import find_tls_problems, with_certificates
-from remuda.manager.config.values import ManagerConfig, RunnerConfig
+from remuda.manager.config.values import RunnerConfig
 from remuda.manager.errors import RegisterError
 from remuda.manager.polling.features import runner_info
+from remuda.wire.refusals import without_status
 from remuda.wire.runner_client import RunnerClient, RunnerReply
 from remuda.wire.runner_server import RunnerApiTemporaryError, Server, new_session, tls_context
 
@@ -46,10 +47,12 @@ async def open_client(
 
 def refusal(url: str, reply: RunnerReply, causes: Mapping[int, str] | None = None) -> RegisterError:
     """Return an error that explains the server's answer; `causes` replaces usual explanations, by HTTP status."""
-    detail = f" ({reply.message})" if reply.message else ""
     texts = _CAUSES | dict(causes or {})
-    cause = texts.get(reply.status, "the answer is not what a GitLab server or a Remuda cell sends")
-    return RegisterError(f"{url} answered {reply.status}{detail}: {cause}")
+    if cause := texts.get(reply.status):
+        said = without_status(reply.message)
+        return RegisterError(f"{url}: {cause}" + (f" ({said})" if said else ""))
+    said = f" ({reply.message})" if reply.message else ""
+    return RegisterError(f"{url} answered {reply.status}{said}, which neither GitLab nor a Remuda cell does")
 
 
 def _context(url: str, keys: Mapping[str, Any], beside: Path) -> ssl.SSLContext | None:
@@ -58,6 +61,6 @@ def _context(url: str, keys: Mapping[str, Any], beside: Path) -> ssl.SSLContext 
     runner = with_certificates(config, beside / "certs")
     if not runner.tls_ca_file and not runner.tls_cert_file:
         return None
-    for problem in find_tls_problems(ManagerConfig(runners=(runner,))):
+    for problem in find_tls_problems([(0, runner)]):
         raise RegisterError(problem.removeprefix("runners[0]."))
     return tls_context(ca_file=runner.tls_ca_file, cert_file=runner.tls_cert_file, key_file=runner.tls_key_file)

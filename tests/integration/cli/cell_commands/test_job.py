@@ -160,6 +160,22 @@ def test_what_a_job_has_not_is_named(remuda: Any, cell: CellProcess, jobs: dict[
     )
 
 
+def test_a_log_that_is_not_there_is_explained(remuda: Any, cell: CellProcess, jobs: dict[str, Any]) -> None:
+    build, deploy = jobs["build"], jobs["deploy"]
+    waiting = remuda("job", "log", build)
+    assert (waiting.code, waiting.out) == (0, "")
+    assert waiting.err == (
+        f"remuda: job {build} is pending and has no log yet; --follow waits for it, `remuda job why {build}` says what "
+        "it waits for\n"
+    )
+    assert remuda("job", "cancel", deploy).code == 0
+    over = remuda("job", "log", deploy, "--follow")
+    assert over.err == f"remuda: job {deploy} has no log (any more); `remuda job why {deploy}` says how it ended\n"
+    runner, payload = take(cell, build)
+    assert runner.patch(payload, 0, b"made\n").status == 202
+    assert (remuda("job", "log", build).out, remuda("job", "log", build).err) == ("made\n", "")
+
+
 def test_a_missing_job_is_explained_without_http(remuda: Any, cell: CellProcess) -> None:
     for words in (["show"], ["why"], ["log"], ["cancel"], ["retry"], ["play"], ["shell"], ["artifacts"]):
         result = remuda("job", *words, 99999)

@@ -103,3 +103,18 @@ def test_watch_ends_with_the_pipeline(remuda: Any, cell: CellProcess, shop: Any)
     [row] = [line for line in result.out.splitlines() if line.startswith(f"{build['id']} ")]
     assert row.split()[1:3] == ["failed", "build"]
     assert row.endswith("exit code 3")
+    assert remuda("pipeline", "cancel", number).out == f"pipeline {number} has ended already (failed)\n"
+    assert remuda("pipeline", "retry", number).out.startswith(f"pipeline {number} is pending")
+
+
+def test_a_pipeline_without_failed_jobs_is_not_retried(remuda: Any, cell: CellProcess, shop: Any) -> None:
+    project = shop("build: {script: make}")
+    number = first_pipeline(cell, project)
+    [build] = cell.api("GET", f"/projects/{project.replace('/', '%2F')}/pipelines/{number}/jobs").json()
+    runner = cell.new_runner()
+    while (job := runner.take())["id"] != build["id"]:
+        runner.put(job, "success")
+    runner.put(job, "success")
+    assert remuda("pipeline", "retry", number).out == (
+        f"pipeline {number} has ended already (success), and no job of it failed or was canceled\n"
+    )

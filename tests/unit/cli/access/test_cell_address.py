@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from remuda.cli.access.cell_address import CellAddress, find_access
+from remuda.cli.access.profiles import Profile, Profiles
 from remuda.lib.exits import BadInputError
 from remuda.localrun.client_file import FILE_NAME, Access, read_access, write_access
 
@@ -44,6 +45,13 @@ def test_a_stored_token_goes_only_to_its_own_cell() -> None:
 def test_without_a_cell_the_fix_is_named() -> None:
     with pytest.raises(BadInputError, match="remuda up"):
         find_access(url=None, stored=None, environment={})
+
+
+def test_a_data_folder_without_a_platform_selects_no_other_cell() -> None:
+    profiles = Profiles(current="work", profiles={"work": Profile(url="http://work", token="glpat-work")})
+    assert find_access(url=None, stored=STORED, environment={}, profiles=profiles, stored_first=True) == STORED
+    with pytest.raises(BadInputError, match="--data"):
+        find_access(url=None, stored=None, environment={}, profiles=profiles, stored_first=True)
 
 
 @pytest.mark.parametrize(

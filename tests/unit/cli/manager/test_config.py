@@ -109,6 +109,26 @@ def test_what_jobs_would_miss_on_this_machine(tmp_path: Path, capsys: pytest.Cap
     assert (report["usable"], report["ready"]) == (True, False)
 
 
+def test_a_wrong_key_of_a_runner_hides_nothing_about_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        RUNNER.format("shell", 'shell = "fish"', "")
+        + RUNNER.replace("glrt-x", "glrt-y").format("shell", 'tls-ca-file = "/none/ca.pem"', "")
+        + RUNNER.replace("glrt-x", "glrt-z").format("docker", '[runners.docker]\nhost = "unix:///none.sock"', "")
+    )
+    file.chmod(0o600)
+    code, out = run_manager_command(capsys, "check", "--config", str(file))
+    assert code == 1
+    assert f"problem: {file}:5: runners[0].shell: " in out
+    assert "runners[1].tls-ca-file: /none/ca.pem: no such file" in out
+    assert "runners[2].docker.host: the container engine at unix:///none.sock cannot be used" in out
+    code, out = run_manager_command(capsys, "doctor", "--config", str(file))
+    assert code == 1
+    assert "missing: " in out
+
+
 def test_plugin_settings_are_checked_with_the_schema_of_the_plugin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,10 @@ def test_a_job_that_waits_for_a_runner() -> None:
     ]
 
 
+def test_the_end_of_a_job_is_a_moment() -> None:
+    assert render_reasons(status="failed", state="failed")[1] == "  failed 2m 03s ago: waits"
+
+
 def test_a_job_that_waits_for_others() -> None:
     output = render_reasons(
         status="created",

@@ -13,7 +13,7 @@ RUNNER = '[[runners]]\nurl = "https://gitlab.example"\ntoken = "glrt-x"\nexecuto
 
 def find(executor: str, text: str) -> list[str]:
     config = parse(RUNNER.format(executor, text), file="config.toml", environment={}).config
-    return list(find_missing(config))
+    return list(find_missing(enumerate(config.runners)))
 
 
 def test_keys_of_machines(tmp_path: Path) -> None:

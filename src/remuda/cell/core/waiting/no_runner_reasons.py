@@ -17,10 +17,8 @@ from remuda.wire.explanations import EstimateInfo, QueueInfo, ReasonCount, Runne
 
 REASONS = 20
 """Number of misfit reasons that are listed, the most frequent first."""
-_PROJECT_SETTINGS = {
-    RunnerType.INSTANCE.value: "shared_runners_enabled",
-    RunnerType.GROUP.value: "group_runners_enabled",
-}
+_PROJECT_OPTIONS = {RunnerType.INSTANCE.value: "--instance-runners", RunnerType.GROUP.value: "--group-runners"}
+"""Options of `remuda project set` that let runners of this type take jobs of the project."""
 NAMED_JOBS = 5
 """Number of jobs of a kind that `explain_missing_runners` names."""
 PROMPT_SECONDS = 60
@@ -202,9 +200,7 @@ def _advice(
     for view in sorted(matching, key=lambda view: -(view.contacted_at or 0))[:3]:
         match availability(view, now):
             case "paused":
-                advice.append(
-                    f"resume {runner_label(view.runner)}: PUT /api/v4/runners/{view.runner.id} with paused=false"
-                )
+                advice.append(f"resume {runner_label(view.runner)}: remuda runner resume {view.runner.id}")
             case "blocked":
                 advice.append(f"{runner_label(view.runner)} takes no jobs: {view.problem}")
             case "offline" | "silent":
@@ -221,12 +217,12 @@ def _advice(
 
 def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
     if not runners:
-        return "create a runner (POST /api/v4/user/runners), then `remuda manager register` and `remuda manager run`"
+        return "create a runner (`remuda runner create`), then `remuda manager register` and `remuda manager run`"
     key = job.key()
     serving = [runner for runner in runners if not runner.fingerprint().pools.isdisjoint(key.pools())]
     if not serving:
-        unused = " and ".join(_PROJECT_SETTINGS[kind] for kind in key.closed_to)
-        cure = f", or set {unused} of the project to true" if unused else ""
+        options = " ".join(_PROJECT_OPTIONS[kind] for kind in key.closed_to)
+        cure = f", or open the project to others (`remuda project set {job.project_id} {options}`)" if options else ""
         return f"no runner serves this project: assign one to it, or create one{cure}"
     tags = frozenset[str]().union(*(runner.tags for runner in serving))
     missing = sorted(key.tags - tags) if ANY_TAG not in tags else []
@@ -235,7 +231,10 @@ def _what_is_missing(job: Job, runners: Sequence[Runner]) -> str:
         return f"no runner has {names}: register one or change the tags"
     if all(lacks(runner.fingerprint(), key.tags, is_protected=True) for runner in serving):
         if not key.tags:
-            return "all runners take only jobs with tags: set run_untagged on one, or give the job tags"
+            return (
+                "all runners take only jobs with tags: let one take others (`remuda runner tags "
+                f"{serving[0].id} --untagged`), or give the job tags"
+            )
         return f"no runner has all of the tags {', '.join(sorted(key.tags))}: add them to one, or change the job's"
     return (
         f'the runners that would fit take only jobs of protected refs, and "{job.ref}" is none: set the access_level '

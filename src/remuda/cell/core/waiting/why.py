@@ -147,7 +147,7 @@ def _explain_state(situation: Situation) -> _Answer:
 
 
 def _play(job: Job) -> str:
-    return f"POST /api/v4/projects/{job.project_id}/jobs/{job.id}/play"
+    return f"remuda job play {job.id}"
 
 
 def _explain_created(situation: Situation) -> _Answer:

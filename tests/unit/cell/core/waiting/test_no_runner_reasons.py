@@ -88,7 +88,7 @@ def test_runners_that_do_not_fit_are_counted_by_reason() -> None:
             (runner_view(1, tags=("linux",)), runner_view(2, tags=("gpu",))),
             "no runner has all of the tags gpu, linux: add them to one, or change the job's",
         ),
-        (pending_job(), (runner_view(tags=("linux",), run_untagged=False),), "all runners take only jobs with tags"),
+        (pending_job(), (runner_view(tags=("linux",), run_untagged=False),), "`remuda runner tags 1 --untagged`"),
         (
             pending_job(),
             (runner_view(type=RunnerType.PROJECT, project_ids=(ProjectId(9),)),),
@@ -99,7 +99,7 @@ def test_runners_that_do_not_fit_are_counted_by_reason() -> None:
             (runner_view(protected_only=True),),
             'take only jobs of protected refs, and "topic" is none',
         ),
-        (pending_job(), (runner_view(3, paused=True),), "resume runner 3: PUT /api/v4/runners/3 with paused=false"),
+        (pending_job(), (runner_view(3, paused=True),), "resume runner 3: remuda runner resume 3"),
         (pending_job(), (runner_view(3, ago=None, description="big"),), 'start a manager for runner 3 "big"'),
         (pending_job(), (runner_view(ago=10_000),), "last heard of at 2025-06-15T12:20:00.000Z"),
         (pending_job(), (runner_view(jobs=1),), "wait until a runner is free, or add one"),

@@ -57,8 +57,8 @@ class TestWaitingForJobs:
     def test_behind_a_manual_job_a_user_must_act(self) -> None:
         explanation = why(a_job(by_stage=True), build(10, state=JobState.MANUAL))
         assert explanation.waits_for[-1].kind == "person"
-        assert explanation.waits_for[-1].how == "POST /api/v4/projects/1/jobs/10/play"
-        assert explanation.advice == ('start "build-10" by hand: POST /api/v4/projects/1/jobs/10/play',)
+        assert explanation.waits_for[-1].how == "remuda job play 10"
+        assert explanation.advice == ('start "build-10" by hand: remuda job play 10',)
 
     def test_no_job_waits_for_an_optional_manual_job(self) -> None:
         explanation = why(a_job(by_stage=True), build(10, state=JobState.MANUAL, allow_failure=True))
@@ -91,7 +91,7 @@ class TestOtherWaits:
     def test_for_a_user(self) -> None:
         explanation = why(a_job(state=JobState.MANUAL))
         assert explanation.summary == "waits for a person to start it, and later stages of its pipeline wait for it"
-        assert explanation.advice == ("start it: POST /api/v4/projects/1/jobs/1/play",)
+        assert explanation.advice == ("start it: remuda job play 1",)
         assert why(a_job(state=JobState.MANUAL, allow_failure=True)).summary == "waits for a person to start it"
 
     def test_for_a_downstream_pipeline(self) -> None:
