@@ -1,49 +1,37 @@
-"""Follows docs/how-to/install.md: each way of installing in a fresh Debian 12, then `remuda run` in a repository, with
-the commands that the page shows. The machine is a folder made by debootstrap; each way gets an overlay of it."""
+"""Follows docs/how-to/install.md: each way of installing in a fresh Debian 12 and a fresh Ubuntu 24.04, then
+`remuda run` in a repository, without and with containers, with the commands that the page shows."""
 
 import base64
 import hashlib
 import importlib.metadata
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.machines.fresh_system import FreshSystem, install, make_debian, make_ubuntu
 from tests.support.pages import read_blocks, script_of
-from tests.support.servers.docker_engine import DockerEngine
+from tests.support.servers.docker_engine import PROGRAMS
 
 from remuda import __version__
 
+MISSING = [program for program in ("debootstrap", *PROGRAMS) if shutil.which(program) is None]
+
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(900),
-    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("debootstrap") is None, reason="needs root and debootstrap"),
+    pytest.mark.timeout(2400),
+    pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap needs root"),
+    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; make packages installs it"),
 ]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/how-to/install.md").read_text()
-CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-ENTER = """
-set -eu
-machine=$1
-mount -t overlay overlay -o lowerdir=$2,upperdir=$machine/upper,workdir=$machine/work $machine/root
-mount -t proc proc $machine/root/proc
-mount --rbind /dev $machine/root/dev
-mount --bind $3 $machine/root/files
-exec chroot $machine/root bash /script
-"""
-BEGIN = """
-set -eux
-export DEBIAN_FRONTEND=noninteractive
-sudo() { "$@" --yes; }
-mkdir /root/files
-cp -r /files/. /root/files
-cd /root/files
-"""
+PLUGINS = ("docker-machine", "local", "static")
 
 
 def find_block(text: str) -> str:
@@ -53,11 +41,12 @@ def find_block(text: str) -> str:
 
 
 TRY = find_block("mkdir first")
+TRY_CONTAINERS = find_block("image: busybox")
+RUN_BOTH = f"start_engine\n{TRY}\n{TRY_CONTAINERS}\nremuda version\n"
 
 
-def build(target: str, folder: Path) -> Path:
-    """Build for Debian 12 alone: the packages of the other suites differ from it in the version of Python."""
-    words = [target, f"DIST={folder}", "SUITES=bookworm:3.11"]
+def build(target: str, folder: Path, *suites: str) -> Path:
+    words = [target, f"DIST={folder}", f"SUITES={' '.join(suites)}"]
     subprocess.run(["make", "--no-print-directory", *words], cwd=ROOT, check=True)
     return folder
 
@@ -72,68 +61,82 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def release(folder: Path) -> Path:
-    return build("packages-deb", folder / "release")
+    return build("release", folder / "release", "bookworm:3.11", "noble:3.12")
 
 
-@pytest.fixture(scope="module")
-def debian(folder: Path) -> Path:
-    """A Debian 12 with what a server has, git included: every way says that it needs git."""
-    root = folder / "debian"
-    command = ["debootstrap", "--variant=minbase", "--include=ca-certificates,git,python3", "bookworm", str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:]
-    (root / "files").mkdir()
-    for path in (CERTIFICATES, Path("/etc/resolv.conf")):
-        if path.exists():
-            target = root / path.relative_to("/")
-            target.unlink(missing_ok=True)
-            shutil.copy(path, target)
-    return root
+@pytest.mark.parametrize("make_system", [make_debian, make_ubuntu])
+def test_each_way_of_the_page_leads_to_a_pipeline_with_containers(
+    make_system: Callable[[Path], FreshSystem], folder: Path, release: Path, subtests: pytest.Subtests
+) -> None:
+    system = make_system(folder)
+    install(system, find_block("docker.io"))
+    shutil.copy(Path(sys.prefix) / "bin" / "uv", system.root / "usr/bin/uv")
+    clone = system.root / "root/remuda"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    ways = {
+        "pipx": follow_page(),
+        "uv": install_with_uv(),
+        "package": install_package(system.suite),
+        "clone": set_up_clone(),
+    }
+    for way, script in ways.items():
+        with subtests.test(way):
+            output = system.run(release, f"{script}\nremuda plugin list")
+            assert f"remuda {__version__}" in output
+            assert output.count("pipeline success") == 2
+            assert "hello from a service" in output
+            assert [name for name in PLUGINS if f" {name} " not in output] == []
+    with subtests.test("package: services"):
+        output = system.run(release, start_service(system.suite))
+        assert "glpat-" in output
+    with subtests.test("package: removal"):
+        system.run(release, remove_package(system.suite))
+    with subtests.test("image"):
+        output = system.run(release, use_image())
+        assert output.count("pipeline success") == 2
+        assert "hello from a service" in output
+        assert "glpat-" in output
 
 
-def run_in(debian: Path, release: Path, script: str) -> str:
-    """Run a script as root in a fresh copy of the machine, in a folder with the files of the release."""
-    with tempfile.TemporaryDirectory(prefix="machine-", dir=debian.parent) as name:
-        machine = Path(name)
-        for part in ("upper", "work", "root"):
-            (machine / part).mkdir()
-        (machine / "upper" / "script").write_text(f"{BEGIN}{script}")
-        # How this machine reaches the package index, too.
-        settings = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "UV_", "SSL_"))}
-        settings |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
-        settings.pop("PIP_FIND_LINKS", None)
-        path = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        environment = {**settings, "HOME": "/root", "LANG": "C.UTF-8", "PATH": path}
-        command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", ENTER, "enter"]
-        done = subprocess.run(
-            [*command, str(machine), str(debian), str(release)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == 0, f"{done.stdout[-3000:]}\n---- stderr\n{done.stderr[-5000:]}"
-        return done.stdout
+def follow_page() -> str:
+    """The commands of the page from its beginning to its end, which install with pipx."""
+    return f"start_engine\napt-get update -qq\napt-get install -qq pipx\n{script_of(PAGE)}"
 
 
-def test_the_commands_of_the_page_install_with_pipx(debian: Path, release: Path) -> None:
-    get_pipx = "apt-get update -qq\napt-get install -yqq pipx"
-    output = run_in(debian, release, f"{get_pipx}\n{script_of(PAGE)}\nremuda plugin list")
-    assert f"remuda {__version__}" in output
-    assert "pipeline success" in output
-    assert [name for name in ("docker-machine", "local", "static") if f" {name} " not in output] == []
+def install_with_uv() -> str:
+    return f'{find_block("uv tool install")}\nexport PATH="$HOME/.local/bin:$PATH"\n{RUN_BOTH}'
 
 
-def test_uv_installs_the_wheels(debian: Path, release: Path) -> None:
-    shutil.copy(Path(sys.prefix) / "bin" / "uv", debian / "usr/bin/uv")
-    path = 'export PATH="$HOME/.local/bin:$PATH"'
-    output = run_in(debian, release, f"{find_block('uv tool install')}\n{path}\n{TRY}\nremuda plugin list")
-    assert "pipeline success" in output
-    assert [name for name in ("docker-machine", "local", "static") if f" {name} " not in output] == []
+def install_package(suite: str) -> str:
+    block = find_block("sudo apt install ./remuda").replace("bookworm", suite)
+    return f"apt-get update -qq\n{block}\n{RUN_BOTH}"
 
 
-def test_the_debian_package_installs_and_leaves_nothing_but_data(debian: Path, release: Path) -> None:
+def set_up_clone() -> str:
+    block = find_block("make setup ")
+    return f"apt-get update -qq\ncd ~/remuda\n{block}\ncd ~/files\n{RUN_BOTH}"
+
+
+def start_service(suite: str) -> str:
+    """The units of the package, with the network of another machine: something may listen on the port here."""
+    commands = f"""
+set -eux
+sudo() {{ "$@"; }}
+journalctl() {{ cat /run/page/tmp/$2.journal; }}
+ip link set lo up
+{find_block("systemctl enable")}
+until journalctl --unit remuda-cell | grep glpat-; do sleep 0.2; done
+python3 -c 'import urllib.request; urllib.request.urlopen("http://127.0.0.1:8929/-/health")'
+test "$(stat -c %U /proc/$(cat /run/page/tmp/remuda-cell.service-pid))" = remuda
+systemctl start remuda-cell-backup
+ls /var/backups/remuda/*.tar.gz
+systemctl stop remuda-cell
+"""
+    begin = install_package(suite).partition("start_engine")[0]
+    return f"{begin}\ncp /systemctl /usr/local/bin\nunshare --net bash -c {shlex.quote(commands)}"
+
+
+def remove_package(suite: str) -> str:
     checks = (
         "getent passwd remuda",
         'test "$(stat -c %U:%G:%a /etc/remuda/cell.toml)" = root:remuda:640',
@@ -141,37 +144,31 @@ def test_the_debian_package_installs_and_leaves_nothing_but_data(debian: Path, r
         "su -s /bin/sh remuda -c 'remuda version'",
         "test -f /usr/lib/systemd/system/remuda-cell.service -a -f /usr/lib/systemd/system/remuda-manager.service",
         "cd /",
-        "remuda plugin list",
-        "apt-get remove -yqq remuda",
+        "apt-get remove -qq remuda",
         "test ! -e /usr/bin/remuda -a ! -e /usr/lib/remuda -a -f /etc/remuda/cell.toml",
-        "apt-get purge -yqq remuda",
+        "apt-get purge -qq remuda",
         "test ! -e /etc/remuda",
     )
-    script = "\n".join(("apt-get update -qq", find_block("+bookworm_amd64.deb"), TRY, *checks))
-    output = run_in(debian, release, script)
-    assert "pipeline success" in output
-    assert [name for name in ("docker-machine", "local", "static") if f" {name} " not in output] == []
+    return "\n".join((install_package(suite).partition("start_engine")[0], *checks))
 
 
-@pytest.mark.skipif(bool(DockerEngine.missing()), reason=DockerEngine.missing() or "there is an engine")
-def test_the_image_runs_a_pipeline(release: Path, tmp_path: Path) -> None:
-    image = release / f"remuda-{__version__}-image-amd64.tar"
-    package = release / f"remuda_{__version__}-1+bookworm_amd64.deb"
-    subprocess.run([ROOT / "tools/release/image", package, __version__, image], check=True)
-    with DockerEngine() as engine:
-        # Only root may use the engine's network; a container of a test needs none.
-        prelude = f'docker() {{ command docker -H "{engine.host}" "$@"; }}\nset -eu\nPATH={ROOT}/.venv/bin:$PATH\n'
-        commands = find_block("docker load").replace("--rm", "--rm --network none")
-        repository = TRY.replace("remuda run", f"ln -s {image} .\n{commands}")
-        done = subprocess.run(
-            ["bash", "-c", f"{prelude}{repository}"], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-    assert done.returncode == 0, f"{done.stdout[-3000:]}\n---- stderr\n{done.stderr[-5000:]}"
-    assert "pipeline success" in done.stdout
+def use_image() -> str:
+    plain = find_block('docker run --rm --volume "$PWD:/work:ro" remuda')
+    with_engine = find_block("/var/run/docker.sock:/var/run/docker.sock")
+    serve = find_block("cell serve").replace("docker run", "docker run --detach --name cell")
+    parts = (
+        "start_engine",
+        find_block("docker load"),
+        TRY.replace("remuda run\n", plain),
+        TRY_CONTAINERS.replace("remuda run\n", with_engine),
+        serve,
+        "until docker logs cell 2>&1 | grep glpat-; do sleep 0.2; done",
+    )
+    return "\n".join(parts)
 
 
 def test_two_builds_have_the_same_bytes(folder: Path, release: Path) -> None:
-    again = build("packages-deb", folder / "again")
+    again = build("packages-deb", folder / "again", "bookworm:3.11")
     names = sorted(path.name for path in again.iterdir())
     assert f"remuda_{__version__}-1+bookworm_amd64.deb" in names
     assert [name for name in names if (again / name).read_bytes() != (release / name).read_bytes()] == []

@@ -35,3 +35,15 @@ YAML
     end_terminal "manager-$1"
 }
 ip address add 10.99.0.1/32 dev lo
+
+# serve_database: the PostgreSQL server of the page, as db.example.com.
+serve_database() {
+    local programs
+    programs=$(echo /usr/lib/postgresql/*/bin)
+    install -d -o postgres -g postgres /var/lib/database /run/postgresql
+    runuser -u postgres -- "$programs/initdb" --auth trust --no-sync --pgdata /var/lib/database > /dev/null
+    runuser -u postgres -- "$programs/pg_ctl" --pgdata /var/lib/database --wait --log /var/lib/database/log start > /dev/null
+    echo "127.0.0.1 db.example.com" >> /etc/hosts
+    runuser -u postgres -- createuser remuda
+    runuser -u postgres -- createdb --owner remuda remuda
+}
