@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from remuda.cell.git.commits import EXECUTABLE, FileAction
-from remuda.cell.git.port import LIST_LIMIT_BYTES, Contents, TreeEntry
+from remuda.cell.git.port import LIST_LIMIT_BYTES, Contents, LogFilter, TreeEntry
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import flag_in_query
@@ -131,7 +131,7 @@ async def show(edge: Edge, request: Request, project: Project) -> Response:
     sha = await commit_at(edge, project, ref)
     async with _read_file(edge, project, sha, path) as content:
         entry = await _entry(repos, project, sha, path)
-        last = await repos.log(project.repo_path, sha, skip=0, count=1, path=path)
+        last = await repos.log(project.repo_path, sha, skip=0, count=1, selection=LogFilter(path=path))
         file = FileShape(
             file_name=path.rpartition("/")[2],
             file_path=path,
@@ -252,7 +252,7 @@ async def _check_last_commit(edge: Edge, project: Project, params: FileChange | 
     """Raise ApiError 400 if the last commit of the file is not the one that the caller has seen."""
     branch = params.start_branch or params.branch
     sha = await commit_at(edge, project, branch)
-    newest = await edge.projects.repos.log(project.repo_path, sha, skip=0, count=1, path=path)
+    newest = await edge.projects.repos.log(project.repo_path, sha, skip=0, count=1, selection=LogFilter(path=path))
     if newest and newest[0].sha != params.last_commit_id:
         raise bad_request(
             f"{path} was changed by commit {newest[0].sha[:8]} since {params.last_commit_id}; read it again and repeat"
