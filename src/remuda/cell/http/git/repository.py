@@ -38,7 +38,7 @@ class NewRefs(msgspec.Struct, kw_only=True):
 
 
 class ChangesShape(Shape, kw_only=True):
-    """Numbers of lines."""
+    """How many lines a commit changes."""
 
     additions: int
     deletions: int
