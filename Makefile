@@ -117,6 +117,7 @@ interop: setup packages ## real peers: gitlab-runner against a cell, the step ru
 	cd tests/interop/versitygw && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/versitygw github.com/versity/versitygw/cmd/versitygw
 	cd tests/interop/git-lfs && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/git-lfs github.com/git-lfs/git-lfs/v3
 	cd tests/interop/client-go && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/client-go .
+	cd tests/interop/opentofu && CGO_ENABLED=0 go build -mod=mod -p 2 -ldflags '-s -w' -o $(CURDIR)/build/interop/tofu github.com/opentofu/opentofu/cmd/tofu
 	cd tests/interop/terraform-provider && CGO_ENABLED=0 go build -mod=mod -p 2 -o $(CURDIR)/build/interop/terraform-provider-gitlab github.com/terraform-providers/terraform-provider-gitlab
 	tests/interop/glab/fetch $(CURDIR)/build/interop/glab
 	mkdir -p build/interop/gitbeaker && cp tests/interop/gitbeaker/* build/interop/gitbeaker/

@@ -185,8 +185,8 @@ def area_of(call: str) -> str:
     return words[0]
 
 
-def library_sections(endpoints: Endpoints) -> list[str]:
-    """Return the table of areas that work at least in part, and the list of those that are absent."""
+def library_texts(endpoints: Endpoints) -> tuple[str, str, str]:
+    """Return the table of areas that work at least in part, the calls absent in them, and the list of absent areas."""
     versions, calls = read_calls()
     areas: dict[str, list[str]] = {}
     for call in calls:
@@ -196,17 +196,33 @@ def library_sections(endpoints: Endpoints) -> list[str]:
         f"| part of the API | {' | '.join(f'{name} {versions[name]}' for name in names)} |",
         "|---|" + "---|" * len(names),
     ]
-    absent = []
+    absent, absent_in_part = [], []
     for area, of_area in sorted(areas.items()):
-        if not any(endpoints.has(call) for call in of_area):
+        missing = [call for call in of_area if not endpoints.has(call)]
+        if len(missing) == len(of_area):
             absent.append(f"`{area}`")
             continue
+        if missing:
+            absent_in_part.append(f"`{area}`\n:   {_list_paths(missing, of_area)}")
         cells = []
         for name in names:
             made = [call for call in of_area if name in calls[call]]
             cells.append(f"{sum(map(endpoints.has, made))} of {len(made)}" if made else "")
         rows.append(f"| `{area}` | {' | '.join(cells)} |")
-    return ["## Libraries\n", "\n".join(rows) + "\n", "## Absent\n", wrap_list(absent)]
+    return "\n".join(rows) + "\n", "\n".join(absent_in_part), wrap_list(absent)
+
+
+def _list_paths(missing: Iterable[str], calls: Iterable[str]) -> str:
+    """Return the paths of the missing calls, wrapped for a definition; with the methods if others of the path work."""
+    methods: dict[str, list[str]] = {}
+    for call in missing:
+        method, _, path = call.partition(" ")
+        methods.setdefault(path, []).append(method)
+    words = []
+    for path, names in sorted(methods.items()):
+        is_partial = any(call.endswith(f" {path}") for call in calls if call not in missing)
+        words.append(f"`{' '.join(sorted(names))} {path}`" if is_partial else f"`{path}`")
+    return wrap_list(words, width=112).rstrip().replace("\n", "\n    ") + "\n"
 
 
 def program_section(title: str, kind: str, programs: Mapping[str, Iterable[str]], endpoints: Endpoints) -> str:

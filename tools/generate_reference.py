@@ -352,23 +352,27 @@ def _forms(entries: Mapping[str, Mapping[str, str]]) -> list[str]:
 
 def api_clients() -> str:
     endpoints = client_table.Endpoints(json.loads(api_document()))
-    libraries, table, absent, names = client_table.library_sections(endpoints)
+    table, absent_in_part, absent = client_table.library_texts(endpoints)
     return page(
         "API clients",
         "Which calls of clients that others wrote a cell answers, computed from the lists of their own methods and the "
         "cell's OpenAPI document. `make interop` runs these clients against a cell "
         "([Other programs](../../interop.md#api-clients)).",
         [
-            libraries,
+            "## Libraries\n",
             "Number of calls that work, of those that the library can make. client-go is GitLab's Go library, on which "
             "glab and\nthe Terraform provider are built.\n",
             table,
             client_table.program_section("glab", "command", client_table.GLAB_COMMANDS, endpoints),
             client_table.program_section("Terraform", "resource", client_table.TERRAFORM_RESOURCES, endpoints),
-            absent,
+            "## Absent in part\n",
+            "Calls of the libraries that answer 404, in parts of the API of which others work. With a method, the path "
+            "has other\nmethods, and this one answers 405.\n",
+            absent_in_part,
+            "## Absent\n",
             "These parts of GitLab's API answer 404: they belong to code review, planning, packages and the "
             "administration of\nGitLab itself.\n",
-            names,
+            absent,
         ],
     )
 

@@ -26,6 +26,13 @@ _MIXIN_CALLS = (
     (mixins.CreateMixin, "POST", ""),
     (mixins.DeleteMixin, "DELETE", "/*"),
 )
+_OWN_CREATE = {
+    "ProjectCommitStatusManager": "projects/*/statuses/*",
+    "ProjectFileManager": "projects/*/repository/files/*",
+    "ProjectForkManager": "projects/*/fork",
+    "ProjectPipelineManager": "projects/*/pipeline",
+}
+"""Classes of python-gitlab that create at another path than the one where they list."""
 _OWN_PATH = re.compile(r'path = f?"(\{self\.(?:manager\.)?path\}[^"]*|/[^"]*)"')
 _HTTP_CALL = re.compile(r"http_(get|list|post|put|patch|delete)\(")
 _PARAMETER = re.compile(r"\{[^}]*\}")
@@ -44,7 +51,8 @@ def _manager_calls(manager: Any) -> Iterator[str]:
     path = _pattern(manager._path)
     for mixin, method, rest in _MIXIN_CALLS:
         if issubclass(manager, mixin):
-            yield f"{method} {path}{rest}"
+            own = _OWN_CREATE.get(manager.__name__) if mixin is mixins.CreateMixin else None
+            yield f"{method} {own or path + rest}"
     if issubclass(manager, mixins.UpdateMixin):
         has_id = not issubclass(manager, mixins.GetWithoutIdMixin)
         yield f"{manager._update_method.name} {path}{'/*' if has_id else ''}"

@@ -2,24 +2,26 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.client_calls import list_calls
+from tests.interop.client_calls import list_calls, python_gitlab_calls
 from tests.support.api_walks import Call, find_dropped_fields
 from tests.support.built_programs import require_built
 from tests.support.cells.served_cell import ServedCell, commit_file
 from tests.support.git_client import git
 from tests.support.runners.job_worker import ARTIFACT_CONTENT, JobWorker
-from tools.client_table import CALLS_FILE, Endpoints, read_calls
+from tools.client_table import CALLS_FILE, Endpoints, area_of, read_calls
 
 from remuda.cell.http.edge.app import api_document
 from remuda.testing.waiting import wait_until
 
 BUILD = Path(__file__).parents[2] / "build" / "interop"
+API_CLIENTS = Path(__file__).parents[2] / "docs" / "reference" / "generated" / "api-clients.md"
 
 
 @pytest.fixture
@@ -235,6 +237,23 @@ def test_list_of_calls_is_current() -> None:
     """The documentation says which calls work; it is generated from this list."""
     require_built(BUILD / "gitbeaker" / "calls.mjs")
     assert list_calls() == CALLS_FILE.read_text(), "run python -m tests.interop.client_calls and make docs"
+
+
+def test_every_absent_call_stands_in_the_page() -> None:
+    endpoints = Endpoints(json.loads(api_document()))
+    absent_in_part, _, absent = API_CLIENTS.read_text().partition("## Absent in part")[2].partition("## Absent\n")
+    _versions, calls = read_calls()
+    for call in (call for call in calls if not endpoints.has(call)):
+        method, _, path = call.partition(" ")
+        if f"`{area_of(call)}`" not in absent:
+            assert re.search(rf"`([A-Z ]*\b{method}\b[A-Z ]* )?{re.escape(path)}`", absent_in_part), call
+
+
+def test_paths_of_python_gitlab() -> None:
+    """Some objects are created at another path than the one where they are listed."""
+    calls = set(python_gitlab_calls())
+    assert {"POST projects/*/statuses/*", "POST projects/*/pipeline", "GET projects/*/pipelines"} <= calls
+    assert "POST projects/*/pipelines" not in calls
 
 
 def test_every_call_of_the_clients_is_answered(cell: ServedCell) -> None:

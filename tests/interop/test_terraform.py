@@ -1,4 +1,5 @@
-"""Terraform with GitLab's provider describes what a cell has: a plan after each apply finds no difference."""
+"""OpenTofu, the free fork of Terraform, with GitLab's provider describes what a cell has: a plan after each apply finds
+no difference."""
 
 import json
 import os
@@ -12,48 +13,45 @@ import pytest
 from tests.support.built_programs import require_built
 from tests.support.cells.served_cell import ServedCell, commit_file
 
-PROGRAM = Path(__file__).parents[2] / "build" / "interop" / "terraform-provider-gitlab"
+BUILD = Path(__file__).parents[2] / "build" / "interop"
+PROGRAM, PROVIDER = BUILD / "tofu", BUILD / "terraform-provider-gitlab"
 CONFIGURATIONS = Path(__file__).parent / "terraform-provider"
 API_CLIENTS = Path(__file__).parents[2] / "docs" / "reference" / "generated" / "api-clients.md"
 VERSION = "1.3.0"
 NO_CHANGE, CHANGES = 0, 2
-"""Exit codes of `terraform plan -detailed-exitcode`."""
+"""Exit codes of `tofu plan -detailed-exitcode`."""
 FIRST, SECOND = ("-var=round=1",), ("-var=round=2",)
-
-pytestmark = pytest.mark.skipif(shutil.which("terraform") is None, reason="Terraform is not installed")
 
 
 class Terraform:
-    """Terraform in a folder with a configuration. It gets the provider from a folder, never from a registry."""
+    """OpenTofu in a folder with a configuration. It gets the provider from a folder, never from a registry."""
 
     def __init__(self, cell: ServedCell, folder: Path, configuration: str) -> None:
         require_built(PROGRAM)
+        require_built(PROVIDER)
         self._folder = folder / "configuration"
         self._folder.mkdir()
         shutil.copy(CONFIGURATIONS / configuration, self._folder)
         mirror = folder / "mirror"
-        settings = folder / "terraform.rc"
-        settings.write_text(
-            f'disable_checkpoint = true\nprovider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n'
-        )
+        settings = folder / "tofu.rc"
+        settings.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n')
         self._variables = {
             "HOME": str(folder),
             "PATH": os.environ["PATH"],
             "TF_CLI_CONFIG_FILE": str(settings),
             "TF_IN_AUTOMATION": "1",
-            "CHECKPOINT_DISABLE": "1",
             "GITLAB_TOKEN": cell.token,
             "GITLAB_BASE_URL": f"{cell.url}/api/v4/",
         }
         platform = json.loads(self.run("version", "-json"))["platform"]
-        place = mirror / "registry.terraform.io" / "gitlabhq" / "gitlab" / VERSION / platform
+        place = mirror / "registry.opentofu.org" / "gitlabhq" / "gitlab" / VERSION / platform
         place.mkdir(parents=True)
-        shutil.copy(PROGRAM, place / f"terraform-provider-gitlab_v{VERSION}")
+        shutil.copy(PROVIDER, place / f"terraform-provider-gitlab_v{VERSION}")
         self.run("init", "-no-color", "-input=false")
 
     def call(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["terraform", *words],
+            [str(PROGRAM), *words],
             capture_output=True,
             text=True,
             timeout=180,

@@ -220,7 +220,14 @@ class TestProjects:
             "own": {"namespace_id": 8},
             "near": {"namespace_id": 5, "group_ids": (5, 4)},
             "wide": {"namespace_id": 4, "group_ids": (4,), "visibility": "internal"},
-            "far": {"organization_id": 7, "namespace_id": 6, "group_ids": (6,), "visibility": "public"},
+            "far": {
+                "organization_id": 7,
+                "namespace_id": 6,
+                "group_ids": (6,),
+                "visibility": "public",
+                "archived": True,
+                "topics": ("steel", "robots"),
+            },
         }
         return {
             name: await store.projects.add_project(a_project(path=f"x/{name}", **changes))  # type: ignore[arg-type]
@@ -237,6 +244,12 @@ class TestProjects:
         assert await self.list_paths(store, namespace_id=4) == ["wide"]
         assert await self.list_paths(store, group_id=4) == ["wide", "near"]
         assert await self.list_paths(store, visibility="private") == ["near", "own"]
+        assert (
+            await self.list_paths(store, archived=True) == await self.list_paths(store, topics=("robots",)) == ["far"]
+        )
+        assert await self.list_paths(store, archived=False) == ["wide", "near", "own"]
+        assert await self.list_paths(store, topics=("robots", "steel")) == ["far"]
+        assert await self.list_paths(store, topics=("robots", "stee")) == []
         nobody = Sight(organization_id=1, namespace_id=99)
         assert await self.list_paths(store, sight=nobody) == ["wide"]
         assert await self.list_paths(store, sight=nobody, membership=True) == []

@@ -55,6 +55,19 @@ class TestTransfer:
         got = follow(cell, "GET", item["actions"]["download"])
         assert (got.status, got.body, got.headers["Content-Length"]) == (200, CONTENT, str(len(CONTENT)))
 
+    def test_a_file_over_the_api(self, cell: ServedCell, lfs: Lfs) -> None:
+        pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize {len(CONTENT)}\n"
+        commit_file(cell, 1, pointer, "large.bin")
+        commit_file(cell, 1, "plain\n", "plain.txt")
+        raw = "/projects/1/repository/files/{}/raw?lfs={}"
+        assert cell.api("GET", raw.format("large.bin", "true")).status == 404, "not uploaded yet"
+        assert lfs.put(CONTENT).status == 200
+        assert cell.api("GET", raw.format("large.bin", "true")).body == CONTENT
+        part = cell.api("GET", raw.format("large.bin", "true"), Range="bytes=100-199")
+        assert (part.status, part.body) == (206, CONTENT[100:200])
+        assert cell.api("GET", raw.format("large.bin", "false")).body == pointer.encode()
+        assert cell.api("GET", raw.format("plain.txt", "true")).body == b"plain\n"
+
     def test_an_empty_object(self, lfs: Lfs) -> None:
         assert lfs.put(b"").status == 200
         assert lfs.get(hashlib.sha256(b"").hexdigest()).body == b""

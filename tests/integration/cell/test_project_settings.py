@@ -82,12 +82,30 @@ def test_ignored_fields_are_told(cell: ServedCell) -> None:
 
 def test_ignored_filters_of_a_list_are_told(cell: ServedCell) -> None:
     create(cell)
-    answer = cell.api("GET", "/projects?search=app&owned=true&topic=a&last_activity_after=&per_page=5&order_by=id")
-    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, "topic")
+    answer = cell.api("GET", "/projects?search=app&owned=true&starred=true&last_activity_after=&per_page=5&order_by=id")
+    assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, "starred")
     answer = cell.api("GET", "/projects/1/jobs?scope[]=success&scope[]=manual&kind=x")
     assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, "kind")
     answer = cell.api("GET", "/projects/1/variables")
     assert (answer.status, answer.headers["X-Remuda-Ignored"]) == (200, None)
+
+
+def test_lists_of_archived_projects_and_of_those_with_topics(cell: ServedCell) -> None:
+    create(cell, name="old", topics=["steel", "robots"])
+    create(cell, name="new", topics=["steel"])
+    assert cell.api("POST", "/projects/root%2Fold/archive").status == 201
+    for query, names in {
+        "archived=true": ["old"],
+        "archived=false": ["new"],
+        "archived=": ["new", "old"],
+        "topic=steel": ["new", "old"],
+        "topic=steel,robots": ["old"],
+        "topic=steel&archived=false": ["new"],
+        "topic=iron": [],
+    }.items():
+        answer = cell.api("GET", f"/projects?{query}")
+        assert [project["name"] for project in answer.json()] == names, query
+        assert "X-Remuda-Ignored" not in answer.headers
 
 
 def test_what_is_taken_because_it_changes_nothing_is_in_the_answer(cell: ServedCell) -> None:

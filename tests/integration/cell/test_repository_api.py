@@ -126,6 +126,54 @@ def test_what_commits_change(cell: ServedCell, client: gitlab.Gitlab) -> None:
         assert cell.api("GET", f"/projects/{project.id}/repository/{query}").status in (400, 404), query
 
 
+def test_commits_by_time_author_and_path(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(cell.new_project("app", **{"a.txt": "one\n"}))
+    for name, author in (("b", "Ann (Lab)"), ("c", "Bob")):
+        change = {"file_path": f"{name}.txt", "content": f"{name}\n", "commit_message": name, "author_name": author}
+        project.files.create({**change, "branch": "main", "author_email": f"{name}@example.com"})
+    project.branches.create({"branch": "side", "ref": "main"})
+    project.files.create({"file_path": "d.txt", "branch": "side", "content": "d\n", "commit_message": "d"})
+
+    def titles(**query: Any) -> list[str]:
+        rows = project.commits.list(iterator=True, query_parameters=query)
+        assert isinstance(rows, gitlab.base.RESTObjectList)
+        titles = [row.title for row in rows]
+        assert rows.total == len(titles)
+        return titles
+
+    assert titles() == ["c", "b", "First commit"]
+    assert titles(author="Ann (Lab)") == titles(author="b@example.com") == ["b"]
+    assert titles(author="A.n") == []
+    assert titles(since="2020-01-01T00:00:00Z", until="2999-01-01") == ["c", "b", "First commit"]
+    assert titles(since="2999-01-01T00:00:00Z") == titles(until="2020-01-01T00:00:00Z") == []
+    assert titles(author="Bob", path="b.txt") == []
+    assert titles(all="true") == ["d", "c", "b", "First commit"]
+    assert cell.api("GET", f"/projects/{project.id}/repository/commits?since=yesterday").status == 400
+
+
+def test_how_much_commits_change(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    project = client.projects.get(cell.new_project("app", **{"a.txt": "one\ntwo\n"}))
+    project.files.update("a.txt", {"branch": "main", "content": "one\n2\nthree\n", "commit_message": "Change"})
+    shown = project.commits.get("main")
+    assert shown.stats == {"additions": 2, "deletions": 1, "total": 3}
+    assert not hasattr(project.commits.get("main", stats=False), "stats")
+    assert "stats" not in project.commits.list(get_all=True)[0].attributes
+    listed = [row.stats["total"] for row in project.commits.list(get_all=True, with_stats=True)]
+    assert listed[0] == 3
+    assert listed[-1] >= 2, "the first commit counts, too"
+
+
+def test_search_of_branches_and_tags(cell: ServedCell, client: gitlab.Gitlab) -> None:
+    """As in GitLab: without regard to case; ^ and $ at the ends mean begin and end."""
+    project = client.projects.get(cell.new_project("refs", PIPELINE))
+    for name in ("Feature/a", "my-feature"):
+        project.branches.create({"branch": name, "ref": "main"})
+        project.tags.create({"tag_name": name, "ref": "main"})
+    for manager in (project.branches, project.tags):
+        for text, names in {"fEAT": 2, "^feat": 1, "feature$": 1, "^main$": 0, "x": 0}.items():
+            assert len(manager.list(search=text, get_all=True)) == names, (manager, text)
+
+
 def test_a_large_file(cell: ServedCell, client: gitlab.Gitlab) -> None:
     content = "0123456789abcdef" * 80_000
     project = client.projects.get(cell.new_project("large", **{"dir/large": content}))

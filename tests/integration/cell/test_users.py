@@ -33,6 +33,18 @@ def test_a_deleted_user_loses_tokens_memberships_and_own_projects(cell: ServedCe
     assert cell.api("DELETE", f"/users/{ada.id}").status == 404
 
 
+def test_external_users_are_refused(cell: ServedCell) -> None:
+    """Such a user would see what is internal, which GitLab does not show to external users."""
+    ada = {"username": "ada", "name": "Ada", "email": "ada@example.com"}
+    refused = cell.api("POST", "/users", {**ada, "external": True})
+    assert refused.status == 400
+    assert refused.json()["error"].startswith("external is not supported here")
+    created = cell.api("POST", "/users", {**ada, "external": False})
+    assert created.status == 201
+    assert "X-Remuda-Ignored" not in created.headers
+    assert cell.api("PUT", f"/users/{created.json()['id']}", {"external": True}).status == 400
+
+
 def test_the_only_owner_of_a_group_is_deleted_with_the_group_or_not_at_all(cell: ServedCell) -> None:
     ada = create_person(cell, "ada")
     group = ada.api("POST", "/groups", {"name": "hers", "path": "hers"}).json()["id"]

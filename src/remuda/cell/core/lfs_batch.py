@@ -9,6 +9,10 @@ import msgspec
 from remuda.cell.values.lfs import LfsObject
 
 _OID = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_POINTER = re.compile(
+    rb"version https://git-lfs\.github\.com/spec/v1\n(?:[^\n]+\n)*?oid sha256:([0-9a-f]{64})\nsize [0-9]+\n"
+)
+_MAX_POINTER = 1024
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def is_oid(text: str) -> bool:
     """True for the id of an LFS object: a SHA-256 in lower-case hex digits."""
     return _OID.fullmatch(text) is not None
+
+
+def read_pointer(content: bytes) -> str | None:
+    """Return the oid if this content of a file in the repository is a pointer to an LFS object, otherwise None."""
+    match = _POINTER.fullmatch(content) if len(content) < _MAX_POINTER else None
+    return match[1].decode() if match else None
 
 
 def answer_batch(

@@ -62,6 +62,31 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
         return self.message.split("\n", 1)[0].strip()
 
 
+class LogFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects commits of a history. An empty or None field restricts nothing."""
+
+    path: str = ""
+    """Only commits that changed this path."""
+    author: str = ""
+    """Only commits whose author's name and mail address, as `Name <mail>`, contain this text."""
+    since: float | None = None
+    until: float | None = None
+    is_first_parent: bool = False
+    """Follow only the first parent of merges."""
+    has_all_refs: bool = False
+    """The histories of all branches and tags instead of the one of a commit."""
+
+
+EVERY_COMMIT = LogFilter()
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """How many lines a commit adds and deletes."""
+
+    additions: int
+    deletions: int
+
+
 class TreeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A file, folder or submodule in the listing of a folder."""
 
@@ -247,9 +272,15 @@ class Contents(Protocol):
 
     async def commit(self, repo: str, sha: str) -> Commit | None: ...
 
-    async def log(self, repo: str, sha: str, *, skip: int, count: int, path: str = "") -> Sequence[Commit]:
-        """Return up to `count` commits of the history of the commit `sha`, newest first, without the first `skip` ones.
-        With `path`, only commits that changed that path are returned."""
+    async def log(
+        self, repo: str, sha: str, *, skip: int, count: int, selection: LogFilter = EVERY_COMMIT
+    ) -> Sequence[Commit]:
+        """Return up to `count` commits of the history of the commit `sha`, newest first, without the first `skip`
+        ones."""
+        ...
+
+    async def count_changes(self, repo: str, shas: Sequence[str]) -> dict[str, Changes]:
+        """Return how much each of these commits changes. A merge is compared with its first parent."""
         ...
 
     async def log_between(self, repo: str, before: str, sha: str, *, count: int) -> Sequence[Commit]:
@@ -261,8 +292,8 @@ class Contents(Protocol):
         from those of the commit at which the two histories fork. Raises TooLargeError if there are too many files."""
         ...
 
-    async def count(self, repo: str, sha: str, path: str = "") -> int:
-        """Count the commits in the history of `sha`, itself included; with `path`, only those that changed it."""
+    async def count(self, repo: str, sha: str, selection: LogFilter = EVERY_COMMIT) -> int:
+        """Count the commits in the history of `sha`, itself included."""
         ...
 
     async def add_commit(

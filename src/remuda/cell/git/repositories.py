@@ -18,11 +18,14 @@ from remuda.cell.git.diffs import FileDiff, parse_diff
 from remuda.cell.git.environment import make_environment
 from remuda.cell.git.port import (
     DIFF_LIMIT_BYTES,
+    EVERY_COMMIT,
     LIST_LIMIT_BYTES,
+    Changes,
     Commit,
     GitClient,
     GitError,
     GitRequest,
+    LogFilter,
     Tag,
     TreeEntry,
 )
@@ -40,6 +43,7 @@ _EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 """The hash of a folder without files, which every repository has."""
 _TAGGER = "Administrator <admin@example.com>"
 _LOG_FIELDS = ("%H", "%P", "%an", "%ae", "%at", "%cn", "%ce", "%ct", "%B")
+_COUNTED_LINES = re.compile(r"(\d+) (insertion|deletion)")
 _NAME_CONFLICT = re.compile(rb"cannot (?:create|process) 'refs/(heads|tags)/([^']+)'")
 """A branch `main` and a branch `main/x` would be a file and a folder of the same name."""
 
@@ -218,10 +222,12 @@ class GitRepos:
                 self._commits.popitem(last=False)
         return commits[0]
 
-    async def log(self, repo: str, sha: str, *, skip: int, count: int, path: str = "") -> Sequence[Commit]:
+    async def log(
+        self, repo: str, sha: str, *, skip: int, count: int, selection: LogFilter = EVERY_COMMIT
+    ) -> Sequence[Commit]:
         form = "--format=" + "%x00".join(_LOG_FIELDS)
         pages = (f"--skip={skip}", f"--max-count={count}")
-        out = await self._git.run("log", "-z", form, *pages, "--end-of-options", sha, "--", *_pathspec(path), repo=repo)
+        out = await self._git.run("log", "-z", form, *pages, *_select(sha, selection), repo=repo)
         fields = out.decode(errors="replace").split("\0")
         size = len(_LOG_FIELDS)
         return [_commit(fields[start : start + size]) for start in range(0, len(fields) - size + 1, size)]
@@ -252,10 +258,17 @@ class GitRepos:
         out = await self._git.run("for-each-ref", "--format=%(refname)", f"--contains={sha}", *folders, repo=repo)
         return out.decode(errors="replace").removesuffix("\n").split("\n") if out else []
 
-    async def count(self, repo: str, sha: str, path: str = "") -> int:
-        return int(
-            await self._git.run("rev-list", "--count", "--end-of-options", sha, "--", *_pathspec(path), repo=repo)
-        )
+    async def count(self, repo: str, sha: str, selection: LogFilter = EVERY_COMMIT) -> int:
+        return int(await self._git.run("rev-list", "--count", *_select(sha, selection), repo=repo))
+
+    async def count_changes(self, repo: str, shas: Sequence[str]) -> dict[str, Changes]:
+        form = ("log", "--no-walk=unsorted", "-m", "--first-parent", "--format=%x00%H", "--shortstat")
+        out = await self._git.run(*form, "--end-of-options", *shas, "--", repo=repo)
+        changes = {}
+        for text in out.decode(errors="replace").split("\0")[1:]:
+            counts = {what: int(number) for number, what in _COUNTED_LINES.findall(text)}
+            changes[text[:40]] = Changes(additions=counts.get("insertion", 0), deletions=counts.get("deletion", 0))
+        return changes
 
     async def add_commit(
         self, repo: str, commit: NewCommit, *, before_move: Callable[[str], None] = lambda _: None
@@ -355,6 +368,18 @@ class GitRepos:
         return InvalidError(
             f"Failed to create {what} '{name}': {what.title()} name conflicts with existing {what} hierarchy."
         )
+
+
+def _select(sha: str, selection: LogFilter) -> list[str]:
+    """Return the arguments of `git log` and `git rev-list` that select commits."""
+    times = {"since": selection.since, "until": selection.until}
+    words = [f"--{name}=@{max(0, int(time))}" for name, time in times.items() if time is not None]
+    if selection.author:
+        words += ["--fixed-strings", f"--author={selection.author}"]
+    if selection.is_first_parent:
+        words.append("--first-parent")
+    start = ["--branches", "--tags", "--end-of-options"] if selection.has_all_refs else ["--end-of-options", sha]
+    return [*words, *start, "--", *_pathspec(selection.path)]
 
 
 def _pathspec(path: str) -> list[str]:

@@ -130,6 +130,9 @@ class ProjectFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Only projects of `sight` of which the user is a member."""
     removed: bool = False
     """Only deleted projects. If False, only existing ones."""
+    archived: bool | None = None
+    topics: tuple[str, ...] = ()
+    """Only projects that have all these topics."""
 
     def fits(self, project: Project) -> bool:
         sight = self.sight
@@ -139,6 +142,8 @@ class ProjectFilter(msgspec.Struct, frozen=True, kw_only=True):
             and self.namespace_id in (None, project.namespace_id)
             and (self.group_id is None or self.group_id in project.group_ids)
             and self.visibility in ("", project.visibility)
+            and self.archived in (None, project.archived)
+            and set(self.topics) <= set(project.topics)
             and (
                 sight is None
                 or sight.owns(project)

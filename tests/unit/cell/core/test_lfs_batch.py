@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from remuda.cell.core.lfs_batch import Answer, Limits, Wanted, answer_batch, is_oid
+from remuda.cell.core.lfs_batch import Answer, Limits, Wanted, answer_batch, is_oid, read_pointer
 from remuda.cell.values.lfs import LfsObject
 from remuda.model.job import ProjectId
 
 A, B = "a" * 64, "b" * 64
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{A}\nsize 10\n".encode()
 LIMITS = Limits(object_bytes=1000, quota_bytes=0, used_bytes=0)
 
 
@@ -55,3 +56,18 @@ def test_an_oid_is_a_sha256_in_lower_case(oid: str) -> None:
 
 def test_a_negative_size_is_invalid() -> None:
     assert [answer.code for answer in decide("upload", (A, -1))] == [422]
+
+
+@pytest.mark.parametrize(
+    ("content", "oid"),
+    [
+        (POINTER, "a" * 64),
+        (POINTER.replace(b"oid", b"ext-0-foo sha256:" + b"b" * 64 + b"\noid"), "a" * 64),
+        (POINTER + b"more\n", None),
+        (POINTER.replace(b"a" * 64, b"a" * 63), None),
+        (POINTER.replace(b"oid", b"ext-0-" + b"x" * 1024 + b" y\noid"), None),
+        (b"", None),
+    ],
+)
+def test_pointers(content: bytes, oid: str | None) -> None:
+    assert read_pointer(content) == oid

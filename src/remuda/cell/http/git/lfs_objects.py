@@ -147,11 +147,14 @@ async def verify(edge: Edge, request: Request, access: GitAccess, check: Check) 
 
 async def download(edge: Edge, request: Request, access: GitAccess, check: Check, oid: str) -> Response:
     """Download an LFS object of the project, or its part in `Range`."""
-    stored = await _find(edge, access.project, oid)
+    return answer_object(edge, request, await _find(edge, access.project, oid))
+
+
+def answer_object(edge: Edge, request: Request, stored: LfsObject) -> Response:
     content = Content(
         read=lambda start: edge.blobs.read(stored.blob, start),
         size=stored.size,
-        tag=f'"{oid}"',
+        tag=f'"{stored.oid}"',
         media_type=_MEDIA,
         headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "private, no-cache"},
     )
@@ -161,10 +164,16 @@ async def download(edge: Edge, request: Request, access: GitAccess, check: Check
 async def _find(edge: Edge, project: Project, oid: str) -> LfsObject:
     """The object of the project. Raises GitRefusedError: 422 if `oid` is no oid, 404 if it or its file is missing."""
     _check_oid(oid)
-    stored = (await edge.store.lfs.find_objects(project.id, [oid])).get(oid)
-    if stored is None or await edge.blobs.size(stored.blob) is None:
+    stored = await find_object(edge, project, oid)
+    if stored is None:
         raise GitRefusedError(404, f"The project has no LFS object {oid}")
     return stored
+
+
+async def find_object(edge: Edge, project: Project, oid: str) -> LfsObject | None:
+    """Return the object of the project; None if it or its file is missing."""
+    stored = (await edge.store.lfs.find_objects(project.id, [oid])).get(oid)
+    return None if stored is None or await edge.blobs.size(stored.blob) is None else stored
 
 
 def _check_oid(oid: str) -> None:

@@ -4,14 +4,16 @@
 import re
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 
 from remuda.cell.core.access.protected_refs import Pusher, can_push, can_run, is_protected
 from remuda.cell.errors import InvalidError
 from remuda.cell.git.commits import is_branch_name
-from remuda.cell.git.port import GitError
+from remuda.cell.git.port import GitError, LogFilter
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import Caller, check_push
+from remuda.cell.http.edge.bodies import flag_in_query, time_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.large_bodies import large_parameters
@@ -35,7 +37,19 @@ class NewRefs(msgspec.Struct, kw_only=True):
     refs: dict[str, str]
 
 
-class CommitDetailShape(CommitShape, kw_only=True):
+class ChangesShape(Shape, kw_only=True):
+    """How many lines a commit changes."""
+
+    additions: int
+    deletions: int
+    total: int
+
+
+class CountedCommitShape(CommitShape, kw_only=True):
+    stats: ChangesShape | UnsetType = UNSET
+
+
+class CommitDetailShape(CountedCommitShape, kw_only=True):
     """A commit, with the newest pipeline that ran for it; both fields are null if there is none."""
 
     project_id: int
@@ -98,33 +112,73 @@ async def resolve_commit(edge: Edge, project: Project, name: str) -> str:
     return sha
 
 
-@routes.get(f"{_ROOT}/commits", in_project(Level.REPORTER), query={"ref_name": str, "path": str})
-async def list_commits(edge: Edge, request: Request, project: Project, page: Page) -> Paged[CommitShape]:
-    """List the commits of a ref, or only those that changed a path."""
-    repos = edge.projects.repos
+@routes.get(
+    f"{_ROOT}/commits",
+    in_project(Level.REPORTER),
+    query={
+        "ref_name": str,
+        "path": str,
+        "author": str,
+        "since": str,
+        "until": str,
+        "all": bool,
+        "first_parent": bool,
+        "with_stats": bool,
+    },
+)
+async def list_commits(edge: Edge, request: Request, project: Project, page: Page) -> Paged[CountedCommitShape]:
+    """List the commits of a ref or, with `all`, of all branches and tags."""
+    repos, query = edge.projects.repos, request.query_params
     if await repos.is_empty(project.repo_path):
         return Paged([], 0, page)
-    ref = request.query_params.get("ref_name") or repos.head(project.repo_path) or project.default_branch
+    ref = query.get("ref_name") or repos.head(project.repo_path) or project.default_branch
     sha = await resolve_commit(edge, project, ref)
-    path = request.query_params.get("path", "").strip("/")
-    if "\0" in path:
-        raise bad_parameter("path is invalid")
-    commits = await repos.log(project.repo_path, sha, skip=(page.number - 1) * page.size, count=page.size, path=path)
-    total = await repos.count(project.repo_path, sha, path)
-    return Paged([commit_view(commit, project, edge.settings.url) for commit in commits], total, page)
+    selection = LogFilter(
+        path=query.get("path", "").strip("/"),
+        author=query.get("author", ""),
+        since=time_in_query(request, "since"),
+        until=time_in_query(request, "until"),
+        is_first_parent=flag_in_query(request, "first_parent"),
+        has_all_refs=flag_in_query(request, "all"),
+    )
+    for name, text in (("path", selection.path), ("author", selection.author)):
+        if "\0" in text:
+            raise bad_parameter(f"{name} is invalid")
+    skip = (page.number - 1) * page.size
+    commits = await repos.log(project.repo_path, sha, skip=skip, count=page.size, selection=selection)
+    total = await repos.count(project.repo_path, sha, selection)
+    views = [commit_view(commit, project, edge.settings.url) for commit in commits]
+    has_stats = flag_in_query(request, "with_stats") and commits
+    stats = await _count_changes(edge, project, [commit.sha for commit in commits]) if has_stats else {}
+    return Paged(
+        [CountedCommitShape(**msgspec.structs.asdict(view), stats=stats.get(view.id, UNSET)) for view in views],
+        total,
+        page,
+    )
 
 
-@routes.get(f"{_ROOT}/commits/{{sha}}", in_project(Level.REPORTER))
+async def _count_changes(edge: Edge, project: Project, shas: list[str]) -> dict[str, ChangesShape]:
+    changes = await edge.projects.repos.count_changes(project.repo_path, shas)
+    return {
+        sha: ChangesShape(additions=row.additions, deletions=row.deletions, total=row.additions + row.deletions)
+        for sha, row in changes.items()
+    }
+
+
+@routes.get(f"{_ROOT}/commits/{{sha}}", in_project(Level.REPORTER), query={"stats": bool})
 async def show_commit(edge: Edge, request: Request, project: Project) -> CommitDetailShape:
-    """Show a commit, with its newest pipeline."""
+    """Show a commit, with its newest pipeline and, unless `stats` is false, how many lines it changes."""
     sha = await resolve_commit(edge, project, text_in_path(request, "sha"))
     view = await _view(edge, project, sha)
+    has_stats = request.query_params.get("stats", "").lower() not in ("false", "0")
+    stats = await _count_changes(edge, project, [sha]) if has_stats else {}
     pipelines, _ = await edge.store.pipelines.list_pipelines(
         project.id, Page(size=1, counted=False), PipelineFilter(sha=sha)
     )
     newest = pipeline_summary(pipelines[0], project, edge.settings.url) if pipelines else None
     return CommitDetailShape(
         **msgspec.structs.asdict(view),
+        stats=stats.get(sha, UNSET),
         project_id=project.id,
         status=newest.status if newest else None,
         last_pipeline=newest,
@@ -137,7 +191,17 @@ async def list_branches(edge: Edge, request: Request, project: Project) -> list[
     search = request.query_params.get("search", "")
     refs = await edge.projects.repos.refs(project.repo_path)
     names = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
-    return [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names if search in name]
+    names = [name for name in names if matches_search(name, search)]
+    return [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names]
+
+
+def matches_search(name: str, search: str) -> bool:
+    """Return whether the name of a branch or tag matches GitLab's parameter `search`: it contains the text, begins with
+    what follows `^`, or ends with what precedes `$`."""
+    name, search = name.casefold(), search.casefold()
+    if search.startswith("^"):
+        return name.startswith(search[1:])
+    return name.endswith(search[:-1]) if search.endswith("$") else search in name
 
 
 @routes.get(f"{_ROOT}/branches/{{branch}}", in_project(Level.REPORTER))

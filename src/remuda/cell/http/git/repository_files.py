@@ -12,8 +12,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from remuda.cell.core.lfs_batch import read_pointer
 from remuda.cell.git.commits import EXECUTABLE, FileAction
-from remuda.cell.git.port import LIST_LIMIT_BYTES, Contents, TreeEntry
+from remuda.cell.git.port import LIST_LIMIT_BYTES, Contents, LogFilter, TreeEntry
 from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import flag_in_query
@@ -23,6 +24,7 @@ from remuda.cell.http.edge.large_bodies import large_answer, large_content, larg
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import Paged
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.git.lfs_objects import answer_object, find_object
 from remuda.cell.projects.projects import CommitRequest
 from remuda.cell.values import Page, Project
 from remuda.cell.values.people import Level
@@ -131,7 +133,7 @@ async def show(edge: Edge, request: Request, project: Project) -> Response:
     sha = await commit_at(edge, project, ref)
     async with _read_file(edge, project, sha, path) as content:
         entry = await _entry(repos, project, sha, path)
-        last = await repos.log(project.repo_path, sha, skip=0, count=1, path=path)
+        last = await repos.log(project.repo_path, sha, skip=0, count=1, selection=LogFilter(path=path))
         file = FileShape(
             file_name=path.rpartition("/")[2],
             file_path=path,
@@ -159,14 +161,27 @@ def _metadata_headers(file: FileShape) -> dict[str, str]:
     }
 
 
-@routes.get(f"{_ROOT}/files/{{path:path}}/raw", _READ, query={"ref": str}, gives=bytes)
+@routes.get(
+    f"{_ROOT}/files/{{path:path}}/raw",
+    _READ,
+    query={"ref": str, "lfs": bool},
+    gives=bytes,
+    also=(206, 304, 416),
+    headers=("Range", "If-Range", "If-None-Match"),
+)
 async def show_raw(edge: Edge, request: Request, project: Project) -> Response:
-    """Return the content of a file."""
+    """Return the content of a file. With `lfs`, the content of a file that is in Git LFS instead of its pointer."""
     sha = await commit_at(edge, project, request.query_params.get("ref"))
     # So that no browser runs the content as a page of this site.
     headers = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "inline"}
     async with _read_file(edge, project, sha, text_in_path(request, "path")) as content:
-        return await large_answer(edge, content, "text/plain", headers)
+        oid = read_pointer(content) if flag_in_query(request, "lfs") else None
+        if oid is None:
+            return await large_answer(edge, content, "text/plain", headers)
+    stored = await find_object(edge, project, oid)
+    if stored is None:
+        raise not_found("LFS object")
+    return answer_object(edge, request, stored)
 
 
 @asynccontextmanager
@@ -252,7 +267,7 @@ async def _check_last_commit(edge: Edge, project: Project, params: FileChange | 
     """Raise ApiError 400 if the last commit of the file is not the one that the caller has seen."""
     branch = params.start_branch or params.branch
     sha = await commit_at(edge, project, branch)
-    newest = await edge.projects.repos.log(project.repo_path, sha, skip=0, count=1, path=path)
+    newest = await edge.projects.repos.log(project.repo_path, sha, skip=0, count=1, selection=LogFilter(path=path))
     if newest and newest[0].sha != params.last_commit_id:
         raise bad_request(
             f"{path} was changed by commit {newest[0].sha[:8]} since {params.last_commit_id}; read it again and repeat"

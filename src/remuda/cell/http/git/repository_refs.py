@@ -17,7 +17,7 @@ from remuda.cell.http.edge.errors import forbidden, not_found
 from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.paging import Paged
 from remuda.cell.http.edge.routes import Routes
-from remuda.cell.http.git.repository import BranchShape, branch_at
+from remuda.cell.http.git.repository import BranchShape, branch_at, matches_search
 from remuda.cell.http.gitlab.views import CommitShape, commit_view
 from remuda.cell.values import Page, Project
 from remuda.cell.values.people import Level
@@ -120,7 +120,7 @@ async def _views(edge: Edge, project: Project, tags: Sequence[Tag]) -> list[TagS
 async def list_tags(edge: Edge, request: Request, project: Project, page: Page) -> Paged[TagShape]:
     """List tags in descending order of name."""
     search, sort = request.query_params.get("search", ""), request.query_params.get("sort", "desc")
-    matches = [tag for tag in await edge.projects.repos.tags(project.repo_path) if search in tag.name]
+    matches = [tag for tag in await edge.projects.repos.tags(project.repo_path) if matches_search(tag.name, search)]
     ordered = matches if sort == "asc" else matches[::-1]
     tags = ordered[(page.number - 1) * page.size : page.number * page.size]
     return Paged(await _views(edge, project, tags), len(matches), page)

@@ -34,7 +34,14 @@ _MAX_NAME = 255
 _MAX_DESCRIPTION = 2000
 _UNFINISHED = tuple(state.value for state in JobState if state not in FINAL)
 
-LISTED = {"search": str, "visibility": Literal[VISIBILITIES], "membership": bool, "owned": bool}
+LISTED = {
+    "search": str,
+    "visibility": Literal[VISIBILITIES],
+    "membership": bool,
+    "owned": bool,
+    "archived": bool,
+    "topic": str,
+}
 
 
 routes = Routes()
@@ -179,6 +186,8 @@ async def page_of_projects(edge: Edge, request: Request, project_filter: Project
         visibility=query.get("visibility", ""),
         sight=caller.sight,
         membership=flag_in_query(request, "membership") or flag_in_query(request, "owned"),
+        archived=flag_in_query(request, "archived") if query.get("archived") else None,
+        topics=tuple(filter(None, query.get("topic", "").split(","))),
     )
     projects, total = await edge.store.projects.list_projects(page, project_filter)
     return Paged([describe_project(edge, project) for project in projects], total, page)

@@ -2,7 +2,7 @@
 the users of their own organization."""
 
 import re
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, for
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.paging import KEYSET, page_answer, page_by_id, slice_answer
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.edge.unsupported_fields import Unsupported
 from remuda.cell.http.gitlab.groups import remove_group
 from remuda.cell.http.gitlab.projects import check_texts, remove_project
 from remuda.cell.http.gitlab.views import UserShape, user_view
@@ -26,6 +27,8 @@ from remuda.cell.values import USER_ID
 from remuda.cell.values.people import Level, Namespace, ProjectFilter, User
 from remuda.lib.clock import rfc3339
 
+_UNSUPPORTED = Unsupported(refused={"external": (False,)})
+"""External users, who do not see what is internal, would see it here."""
 _EMAIL = re.compile(r"[^@\s]{1,200}@[^@\s]{1,200}")
 
 
@@ -36,6 +39,7 @@ routes = Routes()
 
 
 class NewUser(msgspec.Struct, kw_only=True):
+    unsupported: ClassVar[Unsupported] = _UNSUPPORTED
     username: str
     name: str
     email: str
@@ -44,6 +48,7 @@ class NewUser(msgspec.Struct, kw_only=True):
 
 
 class UserChange(msgspec.Struct, kw_only=True):
+    unsupported: ClassVar[Unsupported] = _UNSUPPORTED
     name: str | None = None
     email: str | None = None
     admin: bool | None = None

@@ -50,7 +50,7 @@ class Dialect(Protocol):
         ...
 
     def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
-        """Return the SQL condition that the list `name` in the JSON of a runner contains all the texts."""
+        """Return the SQL condition that the list `name` of the JSON in `body` contains all the texts."""
         ...
 
     def among(self, column: str, values: Collection[Any], kind: str = "text") -> Conditions:
@@ -104,6 +104,10 @@ def _(selection: ProjectFilter, dialect: Dialect) -> Conditions:
         where[dialect.has_one_of("group_ids", [selection.group_id])] = None
     if selection.visibility:
         where[f"{_visibility(dialect)} = ?"] = selection.visibility
+    if selection.archived is not None:
+        where[f"coalesce({dialect.field('archived', 'boolean')}, FALSE) = ?"] = selection.archived
+    if selection.topics:
+        where |= dialect.has_all_texts("topics", selection.topics)
     if selection.sight is not None:
         where |= _visible_projects(selection.sight, dialect, membership=selection.membership)
     return where

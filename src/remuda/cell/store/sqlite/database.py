@@ -66,7 +66,7 @@ class SqliteDialect:
         return f"NOT EXISTS (SELECT 1 FROM json_each(CAST(body AS TEXT), '$.{name}'))"
 
     def has_all_texts(self, name: str, texts: Collection[str]) -> Conditions:
-        stored = f"SELECT value FROM json_each(CAST(runners.body AS TEXT), '$.{name}')"
+        stored = f"SELECT value FROM json_each(CAST(body AS TEXT), '$.{name}')"
         return {f"NOT EXISTS (SELECT 1 FROM json_each(?) WHERE value NOT IN ({stored}))": json_list(texts)}
 
     def among(self, column: str, values: Collection[Any], kind: str = "text") -> Conditions:
