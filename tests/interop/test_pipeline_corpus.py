@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from tests.support.pipeline_corpus import (
     PIPELINE_FILE,
+    PROJECT,
     CorpusFile,
     Event,
     describe_job,
@@ -122,7 +123,8 @@ def options_of(event: Event) -> list[str]:
 def is_plain(file: CorpusFile, event: Event) -> bool:
     """True if the command line can show the event: it depends on nothing that only a server or a history knows."""
     special = event.predefined or event.changed is not None or event.exists is not None or event.inputs
-    return file.expectation.is_local and not special and not event.mistakes
+    names_project = PROJECT["CI_PROJECT_PATH"] in file.text
+    return file.expectation.is_local and not special and not names_project and not event.mistakes
 
 
 VALID = [

@@ -32,6 +32,15 @@ MANY_INPUTS = ", ".join(f"longname{i}: {{default: x}}" for i in range(1000))
 DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in range(60)) + "  V60: x\n"
 
 
+def use_wrong_names(length: int, others: int) -> str:
+    """Return a file that uses misspelt names of inputs, as long as that: one 30,000 times, `others` once."""
+    name = "".join(chr(0x100 + i * 7 % 300) for i in range(length))
+    declared = "".join(f"    {i}{name}: {{default: x}}\n" for i in range(30))
+    wrong = "".join(f"    - $[[ inputs.{name}{i} ]]\n" for i in range(others))
+    aliases = "    - *a\n" * 30_000
+    return f"spec:\n  inputs:\n{declared}---\nj:\n  script:\n    - &a $[[ inputs.{name} ]]\n{aliases}{wrong}"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -103,6 +112,8 @@ DOUBLING = "variables:\n" + "".join(f"  V{i}: $V{i + 1}$V{i + 1}\n" for i in ran
             )
         ),
         (TEXT % "x" + f"j: {{script: '{'$[[' * 300_000} $[[ inputs.none ]]'}}", "cannot read"),
+        (use_wrong_names(100, others=1000), "gave up after 1000 mistakes"),
+        (use_wrong_names(800, others=400), "there is no input"),
         (
             f"j: {{inputs: {{{MANY_INPUTS}}}, script: ['${{{{ job.inputs.longnames }}}}'"
             + ", '${{ job.inputs.longnames }}'" * 30_000

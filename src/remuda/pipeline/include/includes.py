@@ -107,7 +107,8 @@ class Loader:
         read = read_header(report, header) if header is not None else Header()
         entries = read.inputs
         if read.include is not None:
-            entries = {**self._load_input_files(read.include, source.origin), **entries}
+            entries = self._load_input_files(read.include, source.origin)
+            self._add_inputs(entries, read.inputs)
         declared = read_inputs(report, entries, patterns)
         values = take_inputs(report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)
         if header is None:
@@ -116,7 +117,7 @@ class Loader:
         return Interpolation(report, values, self._judge.variables(Variables()), context).tree(body)
 
     def _load_input_files(self, node: Node, origin: Origin) -> dict[str, Entry]:
-        """Return the inputs of the files that `spec:include` names, by name; those of later files win."""
+        """Return the inputs of the files that `spec:include` names, by name."""
         entries: dict[str, Entry] = {}
         path = "spec:include"
         for item in items_of(node):
@@ -133,8 +134,16 @@ class Loader:
                     self._report.stop(item, path, f"all files together have more than {MAX_ALL_NODES} values")
                 table = read_table(self._report, document.body, "", INPUT_FILE)
                 if "inputs" in table:
-                    entries |= read_input_names(self._report, table["inputs"].value, "inputs") or {}
+                    self._add_inputs(entries, read_input_names(self._report, table["inputs"].value, "inputs") or {})
         return entries
+
+    def _add_inputs(self, entries: dict[str, Entry], added: Mapping[str, Entry]) -> None:
+        """Add declarations of inputs to those of other files; reports names that are in both."""
+        for name, entry in added.items():
+            if name in entries:
+                message = f"the input {quote(name)} is declared twice: also in {printable(entries[name].key.file)}"
+                self._report.add(entry.key, inside("inputs", name), message, "remove one of them")
+            entries[name] = entry
 
     def _load_includes(self, node: Node, origin: Origin, chain: tuple[str, ...]) -> list[Table]:
         trees: list[Table] = []

@@ -13,7 +13,7 @@ from remuda.pipeline.include.component_context import FIELDS
 from remuda.pipeline.include.input_rules import InputRule, is_true, order_inputs, read_options, read_rules
 from remuda.pipeline.rules.regex import PatternError, Patterns, TooCostlyError
 from remuda.pipeline.syntax.known_keys import HEADER, INPUT, INPUT_TYPES, SPEC, Keys, nearest
-from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, node_of
+from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, items_of, node_of
 from remuda.pipeline.syntax.typed_values import (
     Fields,
     inside,
@@ -99,6 +99,10 @@ def read_declaration(report: Report, entry: Entry, path: str, patterns: Patterns
     for key in ("default", "options"):
         if key in fields and "rules" in fields:
             fields.refuse_key(key, f'"{key}" and "rules" do not go together', "move it into the rules")
+    if "options" in fields and declared.type == "boolean":
+        fields.refuse_key("options", "an input of the type boolean has no options", "remove them")
+    if "regex" in fields and declared.type != "string":
+        fields.refuse_key("regex", "only an input of the type string has a regex", "remove it")
     if declared.default is not None:
         check_value(report, declared, declared.default, f"{path}:default", patterns)
     for rule in declared.rules:
@@ -131,12 +135,10 @@ def check_value(report: Report, declared: Input, node: Node, path: str, patterns
     if not (isinstance(node, Scalar) and node.kind in kinds if kinds else isinstance(node, Items)):
         mistyped(report, node, path, f"of the type {declared.type}")
         return False
+    if declared.options is not None and not _are_options(report, declared.options, node, path):
+        return False
     if not isinstance(node, Scalar):
         return True
-    if declared.options is not None and node.text not in declared.options:
-        options = ", ".join(map(printable, declared.options))
-        report.add(node, path, f"{quote(node.text)} is none of the options", f"use one of: {options}")
-        return False
     try:
         if declared.regex is not None and not patterns.is_match(declared.regex, "", node.text):
             report.add(node, path, f"{quote(node.text)} does not match {quote(declared.regex)}", "correct the value")
@@ -144,6 +146,16 @@ def check_value(report: Report, declared: Input, node: Node, path: str, patterns
     except TooCostlyError:
         report.stop(node, path, "the regular expressions take too long to evaluate", "use simpler ones")
     return True
+
+
+def _are_options(report: Report, options: tuple[str, ...], node: Node, path: str) -> bool:
+    """True if the value, or each value of a list, is one of the options; otherwise reports mistakes."""
+    suggestion = f"use one of: {', '.join(map(printable, options))}"
+    others = [item for item in items_of(node) if not isinstance(item, Scalar) or item.text not in options]
+    for item in others:
+        shown = quote(item.text) if isinstance(item, Scalar) else "a list or map"
+        report.add(item, path, f"{shown} is none of the options", suggestion)
+    return not others
 
 
 def take_inputs(

@@ -1,8 +1,11 @@
 """Replaces `$[[ inputs.name ]]` and `$[[ component.name ]]` in the tree of a file.
 
+GitLab replaces them in the tree, too: the file must be YAML before, and a value is never read as YAML. (GitLab 16 had a
+replacement in the text behind a feature flag, `ci_text_interpolation`, and removed it.)
+
 A value that consists of one such block gets the input's type (a list stays a list); inside a longer text the input
-becomes text. `MAX_ADDED` limits the characters that inputs add to a file's tree; a list counts at least ten for each
-value in it."""
+becomes text. `$[[ matrix.NAME ]]` stays; `job_list.py` replaces it in needs. `MAX_ADDED` limits the characters that
+inputs add to a file's tree; a list counts at least ten for each value in it."""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from collections.abc import Mapping
 import msgspec
 
 from remuda.pipeline.errors import Report, printable, quote
+from remuda.pipeline.facts import SourceProblem
 from remuda.pipeline.include.blocks import find_blocks
 from remuda.pipeline.include.component_context import ComponentContext
+from remuda.pipeline.include.input_access import find_value
 from remuda.pipeline.syntax.known_keys import nearest
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Opaque, Scalar, Table, plain
 from remuda.pipeline.syntax.variable_expansion import Expansion, ExpansionError
@@ -23,7 +28,6 @@ MAX_FUNCTIONS = 3
 _FUNCTIONS = "expand_vars, truncate(from,length), posix_escape or split(',')"
 
 _OPENER, _CLOSER = "$[[", "]]"
-_ACCESS = re.compile(r"(inputs|component)\.([\w-]+)", re.ASCII)
 _TRUNCATE = re.compile(r"truncate\(\s*(\d{1,6})\s*,\s*(\d{1,6})\s*\)", re.ASCII)
 _SPLIT = re.compile(r"split\('([^']+)'\)")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_\-.,:+/@\n]")
@@ -42,6 +46,8 @@ class Interpolation:
         self._context = context or ComponentContext()
         self._expansion = Expansion(variables, one_budget=True)
         self._added = 0
+        self._found: dict[str, Node | SourceProblem | None] = {}
+        """What `find_value` returned for each path: aliases can repeat a block thousands of times."""
 
     def tree(self, node: Node) -> Node:
         """Replace all `$[[ ... ]]` in the node and below it. A replaced scalar keeps its position in the file."""
@@ -56,7 +62,9 @@ class Interpolation:
                     key = self._scalar(entry.key)
                     if not isinstance(key, Scalar):
                         if not isinstance(key, Opaque):
-                            self._report.add(entry.key, "", "a key must be text, not a list", "use another input")
+                            self._report.add(
+                                entry.key, "", "a key must be text, not a list or a map", "use another input"
+                            )
                         continue
                     entries[key.text] = Entry(key=key, value=self.tree(entry.value))
                 return msgspec.structs.replace(node, entries=entries)
@@ -87,23 +95,18 @@ class Interpolation:
         applied; counts its size towards `MAX_ADDED`. If the block is invalid, reports a mistake and returns an
         `Opaque`, which stands for an invalid value. `is_whole`: the block is not part of a longer text."""
         access, *functions = (part.strip() for part in text.split("|"))
+        context, _, path = access.partition(".")
+        if context == "matrix":
+            return msgspec.structs.replace(node, text=f"{_OPENER}{text}{_CLOSER}")
         opaque = Opaque(line=node.line, column=node.column, file=node.file)
-        name = _ACCESS.fullmatch(access)
-        if name is None:
-            self._report.add(node, "", f"cannot read {quote(f'$[[{text}]]')}", "write it like $[[ inputs.name ]]")
+        value = self._find(node, context, path)
+        if value is None:
+            message = f"cannot read {quote(f'{_OPENER}{text}{_CLOSER}')}"
+            self._report.add(node, "", message, "write it like $[[ inputs.name ]] or $[[ inputs.list[0] ]]")
             return opaque
-        if name[1] == "component":
-            field = self._context.read(name[2])
-            if not isinstance(field, str):
-                self._report.add(node, "", field.reason, field.suggestion)
-                return opaque
-            value: Node = msgspec.structs.replace(node, text=field, kind="text")
-        elif name[2] not in self._values:
-            suggestion = nearest(name[2], self._values) or 'declare it under "spec:inputs"'
-            self._report.add(node, "", f"there is no input {quote(name[2])}", suggestion)
+        if isinstance(value, SourceProblem):
+            self._report.add(node, "", value.reason, value.suggestion)
             return opaque
-        else:
-            value = self._values[name[2]]
         if len(functions) > MAX_FUNCTIONS:
             self._report.add(node, "", f"a block has at most {MAX_FUNCTIONS} functions", "use fewer")
             return opaque
@@ -113,6 +116,16 @@ class Interpolation:
             value = self._call(node, function, value)
             self._add(node, value, is_whole=is_whole)
         return value
+
+    def _find(self, node: Scalar, context: str, path: str) -> Node | SourceProblem | None:
+        if context == "inputs":
+            if path not in self._found:
+                self._found[path] = find_value(self._values, path)
+            return self._found[path]
+        if context != "component":
+            return None
+        field = self._context.read(path)
+        return msgspec.structs.replace(node, text=field, kind="text") if isinstance(field, str) else field
 
     def _add(self, node: Scalar, value: Node, *, is_whole: bool) -> None:
         """Add the value's size to the size that inputs have added to the file so far, and stop the compilation above
@@ -160,10 +173,15 @@ def _escape(text: str) -> str:
 
 
 def text_of(node: Node) -> str:
-    """Return a value as text, for use inside a longer text; lists as JSON; an invalid value as nothing."""
-    if isinstance(node, Opaque):
-        return ""
-    return node.text if isinstance(node, Scalar) else msgspec.json.encode(plain(node)).decode()
+    """Return a value as text, for use inside a longer text; lists as JSON with spaces, which is what GitLab writes for
+    texts and numbers; an invalid value as nothing."""
+    match node:
+        case Opaque():
+            return ""
+        case Scalar():
+            return node.kind if node.kind in ("true", "false") else node.text
+        case _:
+            return msgspec.json.format(msgspec.json.encode(plain(node)), indent=0).decode()
 
 
 def _count(node: Node) -> int:

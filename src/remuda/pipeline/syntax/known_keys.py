@@ -14,6 +14,7 @@ from remuda.pipeline.errors import printable, quote
 
 # Comparing two words takes microseconds, and a file may have thousands of names and misspelt words.
 _COMPARED_NAMES = 100
+_COMPARED_CHARACTERS = 255
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,7 +372,9 @@ def is_near(word: str, name: str) -> bool:
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
-    """Return 'did you mean "..."?' with the name most similar to `word`; empty if none is similar."""
+    """Return 'did you mean "..."?' with the name most similar to `word`; empty if none is similar or it is too long."""
+    if len(word) > _COMPARED_CHARACTERS:
+        return ""
     import difflib  # imported only for a file with a mistake
 
     close = difflib.get_close_matches(word, list(islice(names, _COMPARED_NAMES)), n=1)

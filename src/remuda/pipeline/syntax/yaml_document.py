@@ -326,6 +326,10 @@ def _report_syntax(error: yaml.YAMLError, text: str, report: Report, file: str) 
             message += f" that starts on line {context_mark.line + 1}"
     lines = text.splitlines()
     line = lines[at.line - 1] if at.line <= len(lines) else ""
-    tab = "\t" in line[: len(line) - len(line.lstrip())]
-    suggestion = "indent with spaces, not with tabs" if tab else "check indentation, colons and quotes there"
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        suggestion = "indent with spaces, not with tabs"
+    elif line.startswith("$[[", max(at.column - 2, 0)):
+        suggestion = "put the value with $[[ ... ]] in quotes"
+    else:
+        suggestion = "check indentation, colons and quotes there"
     report.stop(at, "", message, suggestion)
