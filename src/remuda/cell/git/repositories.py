@@ -373,7 +373,8 @@ class GitRepos:
 def _select(sha: str, selection: LogFilter) -> list[str]:
     """Return the arguments of `git log` and `git rev-list` that select commits."""
     times = {"since": selection.since, "until": selection.until}
-    words = [f"--{name}=@{max(0, int(time))}" for name, time in times.items() if time is not None]
+    # With an offset: git reads a number alone that it takes for too large as the current time.
+    words = [f"--{name}=@{max(0, int(time))} +0000" for name, time in times.items() if time is not None]
     if selection.author:
         words += ["--fixed-strings", f"--author={selection.author}"]
     if selection.is_first_parent:

@@ -78,7 +78,7 @@ def test_a_pipeline_without_jobs_shows_the_mistakes_of_its_file(remuda: Any, cel
     retried = remuda("pipeline", "retry", number)
     assert retried.code == 2
     assert retried.err == f"pipeline {number} has no jobs, because its file has mistakes: remuda pipeline show {number}"
-    assert remuda("pipeline", "cancel", number).out == f"pipeline {number} is failed\n"
+    assert remuda("pipeline", "cancel", number).out == f"pipeline {number} has ended already (failed)\n"
 
 
 def test_watch_ends_with_the_pipeline(remuda: Any, cell: CellProcess, shop: Any) -> None:
