@@ -52,6 +52,7 @@ from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
 from remuda.cell.values import USER_ID, UserToken
 from remuda.cell.values.audit_events import AuditEvent
+from remuda.cell.web.app import page_routes
 from remuda.lib.clock import Clock, SystemClock
 from remuda.lib.waiting import wait_for_event
 from remuda.telemetry.logs import logger
@@ -113,7 +114,7 @@ class CellService:
     async def _serve(
         self, edge: Edge, listener: socket.socket, stop: asyncio.Event, ready: Callable[[str], None]
     ) -> None:
-        server = CellServer(CellApp(edge), self.settings, lambda: self._announce(ready), self._certificate)
+        server = CellServer(CellApp(edge, page_routes(edge) if self.settings.web.enabled else ()), self.settings, lambda: self._announce(ready), self._certificate)
         async with asyncio.TaskGroup() as group:
             for name, task in self._background_tasks(edge, stop).items():
                 group.create_task(task, name=f"cell {name}")

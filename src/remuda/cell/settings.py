@@ -18,6 +18,13 @@ MEBIBYTE = 1024 * 1024
 OPAQUE = "opaque"
 
 
+class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of the web pages: the table `[web]` of `cell.toml`, or REMUDA_WEB_ENABLED and so on."""
+
+    enabled: bool = True
+    """Serve web pages. Without them, the addresses of pages redirect to the API."""
+
+
 class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one cell, with their defaults. Creating one raises CellError for invalid values."""
 
@@ -189,6 +196,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How many bytes a shell in a job may carry in each direction."""
     shell_idle_seconds: float = 1800
     """A shell ends if nothing is typed or printed for this time."""
+    web: WebSettings = WebSettings()
+    """The web pages."""
     stop_seconds: int = 5
     """How long a stop waits for requests in progress."""
 

@@ -16,7 +16,7 @@ from remuda.cell.core.access import rights
 from remuda.cell.core.access.protected_refs import HEADS, TAGS, Pusher, can_push, can_run, is_protected, rules_of
 from remuda.cell.errors import StoreError
 from remuda.cell.git.port import FIRST_REFUSED
-from remuda.cell.http.edge import auth
+from remuda.cell.http.edge import auth, sessions
 from remuda.cell.http.edge.access import Access, Kind
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, forbidden, not_found, unauthorized
@@ -30,10 +30,14 @@ from remuda.cell.http.edge.lookup import (
 from remuda.cell.projects.refs import default_branch
 from remuda.cell.values import Job, Pipeline, Project, Runner, UserToken
 from remuda.cell.values.people import Level, Member, Namespace, Sight, User
+from remuda.cell.values.sessions import WebSession
 from remuda.model.job import PipelineId
 from remuda.model.runner import RunnerType
 
 READING = ("GET", "HEAD")
+PAGE_CALLER = "remuda.page_caller"
+"""Key in the ASGI scope of a call that a web page makes inside the process, with the `Caller` of that page. HTTP clients
+cannot set it."""
 _REVOKED = ("access_tokens", "deploy_tokens", "hooks", "members", "triggers")
 """Parts of a project through which others have access to it, or hear of it."""
 USED_EVERY_SECONDS = 600
@@ -86,14 +90,38 @@ async def user_of_call(edge: Edge, request: Request) -> int:
 
 async def person(edge: Edge, token: str | None) -> Caller:
     """The user with this token, and their memberships. Raises ApiError: 401 for a bad token, 403 for a blocked user."""
-    user_token = await auth.user_of(edge, token)
+    return await _load_caller(edge, await auth.user_of(edge, token))
+
+
+async def person_of_session(edge: Edge, session: WebSession) -> Caller:
+    """The user who is signed in with this session. Raises ApiError like `person`."""
+    return await _load_caller(edge, await sessions.token_of_session(edge, session))
+
+
+async def person_in(edge: Edge, request: Request) -> Caller:
+    """The user who makes a request: of its token, else of its session cookie. Raises ApiError like `person`, and 403 if
+    a request with a cookie changes something and lacks its X-CSRF-Token."""
+    caller: Caller | None = request.scope.get(PAGE_CALLER)
+    if caller is not None:
+        return caller
+    token = auth.user_token_in(request.headers)
+    secret = sessions.session_secret_in(edge, request.headers) if token is None else None
+    if secret is None:
+        return await person(edge, token)
+    session = await sessions.session_of(edge, secret)
+    if request.method not in READING:
+        sessions.check_csrf(request.headers, secret)
+    return await person_of_session(edge, session)
+
+
+async def _load_caller(edge: Edge, user_token: UserToken) -> Caller:
     user = await edge.store.people.load_user(user_token.user_id)
     if user is None:
         raise unauthorized()
     if user.state != "active":
         raise forbidden("Your account has been blocked.")
     now = edge.clock.wall()
-    if user_token.last_used_at is None or now - user_token.last_used_at >= USED_EVERY_SECONDS:
+    if user_token.id and now - (user_token.last_used_at or 0) >= USED_EVERY_SECONDS:
         with suppress(StoreError):  # a read-only store still answers
             await edge.store.people.change_user_token(user_token.id, lambda row: replace(row, last_used_at=now))
     members = rights.active_members(await edge.store.people.list_memberships(user.id), now)
@@ -107,7 +135,7 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
         return
     if access.or_job and await _is_job(edge, access, request):
         return
-    caller = request.state.caller = await person(edge, auth.user_token_in(request.headers))
+    caller = request.state.caller = await person_in(edge, request)
     if not rights.scopes_allow(caller.token.scopes, is_reading=request.method in READING, also=access.scopes):
         scopes = sorted({"api", *access.scopes, *(["read_api"] if request.method in READING else [])})
         raise _insufficient_scope(" ".join(scopes))

@@ -33,6 +33,8 @@ jobs of a manager call from the same one."""
 _ACCEPTED = range(200, 400)
 """Statuses that prove a valid token: an error may come before the token is checked."""
 _TOKEN_HEADERS = frozenset({b"private-token", b"job-token", b"runner-token", b"authorization"})
+_API = "/api/"
+"""Below this path a cookie counts as a token: there every call checks it. Web pages count for the address."""
 _TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
 
 
@@ -133,7 +135,7 @@ def _token_in(scope: Scope) -> int | None:
     """A hash of the user, runner or job token in the headers or query; None if there is none. Python's hash is seeded
     per process, so nobody outside can choose two tokens with the same hash."""
     for name, value in scope["headers"]:
-        if name in _TOKEN_HEADERS:
+        if name in _TOKEN_HEADERS or (name == b"cookie" and scope["path"].startswith(_API)):
             return hash(value)
     query: bytes = scope["query_string"]
     if b"token" in query:

@@ -13,9 +13,11 @@ from remuda.cell.store.ports.tables import (
     NAMESPACES,
     ORGANIZATIONS,
     PROJECTS,
+    SIGN_IN_LINKS,
     USER_TOKENS,
     USERS,
     VARIABLES,
+    WEB_SESSIONS,
 )
 from remuda.cell.values import Page, UserToken
 from remuda.cell.values.people import Member, Namespace, NamespaceFilter, Organization, ProjectFilter, User
@@ -137,8 +139,8 @@ class PeopleStore:
         return await self._database.change(add, TOKENS)
 
     async def remove_user(self, user_id: int) -> bool:
-        """Remove a user with tokens, memberships and the own namespace. Returns False if there is no such user. Raises
-        ConflictError if the namespace still contains projects."""
+        """Remove a user with tokens, sessions, memberships and the own namespace. Returns False if there is no such
+        user. Raises ConflictError if the namespace still contains projects."""
 
         async def remove(rows: Transaction) -> bool:
             user = await rows.find(USERS, id=user_id)
@@ -151,6 +153,8 @@ class PeopleStore:
             for token in await rows.find_all(USER_TOKENS, user_id=user_id):
                 await rows.remove(USER_TOKENS, token_hash=token.token_hash)
             await rows.remove(MEMBERS, user_id=user_id)
+            await rows.remove(WEB_SESSIONS, user_id=user_id)
+            await rows.remove(SIGN_IN_LINKS, user_id=user_id)
             await rows.remove(USERS, id=user_id)
             return True
 
