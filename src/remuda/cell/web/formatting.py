@@ -1,0 +1,50 @@
+"""Filters of the templates: texts for times, durations and sizes."""
+
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup, escape
+
+_UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+_SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def format_duration(seconds: float | None) -> str:
+    """Format a duration by its two largest units: `2 h 5 min`; empty for None."""
+    if seconds is None:
+        return ""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    parts, rest = [], int(seconds)
+    for unit, size in _UNITS:
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append(f"{count} {unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(filter(None, parts))
+
+
+def format_size(size: float | None) -> str:
+    """Format a number of bytes: `1.5 MiB`; empty for None."""
+    if size is None:
+        return ""
+    for unit in _SIZES:
+        if size < 1024 or unit == _SIZES[-1]:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    raise AssertionError
+
+
+def format_time(value: Any) -> Markup:
+    """Return a `<time>` element for an RFC 3339 text or seconds since the epoch. The script `times.js` shows it relative
+    to now, with the exact time as its title. Empty for None."""
+    if value is None or value == "":
+        return Markup()
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else datetime.fromtimestamp(value).astimezone()
+    text = moment.isoformat(timespec="seconds")
+    shown = moment.strftime("%Y-%m-%d %H:%M")
+    return Markup('<time datetime="{}">{}</time>').format(escape(text), shown)
+
+
+FILTERS = {"duration": format_duration, "size": format_size, "time": format_time}
