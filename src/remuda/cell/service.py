@@ -114,7 +114,12 @@ class CellService:
     async def _serve(
         self, edge: Edge, listener: socket.socket, stop: asyncio.Event, ready: Callable[[str], None]
     ) -> None:
-        server = CellServer(CellApp(edge, page_routes(edge) if self.settings.web.enabled else ()), self.settings, lambda: self._announce(ready), self._certificate)
+        server = CellServer(
+            CellApp(edge, page_routes(edge) if self.settings.web.enabled else ()),
+            self.settings,
+            lambda: self._announce(ready),
+            self._certificate,
+        )
         async with asyncio.TaskGroup() as group:
             for name, task in self._background_tasks(edge, stop).items():
                 group.create_task(task, name=f"cell {name}")

@@ -2,7 +2,6 @@
 error pages."""
 
 from itertools import chain
-from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,7 +12,23 @@ from remuda.cell.http.edge import sessions
 from remuda.cell.http.edge.admission import Caller, person_of_session
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, refusal, unwrap
-from remuda.cell.web.pages import jobs, overview, pipelines, places, queue, runners
+from remuda.cell.web.errors import show_error
+from remuda.cell.web.pages import (
+    admin,
+    editor,
+    groups,
+    jobs,
+    machines,
+    overview,
+    paths,
+    pipelines,
+    profile,
+    projects,
+    queue,
+    repository,
+    runners,
+    settings,
+)
 from remuda.cell.web.sign_in import forms
 from remuda.cell.web.static_files import ROOT, serve_static
 from remuda.cell.web.visit import Page, Visit
@@ -23,19 +38,22 @@ PAGES: tuple[Page, ...] = tuple(
         forms.pages,
         overview.pages,
         queue.pages,
+        machines.pages,
+        admin.pages,
+        profile.pages,
         runners.pages,
+        settings.pages,
+        # Addresses of groups begin with /groups, and would fit those of projects, too.
+        groups.pages,
+        projects.pages,
         pipelines.pages,
         jobs.pages,
+        editor.pages,
+        repository.pages,
         # Last: it takes every address.
-        places.pages,
+        paths.pages,
     )
 )
-
-_ADVICE = {
-    403: "Ask a maintainer of the project or an administrator for access, or sign in as another user.",
-    404: "It does not exist, was deleted, or you may not see it. Check the address, or sign in as another user.",
-    503: "A part of the cell does not answer now. Reload the page in a few seconds.",
-}
 
 
 def page_routes(edge: Edge) -> list[BaseRoute]:
@@ -75,26 +93,3 @@ async def _visit(edge: Edge, request: Request) -> Visit:
             if error.status not in (401, 403):
                 raise
     return Visit(edge, request, caller, secret if caller else None)
-
-
-def show_error(visit: Visit, error: ApiError) -> Response:
-    """The page for an error: what happened, and what to do."""
-    if error.status == 401:
-        return visit.ask_to_sign_in()
-    reason = describe_error(error.body)
-    status = error.status
-    answer = visit.render("error.html", status=status, code=status, reason=reason, advice=_ADVICE.get(status, ""))
-    if "Retry-After" in error.headers:
-        answer.headers["Retry-After"] = error.headers["Retry-After"]
-    return answer
-
-
-def describe_error(body: Any) -> str:
-    """The message of an error of the API as a text: without the status, fields joined."""
-    message = body.get("message", body.get("error", "")) if isinstance(body, dict) else body
-    if isinstance(message, dict):
-        parts = [f"{field}: {' '.join(map(str, texts if isinstance(texts, list) else [texts]))}" for field, texts in message.items()]
-        return "; ".join(parts)
-    text = str(message)
-    head, _, rest = text.partition(" ")
-    return rest.removeprefix("Forbidden - ").removeprefix("Bad request - ") if head.isdigit() else text

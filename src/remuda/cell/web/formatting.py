@@ -2,8 +2,10 @@
 
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from markupsafe import Markup, escape
+from starlette.datastructures import QueryParams
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB")
@@ -15,7 +17,8 @@ def format_duration(seconds: float | None) -> str:
         return ""
     if seconds < 10:
         return f"{max(seconds, 0):.1f} s"
-    parts, rest = [], int(seconds)
+    parts: list[str] = []
+    rest = int(seconds)
     for unit, size in _UNITS:
         count, rest = divmod(rest, size)
         if count or parts:
@@ -37,14 +40,19 @@ def format_size(size: float | None) -> str:
 
 
 def format_time(value: Any) -> Markup:
-    """Return a `<time>` element for an RFC 3339 text or seconds since the epoch. The script `times.js` shows it relative
-    to now, with the exact time as its title. Empty for None."""
+    """Return a `<time>` element for an RFC 3339 text or seconds since the epoch; empty for None. The script `times.js`
+    shows it relative to now, with the exact time as its title."""
     if value is None or value == "":
         return Markup()
     moment = datetime.fromisoformat(value) if isinstance(value, str) else datetime.fromtimestamp(value).astimezone()
     text = moment.isoformat(timespec="seconds")
     shown = moment.strftime("%Y-%m-%d %H:%M")
     return Markup('<time datetime="{}">{}</time>').format(escape(text), shown)
+
+
+def with_page(query: QueryParams, page: int) -> str:
+    """The query of the present page, for another page of its list."""
+    return urlencode([*((name, value) for name, value in query.multi_items() if name != "page"), ("page", str(page))])
 
 
 FILTERS = {"duration": format_duration, "size": format_size, "time": format_time}

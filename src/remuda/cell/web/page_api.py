@@ -5,7 +5,7 @@ and log entry are left out, which the request for the page already has."""
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -35,11 +35,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     def next_page(self) -> int | None:
         text = self.headers.get("x-next-page", "")
         return int(text) if text else None
-
-
-def project_path(path: str) -> str:
-    """The path of a project in addresses of the API: `acme/shop` is one segment."""
-    return quote(path, safe="")
 
 
 class PageApi:
@@ -74,9 +69,7 @@ class PageApi:
                 return None
             raise
 
-    async def call(
-        self, method: str, path: str, query: Mapping[str, Any] | None = None, body: object = None
-    ) -> Reply:
+    async def call(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: object = None) -> Reply:
         """Call the API. `path` is percent-encoded. Raises ApiError as the API would answer."""
         content = b"" if body is None else msgspec.json.encode(body)
         status, headers, answer = await self._send(method, path, _encode(query or {}), content)
@@ -125,7 +118,9 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]}
+            self.headers = {
+                name.decode("latin-1").lower(): value.decode("latin-1") for name, value in message["headers"]
+            }
         else:
             self.pieces.append(message.get("body", b""))
 

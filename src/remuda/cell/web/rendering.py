@@ -9,13 +9,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
 from remuda import __version__
-from remuda.cell.web.formatting import FILTERS
+from remuda.cell.web.formatting import FILTERS, with_page
 from remuda.cell.web.static_files import static_address
+from remuda.cell.web.trails import group_trail, project_trail
 
 SECURITY_HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; worker-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types remuda-page",
+    "connect-src 'self'; worker-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types remuda-page",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -38,7 +39,13 @@ def _environment() -> Environment:
     environment.filters |= FILTERS
     environment.filters["segment"] = lambda text: quote(str(text), safe="")
     environment.filters["path"] = lambda text: quote(str(text), safe="/")
-    environment.globals |= {"static": static_address, "version": __version__}
+    environment.globals |= {
+        "static": static_address,
+        "version": __version__,
+        "with_page": with_page,
+        "project_trail": project_trail,
+        "group_trail": group_trail,
+    }
     return environment
 
 

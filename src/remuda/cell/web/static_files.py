@@ -23,7 +23,9 @@ _LEAST_COMPRESSED_BYTES = 1024
 def _load() -> tuple[str, dict[str, tuple[bytes, bytes]]]:
     """Return the hash of all files, and each file by name: its content, and that compressed."""
     contents = {
-        entry.name: entry.read_bytes() for entry in files("remuda.cell.web").joinpath("static").iterdir() if entry.is_file()
+        entry.name: entry.read_bytes()
+        for entry in files("remuda.cell.web").joinpath("static").iterdir()
+        if entry.is_file()
     }
     digest = hashlib.sha256(b"".join(name.encode() + content for name, content in sorted(contents.items())))
     compressed = {name: (content, gzip.compress(content, mtime=0)) for name, content in contents.items()}

@@ -36,8 +36,8 @@ from remuda.model.runner import RunnerType
 
 READING = ("GET", "HEAD")
 PAGE_CALLER = "remuda.page_caller"
-"""Key in the ASGI scope of a call that a web page makes inside the process, with the `Caller` of that page. HTTP clients
-cannot set it."""
+"""Key in the ASGI scope of a call that a web page makes inside the process, with the `Caller` of that page. No HTTP
+client can set it."""
 _REVOKED = ("access_tokens", "deploy_tokens", "hooks", "members", "triggers")
 """Parts of a project through which others have access to it, or hear of it."""
 USED_EVERY_SECONDS = 600

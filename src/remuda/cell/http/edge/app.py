@@ -67,7 +67,16 @@ from remuda.cell.http.gitlab import (
 )
 from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
 from remuda.cell.http.hooks import hooks
-from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies, web_addresses, web_sessions
+from remuda.cell.http.remuda import (
+    demand,
+    events,
+    job_why,
+    pipeline_progress,
+    shells,
+    step_policies,
+    web_addresses,
+    web_sessions,
+)
 from remuda.cell.http.runner import artifacts, job_request, job_state, problem, results, shell, trace
 from remuda.cell.http.tokens import access_tokens, deploy_tokens, personal_tokens
 from remuda.telemetry.logs import logger

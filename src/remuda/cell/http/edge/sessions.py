@@ -64,9 +64,7 @@ async def token_of_session(edge: Edge, session: WebSession) -> UserToken:
     """The personal token with which the session began, or one in its place (id 0) with the scope `api` if the user
     signed in without a token. Raises ApiError 401 if the token was revoked, has expired or was removed."""
     if not session.user_token_id:
-        return UserToken(
-            token_hash="", name="web session", user_id=session.user_id, last_used_at=session.last_used_at
-        )
+        return UserToken(token_hash="", name="web session", user_id=session.user_id, last_used_at=session.last_used_at)
     token = await edge.store.people.load_user_token(session.user_token_id)
     if token is None or not token.is_valid(edge.clock.wall()):
         raise unauthorized()

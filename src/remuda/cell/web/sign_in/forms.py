@@ -9,11 +9,15 @@ from remuda.cell.http.edge.admission import person
 from remuda.cell.http.edge.bodies import Body
 from remuda.cell.http.edge.errors import ApiError, forbidden
 from remuda.cell.http.remuda.web_sessions import LINK_PATH
+from remuda.cell.web.errors import describe_error
 from remuda.cell.web.sign_in.begin import begin_session, check_scopes, set_cookie
 from remuda.cell.web.visit import SIGN_IN, Pages, Visit
 from remuda.wire.routable_token import token_hash
 
 _FORM_LIMIT_BYTES = 64 * 1024
+_NO_TOKEN = (
+    "There is no such token, or it was revoked or has expired. `remuda login` and an administrator can create one."
+)
 pages = Pages()
 
 
@@ -35,8 +39,7 @@ async def sign_in(visit: Visit) -> Response:
     except ApiError as error:
         if error.status not in (401, 403):
             raise
-        problem = "There is no such token, or it was revoked or has expired. `remuda login` and an administrator can create one."
-        return _form(visit, return_to, problem=problem if error.status == 401 else str(error.body["message"]), status=422)
+        return _form(visit, return_to, problem=_NO_TOKEN if error.status == 401 else describe_error(error), status=422)
     secret = await begin_session(visit, user_id=caller.user.id, user_token_id=caller.token.id, method="token")
     answer = visit.redirect(return_to)
     set_cookie(visit.edge, answer, secret)

@@ -1,0 +1,5 @@
+"""Pages about groups."""
+
+from remuda.cell.web.visit import Pages
+
+pages = Pages()

@@ -1,0 +1,5 @@
+"""Pages about profile."""
+
+from remuda.cell.web.visit import Pages
+
+pages = Pages()
