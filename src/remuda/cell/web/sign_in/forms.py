@@ -24,15 +24,15 @@ pages = Pages()
 @pages.get(SIGN_IN, open_to_all=True)
 async def show_form(visit: Visit) -> Response:
     if visit.is_signed_in:
-        return visit.redirect(_own_address(visit.query("return_to")))
-    return _form(visit, _own_address(visit.query("return_to")))
+        return visit.redirect(own_address(visit.query("return_to")))
+    return _form(visit, own_address(visit.query("return_to")))
 
 
 @pages.post(SIGN_IN, open_to_all=True)
 async def sign_in(visit: Visit) -> Response:
     _check_origin(visit)
     fields = dict(parse_qsl((await Body(visit.request.receive).read(_FORM_LIMIT_BYTES)).decode(errors="replace")))
-    token, return_to = fields.get("token", "").strip(), _own_address(fields.get("return_to", ""))
+    token, return_to = fields.get("token", "").strip(), own_address(fields.get("return_to", ""))
     try:
         caller = await person(visit.edge, token)
         check_scopes(caller.token)
@@ -79,7 +79,7 @@ def _form(visit: Visit, return_to: str, *, problem: str = "", status: int = 200)
     return visit.render("sign_in.html", return_to=return_to, problem=problem, status=status)
 
 
-def _own_address(address: str) -> str:
+def own_address(address: str) -> str:
     """`address` if it is a path of this cell, else `/`, so that nobody can use the form to redirect elsewhere."""
     parts = urlsplit(address)
     is_own = address.startswith("/") and not address.startswith(("//", "/\\")) and not parts.netloc
