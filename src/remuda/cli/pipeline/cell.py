@@ -20,7 +20,7 @@ from remuda.cli.render.listing import (
     print_table,
     project_of,
 )
-from remuda.lib.clock import SystemClock
+from remuda.lib.clock import SystemClock, parse_time
 from remuda.lib.exits import BadInputError, Exit
 from remuda.localrun.render.words import on_one_line
 
@@ -120,7 +120,7 @@ def show_pipeline(pipeline: int, cell: CellAddress, output: str) -> None:
         "started by": lambda found: found["user"]["username"],
         "mistakes": "yaml_errors",
         "created": at("created_at"),
-        "ran": lambda found: duration_text(found["duration"]),
+        "ran": lambda found: duration_text(seconds_run(found)),
         "coverage": lambda found: f"{found['coverage']} %" if found["coverage"] else "",
     }
     print_facts(f"pipeline {pipeline} of {project_of(cell.find().url)(answer)}", answer, facts, output)
@@ -140,6 +140,13 @@ def show_pipeline(pipeline: int, cell: CellAddress, output: str) -> None:
         for job in sorted(answer["jobs"], key=lambda job: job["id"])
     ]
     print_table([("job", "status", "stage", "name", "waited", "ran", ""), *rows])
+
+
+def seconds_run(pipeline: Mapping[str, Any]) -> float | None:
+    """Return how many seconds a pipeline ran: to the millisecond if it has ended, because `duration` has whole seconds,
+    as in GitLab. None if it has not started."""
+    started, finished = parse_time(pipeline["started_at"]), parse_time(pipeline["finished_at"])
+    return pipeline["duration"] if started is None or finished is None else finished - started
 
 
 def _note(job: Mapping[str, Any]) -> str:
