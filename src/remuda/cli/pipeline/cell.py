@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -189,14 +190,28 @@ def run_pipeline(
             raise BadInputError(f"the project {place} is empty; push a branch with a .gitlab-ci.yml to it first")
         body: dict[str, Any] = {"ref": ref or found["default_branch"], "variables": variables, "inputs": given}
         path = f"/api/remuda/v1/projects/{found['id']}/pipelines"
-        created: dict[str, Any] = await client.call("POST", path, {**body, "jobs": list(job)})
-        return created
+        return await start_pipeline(client, path, "no pipeline was created", {**body, "jobs": list(job)})
 
     created = cell.ask(ask)
     number = created["id"]
     hint = "" if watch else f"; its progress: remuda pipeline watch {number}"
     print_change(created, f"pipeline {number} of {place} is {created['status']}{hint}", output)
     return _watch(cell, number) if watch else Exit.SUCCESS
+
+
+async def start_pipeline(client: "UserClient", path: str, refusal: str, body: object | None = None) -> dict[str, Any]:
+    """Make a call that starts a pipeline. Raises BadInputError, which begins with `refusal`, if its request or file is
+    not valid."""
+    from remuda.wire.user_client import RefusedError
+
+    try:
+        answer: dict[str, Any] = await client.call("POST", path, body)
+    except RefusedError as error:
+        if error.status != 400:
+            raise
+        why = str(error)
+        raise BadInputError(f"{refusal}:\n{indent(why, '  ')}" if "\n" in why else f"{refusal}: {why}") from None
+    return answer
 
 
 def cancel(pipeline: PipelineNumber, /, *, cell: CellAddress = USUAL_CELL, output: Output = "text") -> None:
