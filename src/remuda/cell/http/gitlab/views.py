@@ -40,7 +40,8 @@ class UserShape(Shape, kw_only=True):
     web_url: str
     email: str | UnsetType = UNSET
     is_admin: bool | UnsetType = UNSET
-    created_at: str | UnsetType = UNSET
+    created_at: str | UnsetType | None = UNSET
+    """null: of the first user of a cell that an older version created."""
     organization_id: int | UnsetType = UNSET
     namespace_id: int | UnsetType = UNSET
     bot: bool | UnsetType = UNSET
