@@ -201,3 +201,36 @@ def test_jobs_continue_over_a_restart(world: Any, platform: Platform, pipeline: 
     assert "it went on" in log.out
     assert log.out.endswith("Job succeeded\n")
     restarted.stop()
+
+
+IMAGE = "build:\n  image: python:3.12\n  services: [postgres:16]\n  script: [echo hello]\n"
+
+
+def test_every_command_marks_a_job_whose_image_was_ignored(world: Any, pipeline: Any) -> None:
+    platform = Platform(world, options=("--no-containers",))
+    platform.push(pipeline(IMAGE), "shop")
+    mark = "image python:3.12 ignored, service postgres:16 not started"
+    watched = world.remuda("pipeline", "watch", "1", "--data", "platform")
+    assert watched.code == 0, watched.err
+    [row] = [line for line in watched.out.splitlines() if line.startswith("1 ")]
+    assert row.endswith(mark)
+    for words in (("job", "list"), ("job", "show", "1"), ("job", "why", "1"), ("pipeline", "show", "1")):
+        assert mark in world.remuda(*words, "--data", "platform").out, words
+    for command in ("show", "why"):
+        document = json.loads(platform.job(command, "1", "-o", "json").out)
+        assert document["warnings"] == ["image python:3.12 ignored", "service postgres:16 not started"]
+    platform.stop()
+
+
+def test_a_job_without_an_engine_says_why_it_failed_and_what_to_do(world: Any, pipeline: Any) -> None:
+    platform = Platform(world, DOCKER_HOST=f"unix://{world.folder}/none.sock")
+    platform.push(pipeline(IMAGE), "shop")
+    assert "no container engine answers" in platform.job("log", "1", "--follow").out
+    for command in ("why", "show"):
+        shown = platform.job(command, "1").out
+        assert "no container engine answers" in shown, command
+        assert "--no-containers" in shown, command
+    assert "  details    Tried: unix:" in platform.job("why", "1").out
+    listed = world.remuda("pipeline", "show", "1", "--data", "platform").out
+    assert "runner_configuration_error, image: or services: needs containers, but no container engine" in listed
+    platform.stop()

@@ -23,7 +23,7 @@ from remuda.cli.render.listing import (
 )
 from remuda.lib.clock import SystemClock, parse_time
 from remuda.lib.exits import BadInputError, Exit
-from remuda.localrun.render.words import on_one_line
+from remuda.localrun.render.words import first_sentence, on_one_line
 
 if TYPE_CHECKING:
     from remuda.localrun.render.screen import Screen
@@ -153,8 +153,10 @@ def seconds_run(pipeline: Mapping[str, Any]) -> float | None:
 def _note(job: Mapping[str, Any]) -> str:
     started = job.get("downstream_pipeline")
     allowed = "may fail" if job["status"] == "failed" and job["allow_failure"] else ""
-    words = (job.get("failure_reason"), allowed, f"started pipeline {started['id']}" if started else "")
-    return ", ".join(word for word in words if word)
+    reason = job.get("failure_reason")
+    message = job.get("failure_message") if reason != "script_failure" else None
+    words = [reason, first_sentence(message or ""), allowed, f"started pipeline {started['id']}" if started else ""]
+    return ", ".join(word for word in [*words, *(job.get("warnings") or ())] if word)
 
 
 def run_pipeline(
