@@ -61,16 +61,6 @@ class ContainerUse:
     services: tuple[str, ...]
     is_ignored: bool
 
-    def note(self) -> str:
-        """Return what the job lacks: `image python:3.12 ignored, service postgres:16 not started`; else ''."""
-        if not self.is_ignored:
-            return ""
-        words = [f"image {self.image} ignored"] if self.image else []
-        if self.services:
-            kind = "service" if len(self.services) == 1 else "services"
-            words.append(f"{kind} {', '.join(self.services)} not started")
-        return ", ".join(words)
-
 
 def remove_containers(folder: Path, environ: Mapping[str, str]) -> None:
     """Remove all containers and networks of jobs whose files are in the data folder `folder`, after their run was

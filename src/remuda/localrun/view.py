@@ -8,7 +8,7 @@ import msgspec
 from remuda.localrun.containers import ContainerUse
 from remuda.localrun.local_jobs import LocalJobs
 from remuda.localrun.render.step_events import StepView, fold, span
-from remuda.localrun.render.words import duration
+from remuda.localrun.render.words import duration, first_sentence
 from remuda.wire.user_api import JobOverview, JobProgress, PipelineProgress
 
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
@@ -119,24 +119,24 @@ def _job(job: JobProgress, now: float, reports: LocalJobs | None) -> JobView:
 
 
 def note_of(job: JobView, now: float) -> str:
-    """Return a short explanation of a job's status: why it failed, or what it waits for; which image
-    and services were ignored; and its coverage; else ''."""
+    """Return a short explanation of a job's status: why it failed, or what it waits for; which image and services its
+    runner ignored; and its coverage; else ''."""
     coverage = "" if job.coverage is None else f"coverage {job.coverage:g}%"
-    ignored = job.containers.note() if job.containers else ""
+    warnings = ", ".join(job.warnings)
     match job.status:
         case "success":
-            return ", ".join(word for word in (ignored, coverage) if word)
-        case "running":
-            return ignored
+            return ", ".join(word for word in (warnings, coverage) if word)
+        case "running" | "canceling" | "canceled":
+            return warnings
         case "failed":
             words = [job.failure_reason or ""]
             if job.failure_message and job.failure_reason != "script_failure":
-                words.append(job.failure_message)
+                words.append(first_sentence(job.failure_message))
             if job.exit_code:
                 words.append(f"exit code {job.exit_code}")
             if job.allow_failure:
                 words.append("allowed to fail")
-            words += [ignored, coverage]
+            words += [warnings, coverage]
             return ", ".join(word for word in words if word)
         case "created" if job.waits_for:
             more = len(job.waits_for) - NAMED_WAITS

@@ -1,3 +1,4 @@
+from remuda.localrun.containers import ContainerUse
 from remuda.localrun.local_jobs import LocalJobs
 
 HEADER = "2026-01-02T03:04:05.000000Z 00O"
@@ -69,6 +70,5 @@ def test_what_a_job_names_is_noted_with_the_choice_of_the_run() -> None:
     jobs.note_start(1, {"name": "python:3.12"}, [{"name": "redis:7"}])
     jobs.note_start(2, None, [])
     use = jobs.use_of(1)
-    assert use is not None
-    assert use.note() == "image python:3.12 ignored, service redis:7 not started"
+    assert use == ContainerUse(image="python:3.12", services=("redis:7",), is_ignored=True)
     assert jobs.use_of(2) is None
