@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,8 +37,9 @@ def test_an_example_succeeds(world: Any, examples: Path, example: str, expected:
 def test_the_failing_example_shows_the_log_and_ends_with_1(world: Any, examples: Path) -> None:
     result = world.remuda("run", examples / "failing")
     assert result.code == 1, result.out + result.err
-    assert "end of the log of unit tests" in result.out
-    assert "test_division ... FAILED, 1 / 3 is not 0.3" in result.out
+    assert result.out.count("unit tests | test_division ... FAILED, 1 / 3 is not 0.3\n") == 1
+    assert "end of the log" not in result.out
+    assert re.search(r"\nunit tests \(job \d+\) failed: script_failure, .*; its log is above\n", result.out)
     assert "and knows that the job failed" in result.out
     assert "section_start" not in result.out
     assert "style       failed" in result.out

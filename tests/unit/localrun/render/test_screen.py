@@ -120,6 +120,21 @@ def test_the_log_of_the_only_job_has_no_name_and_is_not_repeated(a_job: MakeJob,
         assert out.getvalue().count("boom") == count
 
 
+def test_logs_that_were_streamed_are_not_repeated_at_the_end(a_job: MakeJob, a_run: MakeRun) -> None:
+    shown = a_job("lint", "failed", id=4, exit_code=1, failure_reason="script_failure")
+    # No line of this one came before the end.
+    other = a_job("unit", "failed", id=5, failure_reason="runner_configuration_error")
+    view = a_run(shown, other, status="failed")
+    for has_whole_logs, count in ((False, 1), (True, 2)):
+        out = io.StringIO()
+        screen = PlainScreen(out, streams=True)
+        screen.show(view, {4: ["boom"]})
+        screen.finish(Outcome(view=view, tails={4: ["boom"], 5: ["no engine"]}, has_whole_logs=has_whole_logs))
+        text = out.getvalue()
+        assert (text.count("boom"), text.count("no engine")) == (count, 1)
+        assert ("\nlint (job 4) failed: script_failure, exit code 1; its log is above\n" in text) != has_whole_logs
+
+
 @pytest.mark.parametrize(
     ("is_terminal", "environ", "options", "expected"),
     [
