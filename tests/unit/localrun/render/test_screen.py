@@ -5,6 +5,7 @@ import pytest
 from rich.console import Console
 from tests.support.local_runs import MakeJob, MakeRun
 
+from remuda.localrun.containers import ContainerUse
 from remuda.localrun.render.live_tree import LiveScreen, row_text
 from remuda.localrun.render.screen import PlainScreen, event_line, screen_for
 from remuda.localrun.render.step_events import StepView
@@ -163,9 +164,29 @@ def test_the_terminal_and_the_options_decide_about_the_screen(
 
 
 def test_a_row_shows_the_last_line_of_the_log(a_job: MakeJob, a_run: MakeRun) -> None:
-    view = a_run(a_job("build", "running", last_line="\x1b[31mcompiling\x1b[0m"), status="running")
+    log = ("configuring", "\x1b[31mcompiling\x1b[0m")
+    view = a_run(a_job("build", "running", last_lines=log), a_job("lint", "running"), status="running")
     row = rows(view, 20)[1]
     assert row_text(row, NOW).plain.endswith("build  3.0s  compiling")
+
+
+def test_a_line_of_the_log_keeps_its_colours() -> None:
+    text = row_text(Row(depth=2, status="", name="\x1b[31mcompiling\x1b[0m now", kind="log"), NOW)
+    assert text.plain == "    compiling now"
+    assert [str(span.style) for span in text.spans] == ["color(1)"]
+
+
+def test_an_ignored_image_looks_like_a_warning(a_job: MakeJob, a_run: MakeRun) -> None:
+    use = ContainerUse(image="python:3.12", services=(), is_ignored=True)
+    view = a_run(a_job("build", "success", containers=use, coverage=50.0))
+    text = row_text(rows(view, 20)[1], NOW)
+    [span] = [span for span in text.spans if span.style == "yellow"]
+    assert text.plain[span.start : span.end] == "image python:3.12 ignored"
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, color_system="standard", legacy_windows=False)
+    with LiveScreen(console) as screen:
+        screen.finish(Outcome(view=view))
+    assert "\x1b[33mimage python:3.12 ignored\x1b[0m" in out.getvalue()
 
 
 def test_a_row_shows_its_depth_mark_and_time() -> None:
