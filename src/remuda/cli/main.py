@@ -222,9 +222,11 @@ def build_app(arguments: Sequence[str]) -> "App":
 
 
 def _read_help(target: str) -> str:
-    from remuda.cli.render.help_text import join_lines
+    from rich.console import Console
 
-    return join_lines(_load(target).__doc__ or "")
+    from remuda.cli.render.help_text import format_help
+
+    return format_help(_load(target).__doc__ or "", Console().width)
 
 
 def _show_default(value: object) -> str | None:
