@@ -49,6 +49,23 @@ def test_the_failing_example_shows_the_log_and_ends_with_1(world: Any, examples:
     assert world.is_empty()
 
 
+def test_make_demo_shows_the_logs_of_the_examples(world: Any, examples: Path) -> None:
+    # The environment of this test is not made again, also if it is older than its requirements.
+    command = ["make", "--no-print-directory", "--old-file=setup", f"BIN={sys.prefix}/bin", "demo"]
+    environment = world.environment() | {"MAKEFLAGS": ""}
+    done = subprocess.run(command, cwd=examples.parent, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for example, line in (
+        ("hello", r"hello +\| Hello, .*"),
+        ("failing", r"unit tests +\| test_division \.\.\. FAILED.*"),
+    ):
+        section = done.stdout.partition(f"== remuda run examples/{example}")[2].partition("\n== ")[0]
+        assert re.search(rf"^{line}$", section, re.MULTILINE), section
+    assert "All examples did what they should." in done.stdout
+    assert "run --follow" in (examples.parent / "Makefile").read_text().partition("\ndemo:")[2].partition("\n\n")[0]
+    assert world.is_empty()
+
+
 def test_exit_codes_of_signals_decide_about_allowed_failures_and_retries(
     world: Any, pipeline: MakePipeline, tmp_path: Path
 ) -> None:
