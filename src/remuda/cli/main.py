@@ -176,6 +176,7 @@ COMMANDS = (
     Command("agent bootstrap", "remuda.cli.agent:bootstrap", "Install the agent on a machine."),
     Command("agent pack", "remuda.cli.agent:pack", "Write the agent as one portable file."),
     Command("completion", "remuda.cli.completion:completion", "Print a completion script for a shell."),
+    Command("docs", "remuda.cli.documentation:docs", "Print where a page of the documentation is, or open it."),
     Command("version", "remuda.cli.version:version", "Print the version."),
 )
 
