@@ -187,6 +187,7 @@ Start with a repository that has a .gitlab-ci.yml:
     remuda run                 run its pipeline here, nothing else needed
     remuda up                  a whole platform on this machine
     remuda COMMAND --help      what a command does, with examples
+    remuda docs                where the documentation is
     remuda --version           the version
 
 Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted.
