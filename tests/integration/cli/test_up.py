@@ -4,9 +4,11 @@ import json
 import re
 import shlex
 import signal
+import socket
 import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -150,13 +152,6 @@ def test_missing_jobs_and_projects_are_reported(platform: Platform) -> None:
         assert "Traceback" not in result.err
 
 
-def test_the_commands_that_are_printed_find_the_cell(platform: Platform, pipeline: Any) -> None:
-    platform.push(pipeline("hello:\n  script: [echo]\n"), "shop")
-    assert platform.job("log", "1", "--follow").code == 0
-    [listing] = [line.split() for line in platform.output.splitlines() if line.startswith("    remuda job list")]
-    assert "hello" in platform.world.remuda(*listing[1:]).out
-
-
 def test_a_wrong_token_is_reported(platform: Platform) -> None:
     result = platform.world.remuda("job", "list", "--url", platform.url, REMUDA_TOKEN="glpat-wrong")
     assert result.code == 2
@@ -219,6 +214,36 @@ def test_a_port_in_use_and_a_folder_in_use_are_reported(world: Any, platform: Pl
     folder = world.remuda("up", "--data", "platform", "--listen", "127.0.0.1:0")
     assert folder.code == 2
     assert "in use by another process" in folder.err
+
+
+@pytest.fixture
+def default_port() -> Iterator[str]:
+    """The default address of a cell, on which something else listens: this fixture, or another process already."""
+    address = "127.0.0.1:8929"
+    with socket.socket() as listener:
+        with suppress(OSError):
+            listener.bind(("127.0.0.1", 8929))
+            listener.listen()
+        with socket.create_connection(("127.0.0.1", 8929), timeout=5):
+            pass
+        yield address
+
+
+def test_what_listens_on_the_default_port_disturbs_nothing_else(
+    world: Any, platform: Platform, pipeline: Any, default_port: str
+) -> None:
+    taken = world.remuda("up", "--data", "other")
+    assert (taken.code, taken.out) == (2, "")
+    assert f"cannot listen on {default_port}: another process listens there; stop it, " in taken.err
+    assert "or give another --listen HOST:PORT (0: any free port)" in taken.err
+    folder = pipeline("hello: {script: [echo first]}")
+    local = world.remuda("run", folder)
+    assert local.code == 0, local.err
+    assert "\nfirst\n" in local.out
+    # The platform that this test has started listens elsewhere.
+    assert platform.address != default_port
+    platform.push(folder, "shop")
+    assert "first\n" in platform.job("log", "1", "--follow").out
 
 
 def test_jobs_continue_over_a_restart(world: Any, platform: Platform, pipeline: Any) -> None:

@@ -141,8 +141,8 @@ def test_what_the_manager_reported_is_found_by_the_id_of_the_job() -> None:
     reports.note_start(7, {"name": "python:3.12"}, [])
     reports.note_log(8, 0, b"one\ntwo\n")
     one, two = build(progress, NOW, reports).jobs
-    assert (one.containers, one.last_line) == (use, "")
-    assert (two.containers, two.last_line) == (None, "two")
+    assert (one.containers, one.last_lines) == (use, ())
+    assert (two.containers, two.last_lines) == (None, ("one", "two"))
 
 
 def test_the_note_of_a_failed_job(a_job: MakeJob) -> None:
