@@ -20,6 +20,7 @@ FROZEN := build/remuda-agent-linux-$(shell uname -m)
 WORKERS ?= 6
 LONG_WORKERS ?= 3
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
+BUILD_SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 # Scripts of jobs in tests call python3: that of the virtual environment, not a shim that starts a shell first.
 PYTEST = PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
 # What is built for users. The time of the last commit is the time of all files in it, so that builds are the same.
@@ -136,11 +137,11 @@ lint: setup ## ruff, mypy strict, import contracts, names and docstrings, the do
 	$(BIN)/python tools/check_source.py
 	$(BIN)/python tools/check_docs.py
 	$(BIN)/python tools/generate_reference.py --check
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BUILD_SITE)
 
 docs: setup ## generate the reference pages and build the site into build/site
 	$(BIN)/python tools/generate_reference.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BUILD_SITE)
 
 format: setup ## let ruff format the code
 	$(BIN)/ruff check --fix src tests plugins tools
@@ -152,9 +153,10 @@ bench: setup ## figures as ratios to a reference in the same run; PARTS="lifecyc
 packages: ## install (as root) or name the Debian packages that tests use
 	@tools/packages
 
-packages-wheel: setup ## wheels of remuda and the plugins in dist/, for pipx, uv and pip
+packages-wheel: setup ## wheels of remuda, the plugins and the documentation in dist/, for pipx, uv and pip
 	@mkdir -p $(DIST) && rm -f $(DIST)/*.whl
-	@for folder in . $(PLUGINS); do \
+	@$(BUILD_SITE) && cp $(VENV)/lib/python3*/site-packages/mkdocs_material-*.dist-info/licenses/LICENSE build/site/assets/
+	@for folder in . $(PLUGINS) packaging/docs; do \
 		$(BIN)/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python --out-dir $(DIST) $$folder || exit 1; done
 	@rm -f $(DIST)/.gitignore; ls $(DIST)/*.whl
 

@@ -42,6 +42,14 @@ def find_block(text: str) -> str:
 
 TRY = find_block("mkdir first")
 TRY_CONTAINERS = find_block("image: busybox")
+READ = f"""
+remuda plugin list
+{find_block("remuda docs run-settings")}
+test -f "$(remuda docs run-settings | sed s,^file://,,)"
+"""
+ANSWER = "/tmp/docs.txt"
+INSTALL_DOCS = f'sh -ec "$(tail -n 1 {ANSWER})"'
+"""Does what `remuda docs` said."""
 RUN_BOTH = f"start_engine\n{TRY}\n{TRY_CONTAINERS}\nremuda version\n"
 
 
@@ -74,14 +82,14 @@ def test_each_way_of_the_page_leads_to_a_pipeline_with_containers(
     clone = system.root / "root/remuda"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     ways = {
-        "pipx": follow_page(),
-        "uv": install_with_uv(),
-        "package": install_package(system.suite),
-        "clone": set_up_clone(),
+        "pipx": f"{follow_page()}\n{READ}\n{add_documentation('pipx install --force')}",
+        "uv": f"{install_with_uv()}\n{READ}\n{add_documentation('uv tool install --force')}",
+        "package": f"{install_package(system.suite)}\n{READ}",
+        "clone": f"{set_up_clone()}\nremuda plugin list\n{find_no_docs('remuda')}\ngrep 'make docs' {ANSWER}",
     }
     for way, script in ways.items():
         with subtests.test(way):
-            output = system.run(release, f"{script}\nremuda plugin list")
+            output = system.run(release, script)
             assert f"remuda {__version__}" in output
             assert output.count("pipeline success") == 2
             assert "hello from a service" in output
@@ -96,6 +104,21 @@ def test_each_way_of_the_page_leads_to_a_pipeline_with_containers(
         assert output.count("pipeline success") == 2
         assert "hello from a service" in output
         assert "glpat-" in output
+
+
+def find_no_docs(remuda: str) -> str:
+    return f"if {remuda} docs 2> {ANSWER}; then exit 1; fi\ncat {ANSWER} >&2"
+
+
+def add_documentation(install: str) -> str:
+    """Install without the documentation, and do what `remuda docs` says then."""
+    return f"""
+cd ~/files
+{install} ./remuda-{__version__}-py3-none-any.whl
+{find_no_docs("remuda")}
+{INSTALL_DOCS}
+test -f "$(remuda docs run-settings | sed s,^file://,,)"
+"""
 
 
 def follow_page() -> str:
@@ -145,7 +168,7 @@ def remove_package(suite: str) -> str:
         "test -f /usr/lib/systemd/system/remuda-cell.service -a -f /usr/lib/systemd/system/remuda-manager.service",
         "cd /",
         "apt-get remove -qq remuda",
-        "test ! -e /usr/bin/remuda -a ! -e /usr/lib/remuda -a -f /etc/remuda/cell.toml",
+        "test ! -e /usr/bin/remuda -a ! -e /usr/lib/remuda -a ! -e /usr/share/doc/remuda -a -f /etc/remuda/cell.toml",
         "apt-get purge -qq remuda",
         "test ! -e /etc/remuda",
     )
@@ -159,6 +182,9 @@ def use_image() -> str:
     parts = (
         "start_engine",
         find_block("docker load"),
+        find_no_docs(f"docker run --rm remuda:{__version__}"),
+        INSTALL_DOCS,
+        "test -f docs/remuda_docs/html/index.html",
         TRY.replace("remuda run\n", plain),
         TRY_CONTAINERS.replace("remuda run\n", with_engine),
         serve,

@@ -9,10 +9,12 @@ import argparse
 import configparser
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from email.utils import formatdate
 from pathlib import Path
 
@@ -41,7 +43,7 @@ Description: runs CI jobs on fleets of machines
  Remuda reads .gitlab-ci.yml, hands jobs out over GitLab's Runner API, creates
  and deletes machines on demand, and runs each job as a tree of steps. This
  package has the command "remuda", the units remuda-cell and remuda-manager,
- and the plugins local, static and docker-machine.
+ the plugins local, static and docker-machine, and the documentation.
 """
 
 CHANGELOG = """\
@@ -50,6 +52,13 @@ remuda ({version}) {suite}; urgency=medium
   * See CHANGELOG.md.
 
  -- The Remuda authors <remuda@localhost>  {date}
+"""
+
+SITE_LICENCE = """
+Files: html/assets/*
+Copyright: Martin Donath and the contributors of Material for MkDocs
+License: Expat
+Comment: html/assets/LICENSE has the notice.
 """
 
 ENTRY = """\
@@ -119,12 +128,26 @@ def write_files(tree: Path, version: str, suite: str) -> None:
     shutil.copy(DEBIAN / "cell.toml", tree / "etc/remuda")
     documents = tree / "usr/share/doc/remuda"
     documents.mkdir(parents=True)
-    shutil.copy(ROOT / "README.md", documents)
-    text = f"Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\n{write_licence()}"
+    for name in ("README.md", "CHANGELOG.md"):
+        # Their links lead into the folder of `write_site`.
+        (documents / name).write_text(re.sub(r"\(docs/([\w/-]+)\.md", r"(html/\1.html", (ROOT / name).read_text()))
+    text = (
+        f"Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\n{write_licence()}{SITE_LICENCE}"
+    )
     (documents / "copyright").write_text(text)
-    shutil.copy(ROOT / "CHANGELOG.md", documents)
     entry = CHANGELOG.format(version=version, suite=suite, date=formatdate(EPOCH))
     (documents / "changelog.Debian.gz").write_bytes(gzip.compress(entry.encode(), mtime=0))
+
+
+def write_site(tree: Path, dist: Path) -> None:
+    """Write the pages of the documentation, which are in the wheel of remuda-docs."""
+    prefix = "remuda_docs/html/"
+    with zipfile.ZipFile(next(dist.glob(f"remuda_docs-{__version__}-*.whl"))) as wheel:
+        for name in wheel.namelist():
+            if name.startswith(prefix):
+                file = tree / "usr/share/doc/remuda/html" / name.removeprefix(prefix)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(wheel.read(name))
 
 
 def write_licence() -> str:
@@ -173,6 +196,7 @@ def main() -> None:
         install_packages(site, options.python, options.dist)
         write_environment(home, site, options.python)
         write_files(tree, version, options.suite)
+        write_site(tree, options.dist)
         write_control(tree, version, options.python)
         set_rights_and_times(tree)
         tree.chmod(0o755)

@@ -1,8 +1,9 @@
 """Write the bill of materials of a release as CycloneDX 1.5 JSON: sbom.py DIST VERSION OUTPUT.
 
 It lists what is in the files of DIST: the Python distributions in the Debian packages and in the image, the Debian
-packages in the image, and each file with its SHA-256. Fails if a distribution has another version than the one that
-requirements/run.txt pins, or is not pinned at all, so that the list is what was tested."""
+packages in the image, the programs in the pages of the documentation, and each file with its SHA-256. Fails if a
+distribution has another version than the one that requirements/run.txt pins (for the documentation, dev.txt), or is not
+pinned at all, so that the list is what was tested."""
 
 import argparse
 import hashlib
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -23,18 +25,22 @@ ROOT = Path(__file__).parents[2]
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 METADATA = re.compile(r".*/site-packages/[^/]+\.dist-info/METADATA")
 STATUS = "var/lib/dpkg/status"
+SITE = re.compile(r".*/html/index\.html")
+THEME = "mkdocs-material"
+IN_SITE = (("pypi", THEME, rf"\b{THEME}-(\d[\d.]*\d)"), ("npm", "iframe-worker", r"/iframe-worker-([\d.]+)\.js"))
+"""Kind and name of what the pages of the documentation run in browsers, and what precedes its version in each page."""
 
 
 class Part(NamedTuple):
     kind: str
-    """`pypi` or `deb`, the type of its package URL."""
+    """`pypi`, `deb` or `npm`, the type of its package URL."""
     name: str
     version: str
     licence: str
 
 
-def read_pins() -> dict[str, str]:
-    lines = (ROOT / "requirements" / "run.txt").read_text().splitlines()
+def read_pins(name: str) -> dict[str, str]:
+    lines = (ROOT / "requirements" / name).read_text().splitlines()
     return {match[1]: match[2] for line in lines if (match := re.match(r"([a-z0-9-]+)==(\S+)", line))}
 
 
@@ -51,17 +57,34 @@ def read_debian_packages(text: str) -> Iterator[Part]:
             yield Part("deb", fields["Package"], fields["Version"], "")
 
 
+def read_page(text: str) -> Iterator[Part]:
+    for kind, name, pattern in IN_SITE:
+        if match := re.search(pattern, text):
+            yield Part(kind, name, match[1], "MIT")
+
+
 def read_archive(archive: tarfile.TarFile) -> Iterator[Part]:
     for member in archive:
         is_distribution = METADATA.fullmatch(member.name) is not None
-        if not is_distribution and member.name != STATUS:
+        is_page = SITE.fullmatch(member.name) is not None
+        if not is_distribution and not is_page and member.name != STATUS:
             continue
         file = archive.extractfile(member)
         text = file.read().decode() if file is not None else ""
         if is_distribution:
             yield read_distribution(text)
+        elif is_page:
+            yield from read_page(text)
         else:
             yield from read_debian_packages(text)
+
+
+def read_wheel(path: Path) -> Iterator[Part]:
+    """Yield what a wheel has of others: programs in its pages. Its own distribution is a file of the release."""
+    with zipfile.ZipFile(path) as wheel:
+        for name in wheel.namelist():
+            if SITE.fullmatch(name):
+                yield from read_page(wheel.read(name).decode())
 
 
 def read_package(path: Path) -> Iterator[Part]:
@@ -85,17 +108,19 @@ def read_image(path: Path) -> Iterator[Part]:
 
 
 def read_parts(path: Path) -> set[Part]:
+    if path.suffix == ".whl":
+        return set(read_wheel(path))
     if path.suffix == ".deb":
         return set(read_package(path))
     return set(read_image(path)) if path.name.endswith(".tar") else set()
 
 
 def check_pins(parts: dict[Part, set[str]], version: str) -> Iterator[str]:
-    pins = read_pins()
+    pins = read_pins("run.txt") | {THEME: read_pins("dev.txt")[THEME]}
     for part, files in sorted(parts.items()):
         is_own = part.name == "remuda" or part.name.startswith("fleeting-plugin-")
         if part.kind == "pypi" and part.version != (version if is_own else pins.get(part.name)):
-            yield f"{part.name} {part.version} in {', '.join(sorted(files))} is not what requirements/run.txt pins"
+            yield f"{part.name} {part.version} in {', '.join(sorted(files))} is not what requirements/ pins"
 
 
 def component(part: Part, files: set[str]) -> dict[str, Any]:

@@ -191,9 +191,10 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind(address)
     except OSError as error:
         listener.close()
+        other = "give another --listen HOST:PORT"
         advice = {
-            errno.EADDRINUSE: "another process listens there; stop it or give another --listen HOST:PORT",
-            errno.EACCES: "ports below 1024 need privileges; give another --listen HOST:PORT",
+            errno.EADDRINUSE: f"another process listens there; stop it, or {other} (0: any free port)",
+            errno.EACCES: f"ports below 1024 need privileges; {other}",
             errno.EADDRNOTAVAIL: "this machine has no such address; give one that it has",
         }.get(error.errno or 0, error.strerror or str(error))
         raise CellError(f"cannot listen on {where}: {advice}") from None

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from remuda.cell.blobs.port import Blobs
 from remuda.cell.blobs.upload_parsers import Parsers
 from remuda.cell.dispatch.dispatcher import Dispatch
@@ -261,11 +263,14 @@ class CellService:
         return blobs
 
     async def _ensure_tokens(self, store: Store) -> None:
-        """Ensure an administrator's token (of the settings, or new if no user has one) and a registration token."""
+        """Ensure an administrator's token (of the settings, or new if no user has one) and a registration token. A cell
+        without tokens is new, so its first user is created now."""
         secret = self.settings.admin_token
         if secret is None and not await store.people.list_user_tokens():
             secret = self.admin_token_generated = new_admin_token(self.settings.cell_id)
         if secret is not None and await store.people.find_user_token(token_hash(secret)) is None:
+            if not await store.people.list_user_tokens() and (user := await store.people.load_user(USER_ID)):
+                await store.people.put_user(replace(user, created_at=self._clock.now()))
             token = UserToken(token_hash=token_hash(secret), name="administrator", created_at=self._clock.now())
             await store.people.add_user_token(token)
             await store.settings.add_audit_event(

@@ -176,6 +176,7 @@ COMMANDS = (
     Command("agent bootstrap", "remuda.cli.agent:bootstrap", "Install the agent on a machine."),
     Command("agent pack", "remuda.cli.agent:pack", "Write the agent as one portable file."),
     Command("completion", "remuda.cli.completion:completion", "Print a completion script for a shell."),
+    Command("docs", "remuda.cli.documentation:docs", "Print where a page of the documentation is, or open it."),
     Command("version", "remuda.cli.version:version", "Print the version."),
 )
 
@@ -186,6 +187,7 @@ Start with a repository that has a .gitlab-ci.yml:
     remuda run                 run its pipeline here, nothing else needed
     remuda up                  a whole platform on this machine
     remuda COMMAND --help      what a command does, with examples
+    remuda docs                where the documentation is
     remuda --version           the version
 
 Exit codes: 0 success, 1 failure, 2 bad input, 130 interrupted.
@@ -222,9 +224,11 @@ def build_app(arguments: Sequence[str]) -> "App":
 
 
 def _read_help(target: str) -> str:
-    from remuda.cli.render.help_text import join_lines
+    from rich.console import Console
 
-    return join_lines(_load(target).__doc__ or "")
+    from remuda.cli.render.help_text import format_help
+
+    return format_help(_load(target).__doc__ or "", Console().width)
 
 
 def _show_default(value: object) -> str | None:

@@ -34,8 +34,8 @@ DefaultImage = Annotated[str, Parameter(help="Image of jobs that run in a contai
 Url = Annotated[
     str | None,
     Parameter(
-        help="Address of the cell [default: REMUDA_URL, else that of a profile of `remuda login`, else the address "
-        "that `remuda up` stored in --data]."
+        help="Address of the cell [default: the one that `remuda up` stored in --data, if that is given; REMUDA_URL; "
+        "that of a profile of `remuda login`; the one that `remuda up` stored]."
     ),
 ]
 Project = Annotated[

@@ -118,7 +118,7 @@ def new(
     """Create a plugin that makes machines for jobs: a working program with a README and tests, as a starting point.
 
     Its machines are folders of this computer. Replace them by your own kind of machine in src/.../provider.py or in
-    provider.go. docs/how-to/write-a-plugin.md describes this step by step.
+    provider.go. `remuda docs write-a-plugin` describes this step by step.
 
     Try:
 

@@ -133,7 +133,7 @@ def run(
     Each option below is also a key of settings files, without its dashes: `jobs = 4`, `logs = true`, `job = ["test"]`.
     The command line wins over .remuda.toml in the top folder of the repository, which wins over your own file
     ~/.config/remuda/settings.toml. A repository can come from anybody, so some keys are for your own file only. A
-    switch from a file is turned off with --logs=false. docs/reference/generated/run-settings.md lists the keys.
+    switch from a file is turned off with --logs=false. `remuda docs run-settings` lists the keys.
 
     Ctrl-C cancels the pipeline and waits up to 30 seconds for its jobs to end. A second Ctrl-C exits at once.
 

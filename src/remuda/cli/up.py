@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -19,6 +19,9 @@ from remuda.localrun.containers import ContainerWish
 from remuda.localrun.data_folder import data_folder, platform_folder
 from remuda.localrun.isolation import Isolation, find_isolation, open_to_jobs, platform_places
 from remuda.localrun.options import DEFAULT_IMAGE
+
+if TYPE_CHECKING:
+    from remuda.localrun.client_file import Access
 
 
 def up(
@@ -108,7 +111,8 @@ async def _up(
                 "`remuda manager run` instead"
             )
         async with run_cell(settings) as cell:
-            write_access(folder, Access(url=cell.url, token=cell.token))
+            access = Access(url=cell.url, token=cell.token)
+            write_access(folder, access)
             token = await ensure_runner(cell.client, folder, url=cell.url, manager_data=data, is_tagged=is_tagged)
             config = local_manager(
                 "remuda up",
@@ -127,20 +131,22 @@ async def _up(
             async with run_manager(config, data, environment, recovers=True):
                 if is_new:
                     print_token(cell.token)
-                print(welcome(cell.url, folder, concurrent, isolation), flush=True)
+                print(welcome(access, folder, concurrent, isolation), flush=True)
                 await stop.wait()
         running = await local_agent.end_if_idle(local_agent.data_of(data))
         if running:
             print(f"jobs that keep running until the next `remuda up` takes them over: {len(running)}", file=sys.stderr)
 
 
-def welcome(url: str, folder: Path, concurrent: int, isolation: Isolation) -> str:
+def welcome(access: "Access", folder: Path, concurrent: int, isolation: Isolation) -> str:
     from remuda.localrun.client_file import FILE_NAME
     from remuda.localrun.render.words import plural
 
-    host = url.partition("://")[2]
-    choice = "" if folder == data_folder(None) else f" --data {shlex.quote(str(folder))}"
-    return f"""Remuda is up at {url}, {plural(concurrent, "job")} at a time, data in {folder}.
+    host = access.url.partition("://")[2]
+    usual = _usual_access()
+    choice = "" if usual == access else f" --data {shlex.quote(str(folder))}"
+    other = f"\nWithout --data, commands call the cell at {usual.url}.\n" if usual and usual.url != access.url else ""
+    return f"""Remuda is up at {access.url}, {plural(concurrent, "job")} at a time, data in {folder}.
 {_describe_isolation(isolation)}
 
 Push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
@@ -151,8 +157,18 @@ See what happens:
 
     remuda job list{choice}
     remuda job log NUMBER --follow{choice}
-
+{other}
 Ctrl-C stops it."""
+
+
+def _usual_access() -> "Access | None":
+    """Return the cell that commands call without options; None if they find none."""
+    from remuda.cli.access.cell_address import CellAddress
+
+    try:
+        return CellAddress().find()
+    except BadInputError:
+        return None
 
 
 def _describe_isolation(isolation: Isolation) -> str:

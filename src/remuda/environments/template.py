@@ -119,7 +119,7 @@ config = {machines = ["one", "two"]}
 ```
 
 Change it: every method of the class is described in `remuda.environments.Plugin`; the protocol, for any other language,
-in docs/reference/environment-plugins.md.
+by `remuda docs environment-plugins`.
 """
 
 

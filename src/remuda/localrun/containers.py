@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 AGAIN = 5
 AGAIN_SECONDS = 1.0
-CURE = "or use --no-containers, and these jobs run on this machine without their images and services"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +49,11 @@ class ContainerWish:
         search = find_engine(environ)
         if search.engine is not None:
             return f"containers: {search.engine}"
-        return f"jobs with image: or services: will fail, because {search.explain()}, {CURE}"
+        # The log of each such job says where an engine was looked for.
+        return (
+            "jobs with image: or services: will fail, because no container engine answers; start one, or use "
+            "--no-containers to run them on this machine without images and services"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +63,6 @@ class ContainerUse:
     image: str
     services: tuple[str, ...]
     is_ignored: bool
-
-    def note(self) -> str:
-        """Return what the job lacks: `image python:3.12 ignored, service postgres:16 not started`; else ''."""
-        if not self.is_ignored:
-            return ""
-        words = [f"image {self.image} ignored"] if self.image else []
-        if self.services:
-            kind = "service" if len(self.services) == 1 else "services"
-            words.append(f"{kind} {', '.join(self.services)} not started")
-        return ", ".join(words)
 
 
 def remove_containers(folder: Path, environ: Mapping[str, str]) -> None:

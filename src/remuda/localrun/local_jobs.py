@@ -2,11 +2,15 @@
 its log. The manager is in this process, so the display needs no calls to the cell and shows each line at once. The
 bytes of a log may come more than once, and in pieces of any size."""
 
+from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from remuda.localrun.containers import ContainerUse, use_of
 from remuda.localrun.render.log_text import LogText, final_text
+
+LAST_LINES = 10
+"""How many lines of a running job's log the display can show."""
 
 
 class LocalJobs:
@@ -33,9 +37,9 @@ class LocalJobs:
     def use_of(self, job: int) -> ContainerUse | None:
         return self._uses.get(job)
 
-    def last_line(self, job: int) -> str:
-        """Return the last line of a job's log that is not blank; '' if there is none."""
-        return self._logs[job].last if job in self._logs else ""
+    def last_lines(self, job: int) -> tuple[str, ...]:
+        """Return the last lines of a job's log that are not blank, at most `LAST_LINES`."""
+        return self._logs[job].last_lines() if job in self._logs else ()
 
     def take(self, ended: Container[int] = ()) -> dict[int, list[str]]:
         """Return the lines, by job, that are new since the last call. A line that may still grow is returned when
@@ -44,7 +48,7 @@ class LocalJobs:
 
 
 class _JobLog:
-    __slots__ = ("_is_current_out", "_is_quiet", "_keeps_lines", "_lines", "_received", "_tail", "_text", "last")
+    __slots__ = ("_is_current_out", "_is_quiet", "_keeps_lines", "_last", "_lines", "_received", "_tail", "_text")
 
     def __init__(self, *, keeps_lines: bool) -> None:
         self._keeps_lines = keeps_lines
@@ -56,7 +60,8 @@ class _JobLog:
         self._is_current_out = False
         """`take` has returned what was there of the current line."""
         self._is_quiet = True
-        self.last = ""
+        self._last: deque[str] = deque(maxlen=LAST_LINES)
+        """The last lines that are not blank, without `_tail`."""
 
     def add(self, offset: int, data: bytes) -> None:
         if not offset <= self._received < offset + len(data):
@@ -72,10 +77,11 @@ class _JobLog:
         *lines, self._tail = (self._tail + text).split("\n")
         if self._keeps_lines:
             self._lines += map(final_text, lines)
-        for line in (self._tail, *reversed(lines)):
-            if shown := final_text(line).strip():
-                self.last = shown
-                break
+        self._last.extend(shown for line in lines[-LAST_LINES:] if (shown := final_text(line).rstrip()))
+
+    def last_lines(self) -> tuple[str, ...]:
+        current = final_text(self._tail).rstrip()
+        return (*self._last, current)[-LAST_LINES:] if current else tuple(self._last)
 
     def take(self, *, has_ended: bool) -> list[str]:
         lines, self._lines = self._lines, []

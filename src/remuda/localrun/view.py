@@ -8,7 +8,7 @@ import msgspec
 from remuda.localrun.containers import ContainerUse
 from remuda.localrun.local_jobs import LocalJobs
 from remuda.localrun.render.step_events import StepView, fold, span
-from remuda.localrun.render.words import duration
+from remuda.localrun.render.words import duration, first_sentence
 from remuda.wire.user_api import JobOverview, JobProgress, PipelineProgress
 
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
@@ -33,14 +33,19 @@ class JobView(JobOverview, frozen=True, kw_only=True):
     """The pipeline that this job started, if it is a trigger job."""
     containers: ContainerUse | None = None
     """The image and services that the job names; None: none, or the job has not started."""
-    last_line: str = ""
-    """The last line of the log of a running job."""
+    last_lines: tuple[str, ...] = ()
+    """The last lines of the log of a running job."""
     is_local: bool = True
     """True if `remuda run` runs the job, false if it is shown with commands for a cell."""
 
     def seconds(self, now: float) -> float | None:
         """Return how many seconds the job ran, or has been running at `now`; None if it has not started."""
         return span(self.started_at, self.finished_at, now)
+
+    @property
+    def warning(self) -> str:
+        """The warnings of the runner in one text, such as an ignored image; else ''."""
+        return ", ".join(self.warnings)
 
     def is_over(self) -> bool:
         return self.status in OVER
@@ -113,30 +118,29 @@ def _job(job: JobProgress, now: float, reports: LocalJobs | None) -> JobView:
         steps=fold(job.steps, now if job.finished_at is None else job.finished_at),
         downstream=build(job.downstream, now, reports) if job.downstream is not None else None,
         containers=reports.use_of(job.id) if reports else None,
-        last_line=reports.last_line(job.id) if reports and job.status in RUNNING else "",
+        last_lines=reports.last_lines(job.id) if reports and job.status in RUNNING else (),
         is_local=reports is not None,
     )
 
 
 def note_of(job: JobView, now: float) -> str:
-    """Return a short explanation of a job's status: why it failed, or what it waits for; which image
-    and services were ignored; and its coverage; else ''."""
+    """Return a short explanation of a job's status: why it failed, or what it waits for; which image and services its
+    runner ignored; and its coverage; else ''."""
     coverage = "" if job.coverage is None else f"coverage {job.coverage:g}%"
-    ignored = job.containers.note() if job.containers else ""
     match job.status:
         case "success":
-            return ", ".join(word for word in (ignored, coverage) if word)
-        case "running":
-            return ignored
+            return ", ".join(word for word in (job.warning, coverage) if word)
+        case "running" | "canceling" | "canceled":
+            return job.warning
         case "failed":
             words = [job.failure_reason or ""]
             if job.failure_message and job.failure_reason != "script_failure":
-                words.append(job.failure_message)
+                words.append(first_sentence(job.failure_message))
             if job.exit_code:
                 words.append(f"exit code {job.exit_code}")
             if job.allow_failure:
                 words.append("allowed to fail")
-            words += [ignored, coverage]
+            words += [job.warning, coverage]
             return ", ".join(word for word in words if word)
         case "created" if job.waits_for:
             more = len(job.waits_for) - NAMED_WAITS

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.core.pipelines.creation import new_jobs as compiled_jobs
@@ -203,9 +204,11 @@ class MemoryCell:
         exit_code: int | None = None,
         manager: str = "gitlab-runner",
         may_have_begun: bool = False,
+        **more: Any,
     ) -> tuple[int, str]:
         """Report a job's state as with PUT /jobs/:id. `reason`: of the failure. `bytesize`: of the log. `manager`: who
-        reports. `may_have_begun`: the machine was lost, the script may have run. Returns status and Job-Status."""
+        reports. `may_have_begun`: the machine was lost, the script may have run. `more`: further fields of the
+        message. Returns status and Job-Status."""
         job = await self.dispatch.runner_calls.authenticate(token, ended=True)
         output = TraceOutput(bytesize=bytesize) if bytesize is not None else None
         update = UpdateJob(
@@ -215,6 +218,7 @@ class MemoryCell:
             exit_code=exit_code,
             info=RunnerInfo(name=manager),
             remuda_may_have_begun=may_have_begun,
+            **more,
         )
         updated = await self.dispatch.runner_calls.update_job(job, update)
         return updated.code, updated.job.status()

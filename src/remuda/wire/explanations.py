@@ -129,6 +129,8 @@ class JobWhy(msgspec.Struct, frozen=True, kw_only=True):
     because: tuple[JobRef, ...] = ()
     """Other jobs that caused this end."""
     failure: FailureInfo | None = None
+    warnings: tuple[str, ...] = ()
+    """What the job asks for and does not get, as its runner says, such as its image."""
     tried_again_as: int | None = None
     upstream: JobRef | None = None
     """The trigger job that started its pipeline."""

@@ -291,6 +291,12 @@ class UpdateJob(Message):
     remuda_may_have_begun: bool = False
     """Only between Remuda's manager and a cell: the manager failed the job without a result of the agent (such as when
     the machine or the agent is lost), so it is unknown whether the job's script began."""
+    remuda_message: str = ""
+    """Only between Remuda's manager and a cell: why the job failed and what to do, for people. Empty if the failure
+    reason and the exit code say all."""
+    remuda_warnings: list[str] = []
+    """Only between Remuda's manager and a cell: what the job asks for and does not get, such as its image on a runner
+    without containers. Sent when the job starts."""
 
 
 class StepResultsIn(Message):

@@ -19,7 +19,6 @@ from remuda.wire.runner_api import (
     RunnerCredentials,
     RunnerInfo,
     StepResultsTaken,
-    TraceOutput,
     UpdateJob,
     VerifyRunner,
 )
@@ -177,32 +176,15 @@ class RunnerClient:
             return JobOffer(status=201, problem=str(error), rejected=read_identity(response.body), is_remuda=is_remuda)
         return JobOffer(status=201, body=response.body, payload=payload, is_remuda=is_remuda)
 
-    async def update_job(
-        self,
-        job_id: int,
-        token: str,
-        *,
-        state: str,
-        failure_reason: str | None = None,
-        exit_code: int = 0,
-        output: TraceOutput | None = None,
-        may_have_begun: bool = False,
-    ) -> JobReply:
+    async def update_job(self, job_id: int, token: str, update: UpdateJob) -> JobReply:
         """Report the state of a job: `running` to acknowledge the job, and later to show that it still runs; `success`
-        or `failed` at the end. `output`: size and checksum of the trace (the log). `may_have_begun`: the job failed
-        without a result of its agent, for example because the machine is lost, so its script may have started."""
-        message = UpdateJob(
-            token=token,
-            info=self._info,
-            state=state,
-            failure_reason=failure_reason,
-            checksum=output.checksum if output else None,
-            output=output,
-            exit_code=exit_code or None,
-            remuda_may_have_begun=may_have_begun,
+        or `failed` at the end. `update` needs no token, `info` and checksum. Its `output` has size and checksum of the
+        trace (the log)."""
+        update = msgspec.structs.replace(
+            update, token=token, info=self._info, checksum=update.output.checksum if update.output else None
         )
         path = f"/api/v4/jobs/{job_id}"
-        return _reply(await self._call("PUT", path, endpoint="update_job", headers={"JOB-TOKEN": token}, body=message))
+        return _reply(await self._call("PUT", path, endpoint="update_job", headers={"JOB-TOKEN": token}, body=update))
 
     async def patch_trace(
         self, job_id: int, token: str, start: int, data: bytes, *, is_traced: bool = False

@@ -82,6 +82,8 @@ class JobOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     failure_reason: str | None = None
     failure_message: str | None = None
     exit_code: int | None = None
+    warnings: tuple[str, ...] = ()
+    """What the job asks for and does not get, as its runner says: `image python:3.12 ignored`."""
     coverage: float | None = None
     """Test coverage in percent, from the job's log."""
     waits_for: tuple[str, ...] = ()

@@ -35,6 +35,10 @@ class UserApiError(Exception):
     """The cell could not be reached, did not answer correctly, or (RefusedError) refused the request."""
 
 
+class UnreachableError(UserApiError):
+    """There is no connection to the cell, so it did not get the request."""
+
+
 class RefusedError(UserApiError):
     """The cell refused the request: wrong token, unknown id, or an invalid request."""
 
@@ -375,8 +379,8 @@ class UserClient:
             raise UserApiError(f"the cell at {self.url} broke off its answer: {reason}") from error
 
 
-def _unreachable(url: str, reason: Explanation) -> UserApiError:
-    return UserApiError(f"cannot reach the cell at {url}: {reason}")
+def _unreachable(url: str, reason: Explanation) -> UnreachableError:
+    return UnreachableError(f"cannot reach the cell at {url}: {reason}")
 
 
 async def _lines(answer: Answer) -> AsyncIterator[bytes]:

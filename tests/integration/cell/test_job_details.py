@@ -47,6 +47,25 @@ def jobs(cell: ServedCell) -> dict[str, int]:
 
 
 class TestWhy:
+    def test_what_the_runner_says_in_words_has_no_secrets(
+        self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]
+    ) -> None:
+        project = cell.api("GET", "/projects").json()[0]["id"]
+        variable = {"key": "PASSWORD", "value": "correct-horse-battery", "masked": True}
+        assert cell.api("POST", f"/projects/{project}/variables", variable).status == 201
+        job = runner.take()
+        warning, message = "image correct-horse-battery\n ignored", "no engine at correct-horse-battery " + "x" * 5000
+        assert runner.put(job, "running", remuda_warnings=[warning, *map(str, range(100))]).status == 200
+        shown = cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()
+        assert (shown["status"], shown["warnings"][:2]) == ("running", ["image [MASKED] ignored", "0"])
+        assert len(shown["warnings"]) == 20
+        runner.put(job, "failed", failure_reason="runner_configuration_error", remuda_message=message)
+        shown = cell.api("GET", f"/projects/{project}/jobs/{job['id']}").json()
+        assert shown["failure_message"].startswith("no engine at [MASKED] x")
+        assert len(shown["failure_message"]) == 1000
+        why = send(cell, "GET", f"/jobs/{job['id']}/why").json()
+        assert (why["failure"]["message"], why["warnings"]) == (shown["failure_message"], shown["warnings"])
+
     def test_reasons_to_wait_and_to_fail(self, cell: ServedCell, runner: ScriptedRunner, jobs: dict[str, int]) -> None:
         gpu = send(cell, "GET", f"/jobs/{jobs['gpu']}/why").json()
         assert gpu["advice"] == ["no runner has the tag gpu: register one or change the tags"]

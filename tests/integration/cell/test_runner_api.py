@@ -55,6 +55,16 @@ class TestRunners:
         assert refused.headers["Content-Type"] == "application/json"
         assert cell.api("GET", "/runners/all").json() == []
 
+    def test_a_runner_shows_why_its_managers_take_no_jobs(self, cell: ServedCell, runner: ScriptedRunner) -> None:
+        verified = cell.send("POST", "/api/v4/runners/verify", {"token": runner.token, "system_id": "s_1"})
+        path = f"/runners/{verified.json()['id']}"
+        assert (cell.api("GET", path).json()["problem"], cell.api("GET", path).json()["status"]) == ("", "online")
+        report = {"token": runner.token, "system_id": "s_1", "problem": "no engine answers"}
+        assert cell.send("POST", "/api/remuda/v1/runners/problem", report).status == 204
+        assert cell.api("GET", path).json()["problem"] == "no engine answers"
+        cell.send("POST", "/api/v4/runners/verify", {"token": runner.token, "system_id": "s_2"})
+        assert cell.api("GET", path).json()["problem"] == "", "another manager takes jobs"
+
     def test_verify_and_unregister_with_bodies_on_delete(self, cell: ServedCell, runner: ScriptedRunner) -> None:
         body = {"token": runner.token, "system_id": "s_abc", "info": {"version": "17.9", "features": {"cache": True}}}
         verified = cell.send("POST", "/api/v4/runners/verify", body, RUNNER_TOKEN=runner.token)

@@ -1,9 +1,11 @@
-"""Deleting users, and searching for projects and users."""
+"""Deleting users, searching for projects and users, and the first administrator."""
 
+import asyncio
 from pathlib import Path
 
 import gitlab
 import pytest
+from msgspec.structs import replace
 from tests.support.cells.people import (
     add_member,
     create_group,
@@ -12,6 +14,10 @@ from tests.support.cells.people import (
     create_person,
 )
 from tests.support.cells.served_cell import ServedCell
+
+from remuda.cell.store.sqlite.store import SqliteStore
+from remuda.cell.values import USER_ID
+from remuda.lib.clock import SystemClock, parse_shown_time
 
 API_CLIENTS = Path(__file__).parents[3] / "docs" / "reference" / "generated" / "api-clients.md"
 PIPELINE = "job: {script: [echo]}\n"
@@ -122,3 +128,33 @@ def test_python_gitlab(cell: ServedCell, client: gitlab.Gitlab) -> None:
     ada = create_person(cell, "ada")
     assert [row["id"] for row in client.search("users", "ada")] == [ada.id]
     client.users.delete(ada.id)
+
+
+def test_the_first_administrator_was_created_at_the_first_start_of_the_cell(tmp_path: Path) -> None:
+    before = SystemClock().wall() - 0.001  # times are shown in whole milliseconds
+    with ServedCell(tmp_path / "cell") as cell:
+        shown = cell.api("GET", "/user").json()["created_at"]
+        assert before <= parse_shown_time(shown) <= SystemClock().wall()
+    with ServedCell(tmp_path / "cell", admin_token="glpat-another-one") as cell:
+        assert cell.api("GET", "/user").json()["created_at"] == shown
+
+
+def test_the_first_administrator_of_an_older_cell_has_no_time(tmp_path: Path) -> None:
+    with ServedCell(tmp_path / "cell"):
+        pass
+    asyncio.run(forget_time_of_first_user(tmp_path / "cell" / "cell.sqlite"))
+    with ServedCell(tmp_path / "cell", admin_token="glpat-another-one") as cell:
+        assert cell.api("GET", "/user").json()["created_at"] is None
+        [organization] = cell.api("GET", "/organizations").json()
+        assert organization["created_at"] is None
+
+
+async def forget_time_of_first_user(database: Path) -> None:
+    """Make the cell one that was created by a version which stored no time."""
+    store = SqliteStore.open(database, 1)
+    try:
+        user = await store.people.load_user(USER_ID)
+        assert user is not None
+        await store.people.put_user(replace(user, created_at=0))
+    finally:
+        await store.close()

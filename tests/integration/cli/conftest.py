@@ -46,6 +46,7 @@ class World:
         return (
             clean
             | {"HOME": str(self.folder), "TMPDIR": str(self.temporary), "XDG_DATA_HOME": str(self.folder)}
+            | {"XDG_CONFIG_HOME": str(self.folder / ".config")}
             | variables
         )
 

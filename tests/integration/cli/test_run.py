@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,14 +37,32 @@ def test_an_example_succeeds(world: Any, examples: Path, example: str, expected:
 def test_the_failing_example_shows_the_log_and_ends_with_1(world: Any, examples: Path) -> None:
     result = world.remuda("run", examples / "failing")
     assert result.code == 1, result.out + result.err
-    assert "end of the log of unit tests" in result.out
-    assert "test_division ... FAILED, 1 / 3 is not 0.3" in result.out
+    assert result.out.count("unit tests | test_division ... FAILED, 1 / 3 is not 0.3\n") == 1
+    assert "end of the log" not in result.out
+    assert re.search(r"\nunit tests \(job \d+\) failed: script_failure, .*; its log is above\n", result.out)
     assert "and knows that the job failed" in result.out
     assert "section_start" not in result.out
     assert "style       failed" in result.out
     assert "exit code 4, allowed to fail" in result.out
     assert "deploy      skipped" in result.out
     assert "clean up    success" in result.out
+    assert world.is_empty()
+
+
+def test_make_demo_shows_the_logs_of_the_examples(world: Any, examples: Path) -> None:
+    # The environment of this test is not made again, also if it is older than its requirements.
+    command = ["make", "--no-print-directory", "--old-file=setup", f"BIN={sys.prefix}/bin", "demo"]
+    environment = world.environment() | {"MAKEFLAGS": ""}
+    done = subprocess.run(command, cwd=examples.parent, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for example, line in (
+        ("hello", r"hello +\| Hello, .*"),
+        ("failing", r"unit tests +\| test_division \.\.\. FAILED.*"),
+    ):
+        section = done.stdout.partition(f"== remuda run examples/{example}")[2].partition("\n== ")[0]
+        assert re.search(rf"^{line}$", section, re.MULTILINE), section
+    assert "All examples did what they should." in done.stdout
+    assert "run --follow" in (examples.parent / "Makefile").read_text().partition("\ndemo:")[2].partition("\n\n")[0]
     assert world.is_empty()
 
 

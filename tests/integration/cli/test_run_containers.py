@@ -78,13 +78,13 @@ def test_without_an_engine_such_a_job_fails_with_cause_and_cure_and_the_others_r
         "plain": "success",
     }
     (line,) = result.jobs["in image"]["log_tail"]
-    for text in (
-        "no container engine answers",
-        f"{NO_ENGINE} (DOCKER_HOST): the socket does not exist",
-        "--no-containers",
-    ):
+    tried = f"{NO_ENGINE} (DOCKER_HOST): the socket does not exist"
+    for text in ("no container engine answers", tried, "--no-containers"):
         assert text in line
         assert text in result.err
+    # A pipe gets the long text once for each job: in its log.
+    output = world.remuda("run", folder, DOCKER_HOST=NO_ENGINE)
+    assert (output.out + output.err).count(tried) == 2
 
 
 @pytest.mark.parametrize("option", [("--no-containers",), ("--containers", "never")])

@@ -64,6 +64,20 @@ def test_the_tree_shows_the_last_line_of_each_running_job(
     assert re.search(r"first +success", rest)
 
 
+def test_the_tree_shows_more_of_the_log_while_one_job_runs(
+    world: World, pipeline: MakePipeline, on_terminal: Callable[..., UserTerminal]
+) -> None:
+    wait = f"until test -e {world.folder}/go; do sleep 0.1; done"
+    chain = (
+        f"stages: [one, two]\na: {{stage: one, script: ['seq 101 112; {wait}']}}\nb: {{stage: two, script: [exit 0]}}"
+    )
+    terminal = on_terminal("run", pipeline(chain))
+    shown = terminal.read_until("112")
+    # The rows of one drawing of the tree, from the script's step to the job that waits.
+    assert re.search(r"script[^\n]*\n +103[^0-9]*104[^0-9]*105", ESCAPES.sub("", shown).replace("\r", ""))
+    assert "pipeline success" in finish(terminal, world)
+
+
 @pytest.mark.parametrize("option", ["--follow", "-f"])
 def test_all_logs_are_shown_with_coloured_names(
     world: World, pipeline: MakePipeline, on_terminal: Callable[..., UserTerminal], option: str

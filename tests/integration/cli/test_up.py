@@ -4,15 +4,18 @@ import json
 import re
 import shlex
 import signal
+import socket
 import threading
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.git_client import Clone
 
+from remuda.cli.access.profiles import Profile, Profiles, write_profiles
 from remuda.testing.waiting import wait_until
 
 
@@ -20,10 +23,16 @@ class Platform:
     """A `remuda up` process. The constructor waits until it serves."""
 
     def __init__(
-        self, world: Any, address: str = "127.0.0.1:0", *, options: Sequence[str] = (), **variables: str
+        self,
+        world: Any,
+        address: str = "127.0.0.1:0",
+        *,
+        data: Sequence[str] = ("--data", "platform"),
+        options: Sequence[str] = (),
+        **variables: str,
     ) -> None:
         self.world = world
-        self.process = world.start("up", "--data", "platform", "--listen", address, *options, **variables)
+        self.process = world.start("up", *data, "--listen", address, *options, **variables)
         self.output = ""
         self.error_output = b""
         self._reader = threading.Thread(target=self._read_errors)
@@ -109,19 +118,38 @@ def test_the_commands_that_it_names_find_it(platform: Platform, pipeline: Any) -
     assert "hello" in platform.world.remuda(*shlex.split(listing)).out
 
 
+def test_the_commands_that_it_names_find_it_although_a_profile_is_current(
+    world: Any, platform: Platform, pipeline: Any
+) -> None:
+    profiles = Profiles(current="work", profiles={"work": Profile(url=platform.url, token=platform.token)})
+    write_profiles(world.folder / ".config" / "remuda" / "profiles.json", profiles)
+    own = Platform(world, data=())
+    folder = world.folder / "remuda"
+    assert f"Without --data, commands call the cell at {platform.url}." in own.output
+    commands = re.findall(r"^    remuda (job .*)$", own.output, re.MULTILINE)
+    assert commands == [f"job list --data {folder}", f"job log NUMBER --follow --data {folder}"]
+    platform.push(pipeline("theirs: {script: [echo theirs]}\n"), "shop")
+    for environment in ({}, {"REMUDA_URL": platform.url, "REMUDA_TOKEN": platform.token}):
+        listed = world.remuda(*shlex.split(commands[0]), **environment)
+        assert (listed.code, listed.out) == (0, "there are no jobs in your projects\n"), listed.err
+    assert "theirs" in world.remuda("job", "list").out
+
+    platform.stop()
+    lost = world.remuda("job", "list")
+    assert lost.code == 1
+    assert f"cannot reach the cell at {platform.url}" in lost.err
+    assert "The profile work of `remuda login`" in lost.err
+    assert "`remuda login --use" in lost.err
+    assert f"--data {folder}" in lost.err
+    own.stop()
+
+
 def test_missing_jobs_and_projects_are_reported(platform: Platform) -> None:
     for arguments in (["show", "77"], ["log", "77"], ["list", "--project", "root/none"], ["list", "--status", "odd"]):
         result = platform.job(*arguments)
         assert result.code == 2, arguments
         assert re.search(r"there is no (job 77|project root/none)|odd", result.err), result.err
         assert "Traceback" not in result.err
-
-
-def test_the_commands_that_are_printed_find_the_cell(platform: Platform, pipeline: Any) -> None:
-    platform.push(pipeline("hello:\n  script: [echo]\n"), "shop")
-    assert platform.job("log", "1", "--follow").code == 0
-    [listing] = [line.split() for line in platform.output.splitlines() if line.startswith("    remuda job list")]
-    assert "hello" in platform.world.remuda(*listing[1:]).out
 
 
 def test_a_wrong_token_is_reported(platform: Platform) -> None:
@@ -188,6 +216,36 @@ def test_a_port_in_use_and_a_folder_in_use_are_reported(world: Any, platform: Pl
     assert "in use by another process" in folder.err
 
 
+@pytest.fixture
+def default_port() -> Iterator[str]:
+    """The default address of a cell, on which something else listens: this fixture, or another process already."""
+    address = "127.0.0.1:8929"
+    with socket.socket() as listener:
+        with suppress(OSError):
+            listener.bind(("127.0.0.1", 8929))
+            listener.listen()
+        with socket.create_connection(("127.0.0.1", 8929), timeout=5):
+            pass
+        yield address
+
+
+def test_what_listens_on_the_default_port_disturbs_nothing_else(
+    world: Any, platform: Platform, pipeline: Any, default_port: str
+) -> None:
+    taken = world.remuda("up", "--data", "other")
+    assert (taken.code, taken.out) == (2, "")
+    assert f"cannot listen on {default_port}: another process listens there; stop it, " in taken.err
+    assert "or give another --listen HOST:PORT (0: any free port)" in taken.err
+    folder = pipeline("hello: {script: [echo first]}")
+    local = world.remuda("run", folder)
+    assert local.code == 0, local.err
+    assert "\nfirst\n" in local.out
+    # The platform that this test has started listens elsewhere.
+    assert platform.address != default_port
+    platform.push(folder, "shop")
+    assert "first\n" in platform.job("log", "1", "--follow").out
+
+
 def test_jobs_continue_over_a_restart(world: Any, platform: Platform, pipeline: Any) -> None:
     begun, go = world.folder / "begun", world.folder / "go"
     script = f"[touch {begun}, 'while [ ! -e {go} ]; do sleep 0.1; done', echo it went on]"
@@ -201,3 +259,36 @@ def test_jobs_continue_over_a_restart(world: Any, platform: Platform, pipeline: 
     assert "it went on" in log.out
     assert log.out.endswith("Job succeeded\n")
     restarted.stop()
+
+
+IMAGE = "build:\n  image: python:3.12\n  services: [postgres:16]\n  script: [echo hello]\n"
+
+
+def test_every_command_marks_a_job_whose_image_was_ignored(world: Any, pipeline: Any) -> None:
+    platform = Platform(world, options=("--no-containers",))
+    platform.push(pipeline(IMAGE), "shop")
+    mark = "image python:3.12 ignored, service postgres:16 not started"
+    watched = world.remuda("pipeline", "watch", "1", "--data", "platform")
+    assert watched.code == 0, watched.err
+    [row] = [line for line in watched.out.splitlines() if line.startswith("1 ")]
+    assert row.endswith(mark)
+    for words in (("job", "list"), ("job", "show", "1"), ("job", "why", "1"), ("pipeline", "show", "1")):
+        assert mark in world.remuda(*words, "--data", "platform").out, words
+    for command in ("show", "why"):
+        document = json.loads(platform.job(command, "1", "-o", "json").out)
+        assert document["warnings"] == ["image python:3.12 ignored", "service postgres:16 not started"]
+    platform.stop()
+
+
+def test_a_job_without_an_engine_says_why_it_failed_and_what_to_do(world: Any, pipeline: Any) -> None:
+    platform = Platform(world, DOCKER_HOST=f"unix://{world.folder}/none.sock")
+    platform.push(pipeline(IMAGE), "shop")
+    assert "no container engine answers" in platform.job("log", "1", "--follow").out
+    for command in ("why", "show"):
+        shown = platform.job(command, "1").out
+        assert "no container engine answers" in shown, command
+        assert "--no-containers" in shown, command
+    assert "  details    Tried: unix:" in platform.job("why", "1").out
+    listed = world.remuda("pipeline", "show", "1", "--data", "platform").out
+    assert "runner_configuration_error, image: or services: needs containers, but no container engine" in listed
+    platform.stop()

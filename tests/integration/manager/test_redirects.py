@@ -8,7 +8,7 @@ from aiohttp import web
 
 from remuda.lib.clock import SystemClock
 from remuda.wire.http_session import HttpSession
-from remuda.wire.runner_api import RegisterRunner, RunnerInfo
+from remuda.wire.runner_api import RegisterRunner, RunnerInfo, UpdateJob
 from remuda.wire.runner_client import RunnerClient
 from remuda.wire.runner_server import Server, new_session
 from remuda.wire.user_client import RefusedError, UserClient
@@ -56,7 +56,7 @@ async def test_no_call_is_redirected_to_another_server(host: str, status: int) -
             if status in (307, 308):
                 assert "it redirects to http://127.0.0.3, where tokens are not sent" in offer.message
             assert (await client.patch_trace(7, "glcbt-secret", 0, b"log")).status == status
-            assert (await client.update_job(7, "glcbt-secret", state="running")).status == status
+            assert (await client.update_job(7, "glcbt-secret", UpdateJob(state="running"))).status == status
             assert (await client.verify()).status == status
             async with UserClient(url, "glpat-secret") as user:
                 with pytest.raises(RefusedError, match=r"redirects to http://127.0.0.3, where your token is not sent"):

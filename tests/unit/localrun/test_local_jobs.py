@@ -1,4 +1,5 @@
-from remuda.localrun.local_jobs import LocalJobs
+from remuda.localrun.containers import ContainerUse
+from remuda.localrun.local_jobs import LAST_LINES, LocalJobs
 
 HEADER = "2026-01-02T03:04:05.000000Z 00O"
 
@@ -55,12 +56,17 @@ def test_bytes_that_come_again_or_too_early_are_left_out() -> None:
     assert jobs.take({1}) == {1: ["one", "two", "three"]}
 
 
-def test_without_streaming_only_the_last_line_that_is_not_blank_is_kept() -> None:
+def test_without_streaming_only_the_last_lines_that_are_not_blank_are_kept() -> None:
     jobs = LocalJobs()
     offset = feed(jobs, log_line("one"), log_line("\x1b[31mtwo\x1b[0m"), log_line(" "))
-    assert jobs.last_line(1) == "\x1b[31mtwo\x1b[0m"
-    feed(jobs, log_line("10%\r20%"), offset=offset)
-    assert (jobs.last_line(1), jobs.last_line(2)) == ("20%", "")
+    assert jobs.last_lines(1) == ("one", "\x1b[31mtwo\x1b[0m")
+    offset = feed(jobs, log_line("10%\r20%"), offset=offset)
+    assert (jobs.last_lines(1)[2:], jobs.last_lines(2)) == (("20%",), ())
+    # A line that grows is one line.
+    offset = feed(jobs, log_line(" done", continues=True), offset=offset)
+    assert jobs.last_lines(1)[2:] == ("20% done",)
+    feed(jobs, *(log_line(str(number)) for number in range(LAST_LINES)), offset=offset)
+    assert jobs.last_lines(1) == tuple(map(str, range(LAST_LINES)))
     assert jobs.take({1}) == {}
 
 
@@ -69,6 +75,5 @@ def test_what_a_job_names_is_noted_with_the_choice_of_the_run() -> None:
     jobs.note_start(1, {"name": "python:3.12"}, [{"name": "redis:7"}])
     jobs.note_start(2, None, [])
     use = jobs.use_of(1)
-    assert use is not None
-    assert use.note() == "image python:3.12 ignored, service redis:7 not started"
+    assert use == ContainerUse(image="python:3.12", services=("redis:7",), is_ignored=True)
     assert jobs.use_of(2) is None

@@ -65,6 +65,11 @@ def test_started_pipelines_are_below_their_trigger_jobs(a_job: MakeJob, a_run: M
             {"failure_reason": "data_integrity_failure", "failure_message": "lost"},
             "data_integrity_failure, lost",
         ),
+        (
+            "failed",
+            {"failure_reason": "runner_configuration_error", "failure_message": "no engine at x.y. Start one. Or not"},
+            "runner_configuration_error, no engine at x.y",
+        ),
         ("failed", {"failure_reason": "script_failure", "failure_message": "step"}, "script_failure"),
         ("success", {}, ""),
     ],
@@ -122,12 +127,10 @@ def test_the_note_of_a_job_with_coverage(a_job: MakeJob, coverage: float, note: 
 
 
 def test_the_note_names_an_ignored_image_and_services_that_are_missing(a_job: MakeJob) -> None:
-    use = ContainerUse(image="python:3.12", services=("redis:7",), is_ignored=True)
-    for status, before in (("running", ""), ("success", ""), ("failed", "script_failure, ")):
-        job = a_job("x", status, containers=use, failure_reason="script_failure")
+    warnings = ("image python:3.12 ignored", "service redis:7 not started")
+    for status, before in (("running", ""), ("success", ""), ("failed", "script_failure, "), ("canceled", "")):
+        job = a_job("x", status, warnings=warnings, failure_reason="script_failure")
         assert note_of(job, NOW) == f"{before}image python:3.12 ignored, service redis:7 not started"
-    for other in (None, ContainerUse(image="python:3.12", services=(), is_ignored=False)):
-        assert note_of(a_job("x", containers=other), NOW) == ""
 
 
 def test_what_the_manager_reported_is_found_by_the_id_of_the_job() -> None:
@@ -138,8 +141,8 @@ def test_what_the_manager_reported_is_found_by_the_id_of_the_job() -> None:
     reports.note_start(7, {"name": "python:3.12"}, [])
     reports.note_log(8, 0, b"one\ntwo\n")
     one, two = build(progress, NOW, reports).jobs
-    assert (one.containers, one.last_line) == (use, "")
-    assert (two.containers, two.last_line) == (None, "two")
+    assert (one.containers, one.last_lines) == (use, ())
+    assert (two.containers, two.last_lines) == (None, ("one", "two"))
 
 
 def test_the_note_of_a_failed_job(a_job: MakeJob) -> None:

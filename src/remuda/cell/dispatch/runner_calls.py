@@ -179,7 +179,7 @@ class RunnerCalls:
             return appended
         job = await self.touch(job)
         if is_traced and not job.is_traced:
-            job = await self._note_traced(job)
+            job = await self._note(job, lambda row: leases.note_traced(row, job.epoch))
         is_over = start + len(data) > self._settings.trace_limit_bytes
         if is_over and start <= await self._traces.size(job.id):
             await self._changes.fail(
@@ -203,8 +203,10 @@ class RunnerCalls:
             killpoints.reach("cell.trace_appended")
         return appended
 
-    async def _note_traced(self, job: Job) -> Job:
-        noted = await self._jobs.change_job(job.id, lambda row: leases.note_traced(row, job.epoch), known=job)
+    async def _note(self, job: Job, change: Callable[[Job], Job | None]) -> Job:
+        """Store what the runner says about a job. Raises ForbiddenError if `change` returns None: the runner does not
+        have the job any more."""
+        noted = await self._jobs.change_job(job.id, change, known=job)
         if noted is None:
             raise _not_assigned(await self._jobs.load_job(job.id))
         self._memory.job_cache.note(noted)
@@ -248,7 +250,10 @@ class RunnerCalls:
         Status: 200 applied; 202 log bytes missing, 412 wrong log checksum (the runner must send them again); 400
         unknown state; 403 ended with another state. Raises ForbiddenError if the runner has lost the job."""
         if update.state == "running" and job.state in ASSIGNED:
-            return Updated(code=200, job=await self.touch(job))
+            job, warnings = await self.touch(job), tuple(update.remuda_warnings)
+            if warnings and warnings != job.warnings:
+                job = await self._note(job, lambda row: leases.note_warnings(row, job.epoch, warnings))
+            return Updated(code=200, job=job)
         if update.state not in ("success", "failed", "running"):
             return Updated(code=400, job=job)
         if job.state in FINAL:
@@ -277,7 +282,7 @@ class RunnerCalls:
         outcome = Outcome(
             succeeded=succeeded,
             reason=reason,
-            message=refused,
+            message=refused or update.remuda_message or None,
             exit_code=(update.exit_code or 0) if succeeded else update.exit_code,
             reported=update.state,
             trace_bytes=size,

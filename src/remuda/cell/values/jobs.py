@@ -159,6 +159,8 @@ class Job(Value, frozen=True, kw_only=True, omit_defaults=True):
     failure_reason: str | None = None
     failure_message: str | None = None
     exit_code: int | None = None
+    warnings: tuple[str, ...] = ()
+    """What it asks for and does not get, as its runner says, such as its image."""
     reported: str | None = None
     """The final state that the runner sent, to recognize a repeated message."""
     trace_bytes: int = 0

@@ -78,6 +78,7 @@ class User(Value, frozen=True, kw_only=True):
     name: str
     email: str
     created_at: float
+    """0: not known, because an older version created the cell and its first user."""
     organization_id: int = ORGANIZATION_ID
     namespace_id: int = 0
     is_admin: bool = False
@@ -242,4 +243,5 @@ FIRST_USER = User(
     namespace_id=NAMESPACE_ID,
     is_admin=True,
 )
-"""Every new store has this user, the first organization and the first namespace."""
+"""Every new store has this user, the first organization and the first namespace. The first start of the cell sets the
+time of the user."""

@@ -1,9 +1,10 @@
-"""Finds the cell that a command calls, and the token for it. The first of these that names a cell wins: options,
-environment, the current profile of `remuda login`, and the address that `remuda up` stored.
+"""Finds the cell that a command calls, and the token for it. The first of these that names a cell wins: options (--data
+names that of `remuda up`), environment, the current profile of `remuda login`, and the address that `remuda up` stored.
 
 A stored token is sent only to the address with which it is stored, never to one that an option or variable names."""
 
 import os
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -42,13 +43,14 @@ class CellAddress:
         from remuda.localrun.client_file import read_access
         from remuda.localrun.data_folder import data_folder
 
-        if not self.profile and (self.url or os.environ.get("REMUDA_URL")) and os.environ.get("REMUDA_TOKEN"):
+        url = self.url or (os.environ.get("REMUDA_URL") if self.data is None else None)
+        if not self.profile and url and os.environ.get("REMUDA_TOKEN"):
             # Stored files are not needed, so a damaged one does not matter.
             return find_access(url=self.url, stored=None, environment=os.environ)
         return find_access(
             url=self.url,
             profile=self.profile,
-            # The current profile must not win over a platform that --data names, nor replace one that is not there.
+            # Nothing else must win over a platform that --data names, nor replace one that is not there.
             stored_first=self.data is not None,
             profiles=read_profiles(profiles_file()),
             stored=read_access(data_folder(self.data)),
@@ -59,11 +61,34 @@ class CellAddress:
         return event_loop.run(self._ask(question))
 
     async def _ask(self, question: "Callable[[UserClient], Awaitable[_T]]") -> _T:
-        from remuda.wire.user_client import UserClient
+        from remuda.wire.user_client import UnreachableError, UserClient
 
         access = self.find()
-        async with UserClient(access.url, access.token) as client:
-            return await question(client)
+        try:
+            async with UserClient(access.url, access.token) as client:
+                return await question(client)
+        except UnreachableError as error:
+            raise UnreachableError(f"{error}{self._other_cells(access.url)}") from error
+
+    def _other_cells(self, url: str) -> str:
+        """Return a sentence about the profile that named the unreachable cell at `url`, and how to choose another cell;
+        '' if no profile did."""
+        from remuda.cli.access.profiles import profiles_file, read_profiles
+        from remuda.localrun.client_file import read_access
+        from remuda.localrun.data_folder import data_folder
+
+        if self.url or (not self.profile and (self.data or os.environ.get("REMUDA_URL"))):
+            return ""
+        name = self.profile or chosen_profile(os.environ, read_profiles(profiles_file()))
+        if not name:
+            return ""
+        folder = data_folder(self.data)
+        stored = read_access(folder)
+        own = f"; --data {shlex.quote(str(folder))} chooses that of `remuda up`" if stored and stored.url != url else ""
+        return (
+            f". The profile {name} of `remuda login` names this cell; choose another with --profile NAME, or for all "
+            f"commands with `remuda login --use NAME`{own}"
+        )
 
     def project(self, project: str | None) -> str:
         """Return the path of the project that `--project` names, or that of the current folder; BadInputError without
@@ -103,8 +128,9 @@ def find_access(
 ) -> "Access":
     """Return address and token of the cell. Address: `url`, else that of `profile`, else REMUDA_URL, else that of
     REMUDA_PROFILE, else that of the current profile, else the stored one. Token: that of `profile`, else REMUDA_TOKEN,
-    else that of a profile or of the stored access with this address. `stored_first`: the current
-    profile is not used. Raises BadInputError if address or token is missing or invalid."""
+    else that of a profile or of the stored access with this address. `stored_first`: the stored address wins over
+    variables and the current profile; then REMUDA_TOKEN is not used if REMUDA_URL names another cell. Raises
+    BadInputError if address or token is missing or invalid."""
     from remuda.cli.access.profiles import Profiles
     from remuda.localrun.client_file import Access
 
@@ -114,10 +140,12 @@ def find_access(
     if profile:
         chosen = profiles.find(profile)
         return Access(url=chosen.url, token=chosen.token)
-    address, name = url or environment.get("REMUDA_URL") or "", ""
-    if not address:
-        name = environment.get("REMUDA_PROFILE") or ("" if stored_first else profiles.current)
-        address = profiles.find(name).url if name else stored.url if stored else ""
+    named = (environment.get("REMUDA_URL") or "").rstrip("/")
+    name = "" if url or stored_first else chosen_profile(environment, profiles)
+    if name:
+        address = profiles.find(name).url
+    else:
+        address = url or ("" if stored_first else named) or (stored.url if stored else "")
     address = address.rstrip("/")
     if not address and stored_first:
         raise BadInputError("no `remuda up` has run with this folder; correct --data, or leave it out")
@@ -127,7 +155,8 @@ def find_access(
             "--url or REMUDA_URL (and --data when `remuda up` had one)"
         )
     check_address(address)
-    token = environment.get("REMUDA_TOKEN") or ""
+    is_for_another = stored_first and not url and named not in ("", address)
+    token = "" if is_for_another else environment.get("REMUDA_TOKEN") or ""
     if not token and name:
         token = profiles.find(name).token
     if not token and stored and stored.url == address:
@@ -140,6 +169,11 @@ def find_access(
         )
     check_token(token, "REMUDA_TOKEN")
     return Access(url=address, token=token)
+
+
+def chosen_profile(environment: Mapping[str, str], profiles: "Profiles") -> str:
+    """Return the name of the profile that commands use without options; '' if they use none."""
+    return "" if environment.get("REMUDA_URL") else environment.get("REMUDA_PROFILE") or profiles.current
 
 
 def check_token(token: str, where: str) -> None:

@@ -45,8 +45,8 @@ def login(
     cell whether it is valid. Address and token become a profile in the file `profiles.json` in the user's configuration
     folder, which only its owner can read. It is then the current profile.
 
-    A command uses, in this order: its options --url and --profile; the variables REMUDA_URL, REMUDA_TOKEN and
-    REMUDA_PROFILE; the current profile; the cell of `remuda up`.
+    A command uses, in this order: its options --url, --profile and --data (the cell of `remuda up` with this folder);
+    the variables REMUDA_URL, REMUDA_TOKEN and REMUDA_PROFILE; the current profile; the cell of `remuda up`.
 
     Try:
 

@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from remuda.cli.access.cell_address import USUAL_CELL, CellAddress, in_project
 from remuda.cli.access.confirmation import Yes, confirm
 from remuda.cli.options import Output, Project, read_pairs, repeatable
+from remuda.cli.pipeline.cell import start_pipeline
 from remuda.cli.render.listing import Columns, at, local_time, print_change, print_facts, print_list
 from remuda.lib.exits import BadInputError
 
@@ -183,10 +184,11 @@ def run(
 
     async def ask(client: "UserClient") -> dict[str, Any]:
         before = _last(await client.call("GET", _path(place, schedule)))
-        answer: dict[str, Any] = await client.call("POST", f"{_path(place, schedule)}/play")
+        refusal = f"schedule {schedule} started no pipeline"
+        answer = await start_pipeline(client, f"{_path(place, schedule)}/play", refusal)
         if _last(answer) in (None, before):
             why = answer.get("last_error") or "the rules of the file add no job to it"
-            raise BadInputError(f"schedule {schedule} started no pipeline: {why}")
+            raise BadInputError(f"{refusal}: {why}")
         return answer
 
     answer = cell.ask(ask)

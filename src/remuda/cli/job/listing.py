@@ -69,7 +69,7 @@ def list_jobs(
         "ran": lambda job: duration_text(job.get("duration")),
         "created": at("created_at"),
         "held until": at("held_until"),
-        "problem": lambda job: str(job.get("no_runner_reason") or "").partition(":")[0],
+        "problem": lambda job: str(job.get("no_runner_reason") or "").partition(":")[0] or job.get("warnings"),
     }
     where = f"in the project {project}" if project else "in your projects"
     which = f" with the status {status}" if status else " on hold" if held else ""
@@ -145,6 +145,7 @@ def describe(job: Mapping[str, Any], *, steps: bool = False) -> list[str]:
         "failure": job.get("failure_reason"),
         "message": job.get("failure_message"),
         "exit code": job.get("exit_code"),
+        "warning": ", ".join(job.get("warnings") or ()),
         "lost": _lost_tries_text(job.get("lost_tries") or 0),
         "runner": (job.get("runner") or {}).get("description"),
         "tags": ", ".join(job.get("tag_list") or ()),

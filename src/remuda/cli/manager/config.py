@@ -1,6 +1,7 @@
 """`remuda manager check|doctor|schema`: check and describe a configuration file, without starting a manager."""
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ from remuda.localrun.render.words import on_one_line
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from remuda.manager.config.doctor import Report
+    from remuda.manager.config.doctor import Diagnosis, Report
     from remuda.manager.config.values import Remark, RunnerConfig
 
 _MEANING = {
@@ -26,6 +27,7 @@ _MEANING = {
     "works": "These keys work as in gitlab-runner",
 }
 """What to do about the keys with each verdict, the most urgent first."""
+_RUNNER_NUMBER = re.compile(r"^runners\[\d+\]")
 
 
 def check(*, config: ConfigToml, output: Output = "text") -> int:
@@ -81,7 +83,8 @@ def doctor(
     """Examine a configuration of gitlab-runner: which keys work, differ, have no effect, or are refused.
 
     First come the reasons why Remuda would not start with the file, and what jobs would miss on this machine; then one
-    line for every key, those that need an action first; then advice for the switch. The file is only read, and values
+    line for every key, those that need an action first, where several runners with the same key and verdict share a
+    line; then advice for the switch. The file is only read, and values
     are not printed. Plugins on this machine are asked about their settings. Exit code 1 if Remuda would not start.
 
     Try:
@@ -111,9 +114,11 @@ def doctor(
         entries = [entry for entry in shown if entry.verdict == verdict]
         if entries:
             print(f"{_MEANING[verdict]}:")
-        for entry in entries:
+        for same in _group_by_runner(entries):
+            entry, lines = same[0], [str(each.line) for each in same[1:]]
+            others = f" (also in line{'s' if len(lines) > 1 else ''} {', '.join(lines)})" if lines else ""
             about = "" if verdict == "works" else f": {entry.about}"
-            print(on_one_line(f"{entry.line or '-':>4}  {entry.verdict:<8}  {entry.key}{about}"))
+            print(on_one_line(f"{entry.line or '-':>4}  {entry.verdict:<8}  {entry.key}{others}{about}"))
         if entries:
             print()
     counts = [f"{sum(entry.verdict == word for entry in report.diagnoses)} {word}" for word in _MEANING]
@@ -122,6 +127,14 @@ def doctor(
         print(f"advice: {advice}")
     print(_conclude(report))
     return Exit.FAILURE if report.problems else Exit.SUCCESS
+
+
+def _group_by_runner(entries: "Iterable[Diagnosis]") -> "list[list[Diagnosis]]":
+    """Put those entries together that say the same about the same key of several runners."""
+    groups: dict[tuple[str, str], list[Diagnosis]] = {}
+    for entry in entries:
+        groups.setdefault((_RUNNER_NUMBER.sub("runners", entry.key), entry.about), []).append(entry)
+    return list(groups.values())
 
 
 def _parse_verdicts(only: str) -> list[str]:

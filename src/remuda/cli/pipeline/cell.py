@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -20,9 +21,9 @@ from remuda.cli.render.listing import (
     print_table,
     project_of,
 )
-from remuda.lib.clock import SystemClock
+from remuda.lib.clock import SystemClock, parse_time
 from remuda.lib.exits import BadInputError, Exit
-from remuda.localrun.render.words import on_one_line
+from remuda.localrun.render.words import first_sentence, on_one_line
 
 if TYPE_CHECKING:
     from remuda.localrun.render.screen import Screen
@@ -120,7 +121,7 @@ def show_pipeline(pipeline: int, cell: CellAddress, output: str) -> None:
         "started by": lambda found: found["user"]["username"],
         "mistakes": "yaml_errors",
         "created": at("created_at"),
-        "ran": lambda found: duration_text(found["duration"]),
+        "ran": lambda found: duration_text(seconds_run(found)),
         "coverage": lambda found: f"{found['coverage']} %" if found["coverage"] else "",
     }
     print_facts(f"pipeline {pipeline} of {project_of(cell.find().url)(answer)}", answer, facts, output)
@@ -142,11 +143,20 @@ def show_pipeline(pipeline: int, cell: CellAddress, output: str) -> None:
     print_table([("job", "status", "stage", "name", "waited", "ran", ""), *rows])
 
 
+def seconds_run(pipeline: Mapping[str, Any]) -> float | None:
+    """Return how many seconds a pipeline ran: to the millisecond if it has ended, because `duration` has whole seconds,
+    as in GitLab. None if it has not started."""
+    started, finished = parse_time(pipeline["started_at"]), parse_time(pipeline["finished_at"])
+    return pipeline["duration"] if started is None or finished is None else finished - started
+
+
 def _note(job: Mapping[str, Any]) -> str:
     started = job.get("downstream_pipeline")
     allowed = "may fail" if job["status"] == "failed" and job["allow_failure"] else ""
-    words = (job.get("failure_reason"), allowed, f"started pipeline {started['id']}" if started else "")
-    return ", ".join(word for word in words if word)
+    reason = job.get("failure_reason")
+    message = job.get("failure_message") if reason != "script_failure" else None
+    words = [reason, first_sentence(message or ""), allowed, f"started pipeline {started['id']}" if started else ""]
+    return ", ".join(word for word in [*words, *(job.get("warnings") or ())] if word)
 
 
 def run_pipeline(
@@ -182,14 +192,28 @@ def run_pipeline(
             raise BadInputError(f"the project {place} is empty; push a branch with a .gitlab-ci.yml to it first")
         body: dict[str, Any] = {"ref": ref or found["default_branch"], "variables": variables, "inputs": given}
         path = f"/api/remuda/v1/projects/{found['id']}/pipelines"
-        created: dict[str, Any] = await client.call("POST", path, {**body, "jobs": list(job)})
-        return created
+        return await start_pipeline(client, path, "no pipeline was created", {**body, "jobs": list(job)})
 
     created = cell.ask(ask)
     number = created["id"]
     hint = "" if watch else f"; its progress: remuda pipeline watch {number}"
     print_change(created, f"pipeline {number} of {place} is {created['status']}{hint}", output)
     return _watch(cell, number) if watch else Exit.SUCCESS
+
+
+async def start_pipeline(client: "UserClient", path: str, refusal: str, body: object | None = None) -> dict[str, Any]:
+    """Make a call that starts a pipeline. Raises BadInputError, which begins with `refusal`, if its request or file is
+    not valid."""
+    from remuda.wire.user_client import RefusedError
+
+    try:
+        answer: dict[str, Any] = await client.call("POST", path, body)
+    except RefusedError as error:
+        if error.status != 400:
+            raise
+        why = str(error)
+        raise BadInputError(f"{refusal}:\n{indent(why, '  ')}" if "\n" in why else f"{refusal}: {why}") from None
+    return answer
 
 
 def cancel(pipeline: PipelineNumber, /, *, cell: CellAddress = USUAL_CELL, output: Output = "text") -> None:

@@ -25,6 +25,12 @@ def reasons(answer: Mapping[str, Any], now: float) -> list[str]:
 
 
 def _details(why: JobWhy) -> Iterator[str]:
+    # The summary has the first sentence of the message.
+    sentences = why.failure.message.split(". ")[1:] if why.failure else []
+    for number, sentence in enumerate(sentences):
+        yield f"{'' if number else 'details':<9}  {sentence}"
+    if why.warnings:
+        yield f"warning    {', '.join(why.warnings)}"
     waits = [wait for wait in why.waits_for if wait.kind in ("stage", "job", "person")]
     if len(waits) > 1:
         yield "waits for"

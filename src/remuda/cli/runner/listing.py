@@ -13,14 +13,15 @@ from remuda.lib.exits import BadInputError
 if TYPE_CHECKING:
     from remuda.wire.user_client import UserClient
 
-_HEADINGS = ("runner", "description", "type", "tags", "manager", "version", "jobs", "load", "status", "seen")
+_HEADINGS = ("runner", "description", "type", "tags", "manager", "version", "jobs", "load", "status", "seen", "problem")
 
 
 def list_runners(*, cell: CellAddress = USUAL_CELL, output: Output = "text") -> None:
     """List runners with their managers: how many jobs each manager has, and how many it can run (2/4).
 
     Load is the share of a manager's slots that are in use, including jobs of its other servers, as of a minute ago. A
-    manager that does not report its capacity, such as gitlab-runner, has only the number of jobs.
+    manager that does not report its capacity, such as gitlab-runner, has only the number of jobs. A manager is blocked
+    if it takes no jobs, because they could not run; the problem says why.
 
     Administrators see all runners of the cell, other users those that they manage.
 
@@ -43,7 +44,9 @@ def list_runners(*, cell: CellAddress = USUAL_CELL, output: Output = "text") -> 
     if output == "json":
         print_json(runners)
         return
-    print_table([_HEADINGS, *(row for runner in runners for row in rows_of(runner))])
+    table = [_HEADINGS, *(row for runner in runners for row in rows_of(runner))]
+    has_problem = any(problem for *_, problem in table[1:])
+    print_table(table if has_problem else [row[:-1] for row in table])
 
 
 DEFAULT = "default"
@@ -103,18 +106,20 @@ def rows_of(runner: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
         ", ".join(runner["tag_list"]),
     )
     if not runner["managers"]:
-        yield (*about, "", "", "", "", _status(runner, runner["status"]), local_time(runner["contacted_at"]))
+        yield (*about, "", "", "", "", _status(runner, runner["status"]), local_time(runner["contacted_at"]), "")
     for manager in runner["managers"]:
+        problem = manager.get("problem") or ""
         yield (
             *about,
             manager["system_id"],
             manager["version"] or "",
             f"{manager['running_jobs']}" + (f"/{manager['capacity']}" if manager["capacity"] is not None else ""),
             f"{load['saturation']:.0%}" if (load := manager.get("load")) else "",
-            _status(runner, manager["status"]),
+            _status(runner, manager["status"], is_blocked=bool(problem)),
             local_time(manager["contacted_at"]),
+            problem,
         )
 
 
-def _status(runner: Mapping[str, Any], status: str) -> str:
-    return f"{status}, paused" if runner["paused"] else status
+def _status(runner: Mapping[str, Any], status: str, *, is_blocked: bool = False) -> str:
+    return ", ".join([status, *(["paused"] if runner["paused"] else []), *(["blocked"] if is_blocked else [])])

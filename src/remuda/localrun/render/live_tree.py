@@ -19,11 +19,12 @@ from remuda.localrun.view import RunView
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINNER_ASCII = "|/-\\"
 
+WARNING = "yellow"
 _MARKS = {
     "success": ("✔", "+", "green"),
     "failed": ("✘", "x", "bold red"),
     "failure": ("✘", "x", "bold red"),
-    "warning": ("!", "!", "yellow"),
+    "warning": ("!", "!", WARNING),
     "canceled": ("⊘", "o", "magenta"),
     "cancelled": ("⊘", "o", "magenta"),
     "skipped": ("–", "-", "dim"),
@@ -74,10 +75,12 @@ class LiveScreen:
         for line in report.lines_of_tests(outcome.tests):
             self._console.print(Text(line, style="" if line.startswith(("tests", " ")) else "red"))
         self._console.print()
+        warnings = list({job.warning for _, _, job in view.all_jobs() if job.warning})
         for row in summary_lines(view, self._console.width):
             text = Text(row.text, no_wrap=True)
             if row.status:
                 text.stylize(_style(row.status), row.position, row.position + len(row.status))
+            text.highlight_words(warnings, WARNING)
             self._console.print(text)
         style = _style("success" if outcome.exit == 0 else "failed")
         self._console.print(Text(f"\n{report.headline(view)}", style=style))
@@ -87,6 +90,9 @@ class LiveScreen:
 
 def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
     """Format a row of the tree: status mark, name, duration, explanation. `now` selects the spinner's frame."""
+    if row.kind == "log":
+        text = Text("  " * row.depth, no_wrap=True, overflow="ellipsis")
+        return text.append_text(Text.from_ansi(row.name))
     mark, ascii_mark, style = _MARKS.get(row.status, ("·", ".", "dim"))
     if row.status in _SPINNING:
         frames = SPINNER_ASCII if ascii_only else SPINNER
@@ -99,6 +105,8 @@ def row_text(row: Row, now: float, *, ascii_only: bool = False) -> Text:
         text.append(f"  {duration(row.seconds)}", style="dim")
     if row.note:
         text.append(f"  {row.note}", style=style)
+    if row.warning:
+        text.highlight_words([row.warning], WARNING)
     if row.last_line:
         text.append(f"  {row.last_line}", style="dim")
     return text

@@ -14,7 +14,7 @@ from remuda.localrun.render.log_text import without_escapes
 from remuda.localrun.render.summary import output_columns, summary_lines, times_lines
 from remuda.localrun.render.words import duration
 from remuda.localrun.report import Outcome
-from remuda.localrun.view import Event, RunView, events
+from remuda.localrun.view import Event, RunView, events, note_of
 
 NO_LINES: Mapping[int, Sequence[str]] = {}
 LONGEST_NAME = 24
@@ -57,8 +57,8 @@ class PlainScreen:
     def __init__(
         self, out: TextIO, *, streams: bool = False, has_one_job: bool = False, has_colours: bool = False
     ) -> None:
-        """`streams`: print logs. `has_one_job`: their lines need no name of the job, and are not repeated at the
-        end."""
+        """`streams`: print logs while jobs run; they are not repeated at the end. `has_one_job`: their lines need no
+        name of the job."""
         self.streams = streams
         self._out = out
         self._has_one_job = has_one_job
@@ -67,6 +67,8 @@ class PlainScreen:
         self._names: dict[int, str] = {}
         """Of all jobs so far, by number, also of attempts that were retried."""
         self._colours: dict[str, str] = {}
+        self._streamed: set[int] = set()
+        """Jobs with lines that were printed while they ran."""
 
     def __enter__(self) -> Self:
         return self
@@ -80,6 +82,7 @@ class PlainScreen:
     def show(self, view: RunView, lines: Mapping[int, Sequence[str]] = NO_LINES) -> None:
         names = {job.id: name for name, _, job in view.all_jobs()}
         self._names |= names
+        self._streamed |= lines.keys()
         longest = max(map(width, names.values()), default=0)
         columns = min(longest, LONGEST_NAME)
         news = events(self._last, view)
@@ -109,12 +112,19 @@ class PlainScreen:
 
     def finish(self, outcome: Outcome) -> None:
         view = outcome.view
-        was_printed = self.streams and self._has_one_job and not outcome.has_whole_logs
+        above: list[str] = []
         for name, _, job in view.all_jobs():
-            if outcome.tails.get(job.id) and not was_printed:
+            if not outcome.tails.get(job.id):
+                continue
+            if outcome.has_whole_logs or job.id not in self._streamed:
                 self._print(f"\n{outcome.log_title} of {name} (job {job.id}):")
                 for line in outcome.tails[job.id]:
                     self._print(f"  {without_escapes(line)}")
+            elif not self._has_one_job:
+                note = note_of(job, view.now)
+                above.append(f"\n{name} (job {job.id}) failed{f': {note}' if note else ''}; its log is above")
+        if above:
+            self._print("".join(above))
         if outcome.tests:
             self._print("")
         for line in report.lines_of_tests(outcome.tests):

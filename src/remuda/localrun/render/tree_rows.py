@@ -1,5 +1,6 @@
 """Computes the rows of the live tree. If they do not fit on the terminal, leaves out details: first the steps, then
-jobs that are not running, failed or manual, then all jobs. Pure."""
+jobs that are not running, failed or manual, then all jobs. While a single job runs, rows that are left show the end of
+its log. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from dataclasses import replace
 from remuda.lib.dataclass import dataclass
 from remuda.localrun.render.log_text import without_escapes
 from remuda.localrun.render.step_events import StepView
-from remuda.localrun.view import RunView, StageView, note_of
+from remuda.localrun.view import RUNNING, RunView, StageView, note_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,10 +20,12 @@ class Row:
     name: str
     seconds: float | None = None
     note: str = ""
+    warning: str = ""
+    """The part of the note that is a warning."""
     last_line: str = ""
     """The last line of the log, of a running job."""
     kind: str = "job"
-    """`stage`, `job` or `step`."""
+    """`stage`, `job`, `step`, or `log`: a line of the log, which is the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,21 @@ def rows(view: RunView, height: int) -> list[Row]:
     for detail in _DETAILS:
         tree = _pipeline_rows(view, detail, 0)
         if len(tree) <= height:
-            return tree
+            return _with_log(tree, view, height - len(tree))
     return tree[: max(height, 1)]
+
+
+def _with_log(tree: list[Row], view: RunView, room: int) -> list[Row]:
+    """Add the last lines of the log below the only job that runs, and its steps, if there is room for more than one."""
+    running = [job for _, _, job in view.all_jobs() if job.status in RUNNING and job.downstream is None]
+    lines = running[0].last_lines[-room:] if len(running) == 1 and room > 1 else ()
+    index = next((index for index, row in enumerate(tree) if row.last_line), None)
+    if index is None or len(lines) < 2:
+        return tree
+    row = tree[index]
+    below = next((end for end in range(index + 1, len(tree)) if tree[end].depth <= row.depth), len(tree))
+    log = [Row(depth=row.depth + 1, status="", name=line, kind="log") for line in lines]
+    return [*tree[:index], replace(row, last_line=""), *tree[index + 1 : below], *log, *tree[below:]]
 
 
 def _pipeline_rows(view: RunView, detail: _Detail, depth: int) -> list[Row]:
@@ -68,9 +84,16 @@ def _stage_rows(stage: StageView, detail: _Detail, now: float, depth: int) -> li
             folded[job.status] += 1
             continue
         status = "warning" if job.has_failed() and job.allow_failure else job.status
-        note, last_line = note_of(job, now), without_escapes(job.last_line)
         below.append(
-            Row(depth=depth + 1, status=status, name=job.name, seconds=job.seconds(now), note=note, last_line=last_line)
+            Row(
+                depth=depth + 1,
+                status=status,
+                name=job.name,
+                seconds=job.seconds(now),
+                note=note_of(job, now),
+                warning=job.warning,
+                last_line=without_escapes("".join(job.last_lines[-1:])).strip(),
+            )
         )
         if job.status in detail.steps:
             below.extend(_step_rows(job.steps, now, depth + 2))

@@ -27,6 +27,11 @@ def size_in_words(size: float) -> str:
     return f"{size / 1024:.1f} TiB"
 
 
+def first_sentence(text: str) -> str:
+    """Return a message without the sentences after the first, which say more or what to do."""
+    return text.partition(". ")[0]
+
+
 def on_one_line(text: str) -> str:
     """Escape line breaks and control characters in foreign text, such as a job name: one line, no terminal control."""
     if text.isprintable():

@@ -104,6 +104,10 @@ def _open(path: Path, is_own: bool) -> _File | None:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise BadInputError(f"{path}: is not a file; write one, or remove it")
+        if is_own and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            from remuda.localrun.settings.ownership import refuse_writable
+
+            refuse_writable(path, status)
         if not is_own:
             from remuda.localrun.settings.ownership import refuse_foreign
 

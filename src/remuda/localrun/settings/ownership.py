@@ -1,8 +1,10 @@
-"""Decides whether files of a repository that choose what runs are to be used. Whoever can create a file in a folder
-above the current one could otherwise choose programs for the user to run, as git's `safe.directory` explains."""
+"""Decides whether files that choose what runs are to be used: those of a repository, and the user's own settings.
+Whoever can create a file in a folder above the current one could otherwise choose programs for the user to run, as
+git's `safe.directory` explains."""
 
 import os
 import pwd
+import stat
 import subprocess
 from pathlib import Path
 
@@ -20,6 +22,26 @@ def refuse_foreign(file: Path, folder: Path, *owners: int) -> None:
         f"{file}: it, or its folder, belongs to {_name(foreign)}, who could choose with it what your jobs run; if you "
         f"trust it, run `git config --global --add safe.directory {folder}`, or change the owner with chown"
     )
+
+
+def refuse_writable(file: Path, status: os.stat_result) -> None:
+    """Raise BadInputError if others than the user can change `file`, the user's own settings. `status`: its status. The
+    private group of the user may: where each user has one, new files are writable for it."""
+    is_shared = status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid)
+    if is_shared or status.st_mode & stat.S_IWOTH:
+        raise BadInputError(
+            f"{file}: other users can change it, and choose with it how your jobs are isolated; run: chmod go-w {file}"
+        )
+
+
+def _is_private_group(group: int) -> bool:
+    import grp
+
+    try:
+        user, entry = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(group)
+    except KeyError:
+        return False
+    return entry.gr_name == user and set(entry.gr_mem) <= {user}
 
 
 def _trusted_users() -> set[int]:

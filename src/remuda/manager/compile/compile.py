@@ -14,6 +14,7 @@ from remuda.manager.compile.containers import (
     Containers,
     container_remarks,
     hooks_in_container,
+    ignored_containers,
     image_of,
     wrap_in_container,
 )
@@ -119,6 +120,11 @@ def _containers(payload: JobPayload, setting: Setting, variables: Variables, tim
 def is_traced(payload: JobPayload, runner: RunnerConfig) -> bool:
     """True if the scripts of the job print their commands, so that its log may show secrets."""
     return has_trace(runner, Variables([*_environment(runner), *payload.variables]))
+
+
+def job_warnings(payload: JobPayload, runner: RunnerConfig) -> tuple[str, ...]:
+    """Return what the job asks for and does not get, in few words for lists of jobs. The banner has more."""
+    return () if is_custom(runner) else tuple(ignored_containers(payload, runner))
 
 
 def all_variables(payload: JobPayload, setting: Setting, timeout: int) -> list[Variable]:

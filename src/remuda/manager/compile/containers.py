@@ -109,6 +109,16 @@ def container_remarks(payload: JobPayload, runner: RunnerConfig) -> Iterable[str
         yield "entrypoint: is ignored; this runner keeps the entrypoints of images (disable_entrypoint_overwrite)"
 
 
+def ignored_containers(payload: JobPayload, runner: RunnerConfig) -> Iterable[str]:
+    """Yield in few words which image and services of the payload the runner ignores."""
+    if runner.has_containers:
+        return
+    if image := own_image(payload):
+        yield f"image {image} ignored"
+    if services := [str(service.get("name") or "?") for service in payload.services or ()]:
+        yield f"service{'s' if len(services) > 1 else ''} {', '.join(services)} not started"
+
+
 def _container(name: str, job: Containers, *, joins: bool) -> Entry:
     docker, variables = job.docker, job.variables
     default = job.configured.expand(docker.image)

@@ -69,9 +69,7 @@ def check_whole(config: ManagerConfig) -> None:
         raise ConfigError(f"log_level: {config.log_level!r} is none of {', '.join(LOG_LEVELS)}")
     if config.log_format not in LOG_FORMATS:
         raise ConfigError(f"log_format: {config.log_format!r} is none of {', '.join(LOG_FORMATS)}")
-    tokens = [(runner.url, runner.token) for runner in config.runners]
-    if len(set(tokens)) < len(tokens):
-        raise ConfigError("the same url and token stand in two [[runners]]; use one with a higher limit")
+    _check_tokens(config)
     _check_uids(config)
     _check_fleet_keys(config)
     if config.listen_address:
@@ -158,6 +156,18 @@ def check_duration(value: str | float, where: str) -> None:
         parse_duration(value)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def _check_tokens(config: ManagerConfig) -> None:
+    """Raise ConfigError if two runners have the same server and token."""
+    first: dict[tuple[str, str], int] = {}
+    for index, runner in enumerate(config.runners):
+        other = first.setdefault((runner.url, runner.token), index)
+        if other != index:
+            raise ConfigError(
+                f"runners[{index}].token: the same url and token stand in runners[{other}]; "
+                "use one of them, with a higher limit"
+            )
 
 
 def _check_uids(config: ManagerConfig) -> None:

@@ -53,6 +53,8 @@ class SendFinal(msgspec.Struct, frozen=True):
     bytesize: int
     checksum: str | None
     may_have_begun: bool = False
+    message: str = ""
+    """Why the job failed, for people; empty if `failure_reason` and `exit_code` say all."""
 
 
 class Close(msgspec.Struct, frozen=True):

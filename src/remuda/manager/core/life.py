@@ -49,6 +49,8 @@ ALWAYS_ACCEPTED = frozenset(
     {FailureReason.SCRIPT_FAILURE, FailureReason.RUNNER_SYSTEM_FAILURE, FailureReason.JOB_EXECUTION_TIMEOUT}
 )
 """Failure reasons that every server knows. A payload lists the further ones."""
+_PLAIN_REASONS = frozenset({FailureReason.JOB_EXECUTION_TIMEOUT, FailureReason.JOB_CANCELED})
+"""Failure reasons that say all, so that the server needs no message."""
 _FALLBACK_REASONS: Mapping[str, str] = {
     FailureReason.IMAGE_PULL_FAILURE: FailureReason.RUNNER_SYSTEM_FAILURE,
     FailureReason.RUNNER_CONFIGURATION_ERROR: FailureReason.SCRIPT_FAILURE,
@@ -79,7 +81,9 @@ class Life:
         self.problem = ""
         """Why the job was dropped, for the log; empty: it was not, or the drop is no problem."""
         self._epoch = epoch
+        self._is_cell = sends_results
         self._sends_results = sends_results
+        """False for a server that is no cell, and if the cell refuses further results."""
         self._reasons = accepted_reasons
         self._jitter = jitter
         self._limits = limits or Limits()
@@ -238,7 +242,8 @@ class Life:
             exit_code=outcome.exit_code,
             bytesize=outcome.log_bytes if outcome.checksum else self.trace.confirmed,
             checksum=outcome.checksum or _checksum(self.trace.crc),
-            may_have_begun=outcome.may_have_begun and self._sends_results,
+            may_have_begun=outcome.may_have_begun and self._is_cell,
+            message=_explanation(outcome) if self._is_cell else "",
         )
 
     # Events of the agent.
@@ -478,6 +483,13 @@ class Life:
 
 def _checksum(crc: int | None) -> str | None:
     return None if crc is None else f"crc32:{crc:08x}"
+
+
+def _explanation(outcome: Outcome) -> str:
+    """Return the message of an outcome on one line; empty if the reason and the exit code of the failure say all."""
+    has_code = outcome.reason == FailureReason.SCRIPT_FAILURE and outcome.exit_code
+    is_plain = outcome.state != "failed" or outcome.reason in _PLAIN_REASONS or has_code
+    return "" if is_plain else " ".join(outcome.message.split())
 
 
 def accepted_reason(reason: str, listed: Collection[str]) -> str:

@@ -48,13 +48,10 @@ class ObstacleSearch:
 def find_setup_problems(runner: RunnerConfig) -> Iterator[tuple[str, str]]:
     """Yield key and problem for each program or folder without which all jobs of a runner on this machine fail."""
     if runner.executor == "custom":
-        for stage in ("config", "prepare", "run"):
-            program = getattr(runner.custom, f"{stage}_exec")
-            # A relative path counts from another folder.
-            is_clear = program and (program.startswith("/") or "/" not in program)
-            if is_clear and shutil.which(program) is None:
-                state = "is not executable (chmod +x)" if os.path.isfile(program) else "there is no such program"
-                yield f"custom.{stage}_exec", f"{program}: {state}"
+        # Without the program of the stage `cleanup` jobs do run; see `readiness`.
+        for key in ("config_exec", "prepare_exec", "run_exec"):
+            if problem := find_program_problem(getattr(runner.custom, key)):
+                yield f"custom.{key}", problem
     if runner.executor not in ON_THIS_MACHINE:
         return
     if runner.remuda.sandbox and find_program("bwrap") is None:
@@ -68,6 +65,15 @@ def find_setup_problems(runner: RunnerConfig) -> Iterator[tuple[str, str]]:
             yield key, f"{nearest} is no folder; name another one"
         elif not os.access(nearest, os.W_OK | os.X_OK):
             yield key, f"{nearest} cannot be written to; let the manager's user write there, or name another"
+
+
+def find_program_problem(program: str) -> str:
+    """Return why a program of a custom executor cannot be started; empty if it can be, if it is not configured, or if
+    it has a relative path, which counts from a folder that only jobs have."""
+    if not program or ("/" in program and not program.startswith("/")) or shutil.which(program) is not None:
+        return ""
+    state = "is not executable (chmod +x)" if os.path.isfile(program) else "there is no such program"
+    return f"{program}: {state}"
 
 
 def find_engine_problem(runner: RunnerConfig) -> str:

@@ -16,6 +16,7 @@ from remuda.manager.environments.obstacles import (
     describe_closed_code,
     find_closed_folder,
     find_engine_problem,
+    find_program_problem,
     find_setup_problems,
     find_user_problem,
 )
@@ -78,6 +79,8 @@ def _find_missing_programs(runner: RunnerConfig, where: str) -> Iterator[str]:
             find_plugin(runner.remuda.environment.plugin)
         except PluginError as error:
             yield f"{where}.remuda.environment.plugin: {error}"
+    if runner.executor == "custom" and (problem := find_program_problem(runner.custom.cleanup_exec)):
+        yield f"{where}.custom.cleanup_exec: {problem}; jobs run, but are not cleaned up"
     if runner.executor in ON_THIS_MACHINE and shutil.which("git") is None:
         yield f"{where}.executor: there is no git on this machine, so jobs cannot fetch their sources; install it"
 

@@ -15,7 +15,7 @@ import msgspec
 
 from remuda.lib.killpoints import reach
 from remuda.manager.compile import kept_workdirs
-from remuda.manager.compile.compile import is_traced
+from remuda.manager.compile.compile import is_traced, job_warnings
 from remuda.manager.compile.containers import runner_of_job
 from remuda.manager.compile.start_request import StartContext, start_request
 from remuda.manager.compile.step_entries import CompileError
@@ -92,6 +92,7 @@ class ManagedJob:
         self.hindrance = Hindrance()
         self._token = payload.token
         self._is_traced = is_traced(payload, runner)
+        self._warnings = job_warnings(payload, runner) if row.sends_results else ()
         self._config = runner
         self._client = client
         self.environment = environment
@@ -234,7 +235,7 @@ class ManagedJob:
         before = self.life.phase
         try:
             reply = await wire_mapping.call_server(
-                self._client, self.job_id, self._token, call, is_traced=self._is_traced
+                self._client, self.job_id, self._token, call, is_traced=self._is_traced, warnings=self._warnings
             )
         except RunnerApiTemporaryError as error:
             self._context.server_health.note_failure(self.runner, self.key, str(error))

@@ -1,12 +1,14 @@
 """Translates actions of a job's state machine to HTTP calls to the server, and the agent's events to manager types."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from remuda.manager.core.actions import Acknowledge, Call, KeepAlive, SendFinal, SendResults, SendTrace
 from remuda.manager.core.record import Outcome
 from remuda.model.job import FailureReason
 from remuda.wire.agent_client import JobEnded
-from remuda.wire.runner_api import TraceOutput
+from remuda.wire.runner_api import TraceOutput, UpdateJob
 from remuda.wire.runner_client import JobReply, RunnerClient
 
 
@@ -15,29 +17,36 @@ class _StepEvent(msgspec.Struct):
 
 
 async def call_server(
-    client: RunnerClient, job_id: int, token: str, call: Call, *, is_traced: bool = False
+    client: RunnerClient,
+    job_id: int,
+    token: str,
+    call: Call,
+    *,
+    is_traced: bool = False,
+    warnings: Sequence[str] = (),
 ) -> JobReply:
-    """Make the call for a job. `is_traced`: its scripts print their commands."""
+    """Make the call for a job. `is_traced`: its scripts print their commands. `warnings`: what it does not get; sent
+    when it starts, so that the cell has them before its steps run."""
     match call:
         case Acknowledge():
-            return await client.update_job(job_id, token, state="running")
+            return await client.update_job(job_id, token, UpdateJob(state="running", remuda_warnings=list(warnings)))
         case KeepAlive():
             output = TraceOutput(checksum=call.checksum, bytesize=call.bytesize)
-            return await client.update_job(job_id, token, state="running", output=output)
+            return await client.update_job(job_id, token, UpdateJob(state="running", output=output))
         case SendTrace():
             return await client.patch_trace(job_id, token, call.start, call.data, is_traced=is_traced)
         case SendResults():
             return await client.send_results(job_id, token, call.results)
         case SendFinal():
-            return await client.update_job(
-                job_id,
-                token,
+            update = UpdateJob(
                 state=call.state,
                 failure_reason=call.failure_reason,
-                exit_code=call.exit_code,
+                exit_code=call.exit_code or None,
                 output=TraceOutput(checksum=call.checksum, bytesize=call.bytesize),
-                may_have_begun=call.may_have_begun,
+                remuda_may_have_begun=call.may_have_begun,
+                remuda_message=call.message,
             )
+            return await client.update_job(job_id, token, update)
 
 
 def step_name(document: bytes) -> str:

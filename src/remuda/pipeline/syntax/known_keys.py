@@ -363,7 +363,7 @@ RETRY_WHEN = (
     "reached_downstream_pipeline_trigger_rate_limit",
 )
 
-NOT_YET = "remove it; docs/reference/pipeline-keywords.md lists what works"
+NOT_YET = "remove it; `remuda docs pipeline-keywords` lists what works"
 
 
 def is_near(word: str, name: str) -> bool:

@@ -50,7 +50,19 @@ def test_run_with_chosen_jobs_and_a_wrong_ref(remuda: Any, cell: CellProcess, sh
     assert (wrong.code, "no branch or tag 'nowhere'" in wrong.err) == (2, True)
     empty = shop()
     nothing = remuda("pipeline", "run", "-p", empty)
-    assert (nothing.code, nothing.err) == (2, "there is no branch or tag 'main'; push it first")
+    assert nothing.code == 2
+    assert nothing.err == "no pipeline was created: there is no branch or tag 'main'; push it first"
+
+
+def test_run_of_a_broken_file_says_that_no_pipeline_was_created(remuda: Any, cell: CellProcess, shop: Any) -> None:
+    project = shop("build: {scirpt: make}\ntest: {stage: none, script: make}")
+    failed = first_pipeline(cell, project)
+    result = remuda("pipeline", "run", "-p", project)
+    assert result.code == 2
+    first, *mistakes = result.err.splitlines()
+    assert first == "no pipeline was created:"
+    assert [line.split(" ")[2] for line in mistakes] == [".gitlab-ci.yml:1:9:", ".gitlab-ci.yml:2:15:"]
+    assert [each["id"] for each in json.loads(remuda("pipeline", "list", "-p", project, "-o", "json").out)] == [failed]
 
 
 def test_show_of_a_missing_pipeline_and_with_options_of_files(remuda: Any, cell: CellProcess, tmp_path: Any) -> None:

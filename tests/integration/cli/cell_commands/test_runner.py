@@ -48,6 +48,21 @@ def test_pause_resume_and_tags(remuda: Any) -> None:
     assert remuda("runner", "tags", number, "--clear", "--untagged").code == 0
 
 
+def test_a_blocked_runner_is_listed_as_such(remuda: Any, cell: CellProcess) -> None:
+    created = create(remuda, "-d", "engineless")
+    report = {"token": created["token"], "system_id": "s_1", "problem": "no engine answers"}
+    assert cell.send("POST", "/api/remuda/v1/runners/problem", report).status == 204
+    heading, *lines = remuda("runner", "list").out.splitlines()
+    assert heading.split()[-1] == "problem"
+    [line] = [line for line in lines if "engineless" in line]
+    assert "online, blocked" in line
+    assert line.endswith("  no engine answers")
+    [listed] = [each for each in json.loads(remuda("runner", "list", "-o", "json").out) if each["id"] == created["id"]]
+    assert (listed["status"], listed["problem"]) == ("online", "no engine answers")
+    remuda("runner", "remove", created["id"], "-y")
+    assert "problem" not in remuda("runner", "list").out
+
+
 def test_rotate_and_remove_ask_first(remuda: Any, cell: CellProcess) -> None:
     created = create(remuda, "-d", "old")
     number = created["id"]

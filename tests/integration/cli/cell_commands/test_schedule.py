@@ -38,7 +38,17 @@ def test_mistakes_are_explained(remuda: Any, shop: Any) -> None:
     assert missing.err.startswith("there is no schedule 99999 on the cell")
     number = json.loads(remuda("schedule", "create", "0 4 * * *", "-p", project, "-o", "json").out)["id"]
     ran = remuda("schedule", "run", number, "-p", project)
-    assert (ran.code, ran.out, ran.err != "") == (2, "", True)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"schedule {number} started no pipeline: ")
+
+
+def test_run_with_a_broken_file_says_that_no_pipeline_was_created(remuda: Any, shop: Any) -> None:
+    project = shop("build: {scirpt: make}\ntest: {stage: none, script: make}")
+    number = json.loads(remuda("schedule", "create", "0 4 * * *", "-p", project, "-o", "json").out)["id"]
+    ran = remuda("schedule", "run", number, "-p", project)
+    first, *mistakes = ran.err.splitlines()
+    assert (ran.code, first) == (2, f"schedule {number} started no pipeline:")
+    assert [line.split(" ")[2] for line in mistakes] == [".gitlab-ci.yml:1:9:", ".gitlab-ci.yml:2:15:"]
 
 
 def test_the_name_of_a_variable_stays_one_word_of_the_address(remuda: Any, shop: Any) -> None:

@@ -199,15 +199,18 @@ PRINT_LINES = "until [ -e {go} ]; do sleep 0.05; done; for n in $(seq 200); do e
 async def test_a_job_that_fills_the_disk_stalls_no_other_and_may_free_it(
     small_agent: AgentProcess, a_job: Build, disk: Path, tmp_path: Path, script: str
 ) -> None:
-    free = {"name": "after", "script": "rm -f fill file*; echo freed", "if": "always()"}
+    go = tmp_path / "go"
+    # It frees nothing before the test has seen the full disk: a script that ends at once would make room too soon.
+    freeing = f"until [ -e {go} ]; do sleep 0.05; done; rm -f fill file*; echo freed"
+    free = {"name": "after", "script": freeing, "if": "always()"}
     bad = a_job("bad", work_dir=str(disk / "bad"), steps=steps_text({"name": "build", "script": script}, free))
-    steps = [{"name": "a", "script": PRINT_LINES.format(go=tmp_path / "go")}, {"name": "b", "script": "echo next"}]
+    steps = [{"name": "a", "script": PRINT_LINES.format(go=go)}, {"name": "b", "script": "echo next"}]
     good = a_job("good", work_dir=str(disk / "good"), steps=steps_text(*steps))
     async with small_agent.client() as client:
         await client.start(good)
         await client.start(bad)
         await until(lambda: not has_room(disk))
-        (tmp_path / "go").touch()
+        go.touch()
         async with asyncio.timeout(100):
             good_seen = await follow(client, "good")
             assert good_seen.check().status == "success", good_seen.log

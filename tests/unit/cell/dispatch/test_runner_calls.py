@@ -176,6 +176,26 @@ class TestUpdates:
         job = await cell.job(job.id)
         assert (job.trace_bytes, job.trace_checksum, job.exit_code) == (5, "crc32:3610a686", 0)
 
+    async def test_warnings_of_the_runner_are_kept_for_this_attempt(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec())
+        job, token = await cell.take()
+        for _ in range(2):  # the answer to the first may be lost
+            assert await cell.put(token, "running", remuda_warnings=["image a ignored"]) == (200, "running")
+        await cell.put(token, "running")
+        assert (await cell.job(job.id)).warnings == ("image a ignored",)
+        await cell.put(token, "failed", reason="script_failure")
+        assert (await cell.job(job.id)).warnings == ("image a ignored",)
+        await cell.dispatch.user_commands.retry_job(job.id)
+        assert (await cell.newest(family, "build")).warnings == ()
+
+    async def test_the_reason_in_words_is_kept_for_this_attempt(self, cell: MemoryCell) -> None:
+        family = await cell.push(a_spec())
+        job, token = await cell.start()
+        await cell.put(token, "failed", reason="runner_configuration_error", remuda_message="no engine answers")
+        assert (await cell.job(job.id)).failure_message == "no engine answers"
+        await cell.dispatch.user_commands.retry_job(job.id)
+        assert (await cell.newest(family, "build")).failure_message is None
+
     async def test_keep_alives_are_not_all_stored(self, cell: MemoryCell) -> None:
         await cell.push(a_spec())
         job, token = await cell.start()

@@ -54,6 +54,22 @@ def test_a_data_folder_without_a_platform_selects_no_other_cell() -> None:
         find_access(url=None, stored=None, environment={}, profiles=profiles, stored_first=True)
 
 
+def test_a_data_folder_wins_over_variables_and_profiles() -> None:
+    profiles = Profiles(current="work", profiles={"work": Profile(url="http://work", token="glpat-work")})
+    for environment in (
+        {"REMUDA_PROFILE": "work"},
+        {"REMUDA_URL": "http://two"},
+        {"REMUDA_URL": "http://two", "REMUDA_TOKEN": "of-two"},
+    ):
+        found = find_access(url=None, stored=STORED, environment=environment, profiles=profiles, stored_first=True)
+        assert found == STORED
+    for environment in ({"REMUDA_TOKEN": "glpat-anna"}, {"REMUDA_URL": f"{STORED.url}/", "REMUDA_TOKEN": "glpat-anna"}):
+        found = find_access(url=None, stored=STORED, environment=environment, profiles=profiles, stored_first=True)
+        assert found == Access(url=STORED.url, token="glpat-anna")
+    chosen = find_access(url="http://work", stored=STORED, environment={}, profiles=profiles, stored_first=True)
+    assert chosen.url == "http://work"
+
+
 @pytest.mark.parametrize(
     "url", ["ftp://x", "x:80", "http://", "http://[", "http://x:99999", "http://\udcff", "127.0.0.1:8929"]
 )

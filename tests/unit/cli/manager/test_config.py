@@ -83,6 +83,20 @@ def test_the_doctor_says_from_what_a_key_differs(capsys: pytest.CaptureFixture[s
         call(["manager", "doctor", "--config", file, "--only", "wrong"])
 
 
+def test_the_doctor_groups_equal_lines_of_several_runners(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.toml"
+    keys = '[[runners]]\nurl = "https://x.y"\ntoken = "{}"\nexecutor = "shell"\nbuilds_dir = "b"\nlimt = 1\n'
+    file.write_text("".join(keys.format(number) for number in range(3)))
+    out = run_manager_command(capsys, "doctor", "--config", str(file))[1]
+    [differs] = [line for line in out.splitlines() if "  differs " in line]
+    assert differs.startswith("   5  differs   runners[0].builds_dir (also in lines 11, 17): folder of the working")
+    assert "   6  unknown   runners[0].limt (also in lines 12, 18): is unknown and ignored; did you mean limit?" in out
+    assert "   4  works     runners[0].executor (also in lines 10, 16)\n" in out
+    assert "15 keys: 0 refused, 3 unknown, 0 ignored, 3 differs, 9 works" in out
+    report = json.loads(run_manager_command(capsys, "doctor", "--config", str(file), "--output", "json")[1])
+    assert len([each for each in report["diagnoses"] if each["key"].endswith(".builds_dir")]) == 3
+
+
 def test_what_jobs_would_miss_on_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "config.toml"
     script = tmp_path / "run.sh"

@@ -8,6 +8,7 @@ from remuda.cli.job.listing import describe
 from remuda.cli.render.job_reasons import reasons
 from remuda.wire.explanations import (
     EstimateInfo,
+    FailureInfo,
     JobRef,
     JobWhy,
     QueueInfo,
@@ -56,6 +57,25 @@ def test_the_end_of_a_job_is_a_moment() -> None:
     assert render_reasons(status="failed", state="failed")[1] == "  failed 2m 03s ago: waits"
 
 
+def test_further_sentences_of_a_failure_and_the_warnings_of_the_runner_have_their_own_lines() -> None:
+    output = render_reasons(
+        status="failed",
+        state="failed",
+        failure=FailureInfo(
+            reason="runner_configuration_error", fault="runner", message="no engine. Tried: a. Start one"
+        ),
+        warnings=("image a ignored", "service b not started"),
+        advice=("retry it",),
+    )
+    assert output[2:] == [
+        "  details    Tried: a",
+        "             Start one",
+        "  warning    image a ignored, service b not started",
+        "  what to do",
+        "    retry it",
+    ]
+
+
 def test_a_job_that_waits_for_others() -> None:
     output = render_reasons(
         status="created",
@@ -91,6 +111,12 @@ def test_unknown_fields_of_a_newer_cell_are_ignored() -> None:
         JobWhy(job_id=7, name="b", pipeline_id=3, project="p", status="failed", state="failed", summary="failed")
     )
     assert reasons(why | {"new": {"x": 1}}, 0)[1] == "  failed: failed"
+
+
+def test_a_job_shows_the_warnings_of_its_runner() -> None:
+    job = {"id": 7, "name": "build", "status": "success", "stage": "test", "ref": "main", "pipeline": {"id": 3}}
+    lines = describe(job | {"warnings": ["image a ignored", "service b not started"]})
+    assert "  warning    image a ignored, service b not started" in lines
 
 
 def test_time_spent_in_each_phase() -> None:

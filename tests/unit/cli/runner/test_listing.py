@@ -12,6 +12,7 @@ def a_manager(**changes: Any) -> dict[str, Any]:
         "load": {"running": 3, "free": 1, "saturation": 0.75},
         "status": "online",
         "contacted_at": None,
+        "problem": "",
     } | changes
 
 
@@ -33,11 +34,17 @@ def test_a_line_for_each_manager() -> None:
     rows = list(rows_of(a_runner(a_manager(), silent)))
     about = ("7", "big", "instance", "linux, arm")
     assert rows == [
-        (*about, "s_1", "17.9", "2/4", "75%", "online", ""),
-        (*about, "s_2", "", "0", "", "online", ""),
+        (*about, "s_1", "17.9", "2/4", "75%", "online", "", ""),
+        (*about, "s_2", "", "0", "", "online", "", ""),
     ]
 
 
 def test_a_runner_without_managers() -> None:
     [row] = rows_of(a_runner(paused=True))
-    assert row[4:] == ("", "", "", "", "never_contacted, paused", "")
+    assert row[4:] == ("", "", "", "", "never_contacted, paused", "", "")
+
+
+def test_a_manager_that_takes_no_jobs_is_blocked() -> None:
+    rows = list(rows_of(a_runner(a_manager(problem="no engine answers"), a_manager(), paused=True)))
+    assert [row[-3] for row in rows] == ["online, paused, blocked", "online, paused"]
+    assert [row[-1] for row in rows] == ["no engine answers", ""]

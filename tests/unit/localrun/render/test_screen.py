@@ -120,6 +120,21 @@ def test_the_log_of_the_only_job_has_no_name_and_is_not_repeated(a_job: MakeJob,
         assert out.getvalue().count("boom") == count
 
 
+def test_logs_that_were_streamed_are_not_repeated_at_the_end(a_job: MakeJob, a_run: MakeRun) -> None:
+    shown = a_job("lint", "failed", id=4, exit_code=1, failure_reason="script_failure")
+    # No line of this one came before the end.
+    other = a_job("unit", "failed", id=5, failure_reason="runner_configuration_error")
+    view = a_run(shown, other, status="failed")
+    for has_whole_logs, count in ((False, 1), (True, 2)):
+        out = io.StringIO()
+        screen = PlainScreen(out, streams=True)
+        screen.show(view, {4: ["boom"]})
+        screen.finish(Outcome(view=view, tails={4: ["boom"], 5: ["no engine"]}, has_whole_logs=has_whole_logs))
+        text = out.getvalue()
+        assert (text.count("boom"), text.count("no engine")) == (count, 1)
+        assert ("\nlint (job 4) failed: script_failure, exit code 1; its log is above\n" in text) != has_whole_logs
+
+
 @pytest.mark.parametrize(
     ("is_terminal", "environ", "options", "expected"),
     [
@@ -148,9 +163,28 @@ def test_the_terminal_and_the_options_decide_about_the_screen(
 
 
 def test_a_row_shows_the_last_line_of_the_log(a_job: MakeJob, a_run: MakeRun) -> None:
-    view = a_run(a_job("build", "running", last_line="\x1b[31mcompiling\x1b[0m"), status="running")
+    log = ("configuring", "\x1b[31mcompiling\x1b[0m")
+    view = a_run(a_job("build", "running", last_lines=log), a_job("lint", "running"), status="running")
     row = rows(view, 20)[1]
     assert row_text(row, NOW).plain.endswith("build  3.0s  compiling")
+
+
+def test_a_line_of_the_log_keeps_its_colours() -> None:
+    text = row_text(Row(depth=2, status="", name="\x1b[31mcompiling\x1b[0m now", kind="log"), NOW)
+    assert text.plain == "    compiling now"
+    assert [str(span.style) for span in text.spans] == ["color(1)"]
+
+
+def test_an_ignored_image_looks_like_a_warning(a_job: MakeJob, a_run: MakeRun) -> None:
+    view = a_run(a_job("build", "success", warnings=("image python:3.12 ignored",), coverage=50.0))
+    text = row_text(rows(view, 20)[1], NOW)
+    [span] = [span for span in text.spans if span.style == "yellow"]
+    assert text.plain[span.start : span.end] == "image python:3.12 ignored"
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120, color_system="standard", legacy_windows=False)
+    with LiveScreen(console) as screen:
+        screen.finish(Outcome(view=view))
+    assert "\x1b[33mimage python:3.12 ignored\x1b[0m" in out.getvalue()
 
 
 def test_a_row_shows_its_depth_mark_and_time() -> None:

@@ -59,6 +59,31 @@ def test_a_started_pipeline_is_drawn_below_its_trigger_job(a_job: MakeJob, a_run
     ]
 
 
+def test_the_only_running_job_shows_more_of_its_log(a_job: MakeJob, a_run: MakeRun) -> None:
+    steps = (StepView(name="script", status="running", started_at=NOW - 2),)
+    chain = a_job("build", "running", steps=steps, last_lines=("one", "two", "three")), a_job("test", "created")
+
+    def names(height: int, *more: JobView) -> list[str]:
+        return [
+            f"{row.name}: {row.last_line}" if row.last_line else row.name for row in rows(a_run(*chain, *more), height)
+        ]
+
+    assert names(20) == ["test", "build", "script", "one", "two", "three", "test"]
+    # The last lines, if there is no room for all; with steps if they fit.
+    assert names(6) == ["test", "build", "script", "two", "three", "test"]
+    assert names(4) == ["test", "build: three", "script", "test"]
+    # A job that runs beside it takes the room.
+    assert names(20, a_job("lint", "running", last_lines=("x", "y"))) == [
+        *("test", "build: three", "script", "test", "lint: y"),
+    ]
+
+
+def test_a_job_of_a_downstream_pipeline_shows_more_of_its_log(a_job: MakeJob, a_run: MakeRun) -> None:
+    child = a_run(a_job("unit", "running", last_lines=("one", "two")), status="running")
+    view = a_run(a_job("child", "running", downstream=child))
+    assert [(row.depth, row.name) for row in rows(view, 10)][3:] == [(3, "unit"), (4, "one"), (4, "two")]
+
+
 jobs_strategy = st.lists(
     st.builds(
         JobView,
@@ -68,6 +93,7 @@ jobs_strategy = st.lists(
         status=st.sampled_from(STATUSES),
         allow_failure=st.booleans(),
         started_at=st.none() | st.just(NOW - 2),
+        last_lines=st.lists(st.just("log"), max_size=10).map(tuple),
         steps=st.lists(st.builds(StepView, name=st.just("x"), status=st.just("running")), max_size=3).map(tuple),
     ),
     max_size=30,

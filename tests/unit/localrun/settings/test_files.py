@@ -1,4 +1,6 @@
+import grp
 import os
+import pwd
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -152,6 +154,32 @@ def test_a_user_may_link_to_the_own_file(shop: Path, tmp_path: Path) -> None:
     user_file().parent.mkdir(parents=True)
     user_file().symlink_to(tmp_path / "dotfiles.toml")
     assert load_settings(shop).apply(RunOptions()).jobs == 7
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o602])
+def test_an_own_file_that_others_can_change_is_refused(shop: Path, mode: int) -> None:
+    write_user_file("isolation = 'none'\n")
+    user_file().chmod(mode)
+    with pytest.raises(BadInputError, match=r"settings.toml: other users can .*; run: chmod go-w .*settings.toml$"):
+        load_settings(shop)
+    user_file().chmod(0o644)
+    assert load_settings(shop).apply(RunOptions()).isolation == "none"
+
+
+def test_only_the_users_private_group_may_write_to_the_own_file(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_user_file("jobs = 3\n")
+    user_file().chmod(0o664)
+    user, group = pwd.getpwuid(os.geteuid()).pw_name, user_file().stat().st_gid
+
+    def load_with_group(name: str, *members: str) -> int | None:
+        entry = grp.struct_group((name, "x", group, list(members)))
+        monkeypatch.setattr(grp, "getgrgid", {group: entry}.__getitem__)
+        return load_settings(shop).apply(RunOptions()).jobs
+
+    assert load_with_group(user) == 3
+    for name, *members in (("users",), (user, "somebody")):
+        with pytest.raises(BadInputError, match="other users can change it"):
+            load_with_group(name, *members)
 
 
 def test_settings_that_a_start_depends_on_are_noticed_before_it() -> None:

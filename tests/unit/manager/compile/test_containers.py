@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.support.manager_values import a_payload, a_runner_config, a_setting
 
-from remuda.manager.compile.compile import compile_job
+from remuda.manager.compile.compile import compile_job, job_warnings
 from remuda.manager.compile.containers import runner_of_job
 from remuda.manager.compile.step_entries import CompileError
 from remuda.manager.config.docker import DockerConfig, ServiceConfig
@@ -267,6 +267,17 @@ def test_each_hook_of_the_job_runs_in_a_container_that_is_closed_during_the_chec
 def test_checkout_has_an_engine_it_can_reach(docker: DockerConfig, own: dict[str, Any], expected: str | None) -> None:
     job = compile_payload(docker, runner={"remuda": RemudaConfig(**own)})
     assert step(job, "get_sources")["inputs"].get("engine") == expected
+
+
+def test_the_cell_is_told_which_image_and_services_are_ignored() -> None:
+    payload = a_payload(image={"name": "alpine:3"}, services=[{"name": "redis:7"}])
+    shell = a_runner_config(executor="shell")
+    assert job_warnings(payload, shell) == ("image alpine:3 ignored", "service redis:7 not started")
+    several = a_payload(services=[{"name": "redis"}, {"name": "db"}])
+    assert job_warnings(several, shell) == ("services redis, db not started",)
+    assert job_warnings(a_payload(), shell) == ()
+    for executor in ("docker", "custom"):
+        assert job_warnings(payload, a_runner_config(executor=executor)) == ()
 
 
 @pytest.mark.parametrize("own", [{}, {"run_as": "ci"}, {"first_uid": 200000}])

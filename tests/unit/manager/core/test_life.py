@@ -581,6 +581,27 @@ def test_a_lost_machine_ends_its_job_with_the_cause_and_is_released() -> None:
     job.expect(Forget())
 
 
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ({"reason": "runner_configuration_error", "message": "no engine\n answers"}, "no engine answers"),
+        ({"reason": "runner_system_failure", "message": "exit status 1", "exit_code": 1}, "exit status 1"),
+        ({"reason": "script_failure", "message": "get_sources: no such ref"}, "get_sources: no such ref"),
+        ({"reason": "script_failure", "message": "step_script: exit status 3", "exit_code": 3}, ""),
+        ({"reason": "job_execution_timeout", "message": "the job took longer than its limit"}, ""),
+        ({"reason": "job_canceled", "message": "the job was cancelled"}, ""),
+    ],
+)
+def test_the_end_says_why_the_job_failed_if_reason_and_exit_code_do_not(outcome: dict[str, Any], message: str) -> None:
+    record = a_record(phase=Phase.ENDED, outcome=Outcome(**{"state": "failed"} | outcome))
+    action = JobHarness(record).life.next_action(1000.0)
+    assert isinstance(action, SendFinal)
+    assert action.message == message
+    action = JobHarness(record, sends_results=False).life.next_action(1000.0)
+    assert isinstance(action, SendFinal)
+    assert action.message == "", "only a cell takes it"
+
+
 @pytest.mark.parametrize("was_asked", [False, True])
 def test_a_job_on_a_lost_machine_may_have_begun_if_the_agent_was_asked(was_asked: bool) -> None:
     """A process that died after it asked the agent to start the job has left the machine in the record."""

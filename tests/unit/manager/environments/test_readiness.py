@@ -45,6 +45,17 @@ def test_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert problem.startswith("runners[0].remuda.environment.plugin: there is no plugin nothing")
 
 
+def test_a_driver_of_the_custom_executor_without_its_cleanup(tmp_path: Path) -> None:
+    script = tmp_path / "cleanup"
+    text = f'builds_dir = "/b"\ncache_dir = "/c"\n[runners.custom]\nrun_exec = "/bin/true"\ncleanup_exec = "{script}"\n'
+    where = f"runners[0].custom.cleanup_exec: {script}"
+    assert find("custom", text) == [f"{where}: there is no such program; jobs run, but are not cleaned up"]
+    script.write_text("#!/bin/sh\n")
+    assert find("custom", text) == [f"{where}: is not executable (chmod +x); jobs run, but are not cleaned up"]
+    script.chmod(0o755)
+    assert find("custom", text) == []
+
+
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     [problem] = find("shell", f'builds_dir = "{tmp_path}/file/builds"\n')

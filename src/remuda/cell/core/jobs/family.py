@@ -40,6 +40,7 @@ RUNTIME = frozenset(
         "failure_reason",
         "failure_message",
         "exit_code",
+        "warnings",
         "reported",
         "trace_bytes",
         "trace_checksum",

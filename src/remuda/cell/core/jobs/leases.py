@@ -90,6 +90,14 @@ def note_traced(job: Job, epoch: int) -> Job | None:
     return replace(job, is_traced=True)
 
 
+def note_warnings(job: Job, epoch: int, warnings: tuple[str, ...]) -> Job | None:
+    """Record what the runner says that the job does not get. Returns None if the job has not started, has ended or was
+    given to a runner again: its `epoch` (number of hand-outs) differs."""
+    if job.epoch != epoch or job.state not in STARTED:
+        return None
+    return replace(job, warnings=warnings)
+
+
 def release(job: Job, epoch: int, now: float) -> Job | None:
     """Put a leased job back into the queue, with the waiting time that it had. Returns None if it is not leased any
     more, or was given to a runner again: its `epoch` (number of hand-outs) differs."""

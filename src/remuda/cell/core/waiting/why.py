@@ -26,6 +26,8 @@ _ADVICE = {
     "remuda job log {id}",
     FailureReason.TRACE_SIZE_EXCEEDED: "let it print less",
     FailureReason.RUNNER_SYSTEM_FAILURE: "retry it; the log of its runner manager has the error",
+    FailureReason.RUNNER_CONFIGURATION_ERROR: "change the runner, or what the job asks of it; then retry it: "
+    "remuda job retry {id}",
     FailureReason.RUNNER_UNSUPPORTED: "give it tags that select a runner with the features that it needs",
     FailureReason.NO_UPDATES_RUNNING: "retry it; check whether its runner manager still runs",
     FailureReason.STUCK_PENDING_NO_MATCHING_RUNNERS: "add a runner that fits it, or start one that does; then retry it",
@@ -98,6 +100,7 @@ def explain(situation: Situation) -> JobWhy:
         project=situation.project,
         status=job.status(),
         state=job.state.value,
+        warnings=job.warnings,
         tried_again_as=again,
         upstream=ref(situation.upstream) if situation.upstream else None,
         **msgspec.structs.asdict(answer)
@@ -303,7 +306,8 @@ def _explain_failed(situation: Situation) -> _Answer:
     if job.exit_code is not None:
         words.append(f"exit code {job.exit_code}")
     if job.failure_message:
-        words.append(job.failure_message)
+        # Further sentences say more or what to do; clients have them in `failure`.
+        words.append(job.failure_message.partition(". ")[0])
     allowed = ", which is allowed" if job.allow_failure else ""
     return _Answer(
         summary=f"failed{allowed}: {', '.join(words)}; it is a failure of {_WHOSE[fault]}",

@@ -47,7 +47,7 @@ def find_ignored(values: Mapping[str, Any], kind: Any, besides: Collection[str] 
             if not _is_one_of(value, rules.refused[name]):
                 raise bad_parameter(
                     f"{name} is not supported here, and ignoring it would not do what you ask for; leave it out "
-                    "(docs/reference/http.md lists what is supported)"
+                    "(`remuda docs reference/http` lists what is supported)"
                 )
         elif not _is_one_of(value, rules.ignored.get(name, ())):
             ignored.append(name)

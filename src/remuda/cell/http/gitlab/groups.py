@@ -112,7 +112,7 @@ class OrganizationShape(Shape, kw_only=True):
 
 
 def _organization_view(organization: Organization, url: str) -> OrganizationShape:
-    created_at = time_text(organization.created_at)
+    created_at = time_text(organization.created_at or None)
     return OrganizationShape.of(
         organization, created_at=created_at, updated_at=created_at, web_url=f"{url}/o/{organization.path}"
     )

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 from starlette.requests import Request
 
+from remuda.cell.core.waiting.no_runner_reasons import view_of
 from remuda.cell.http.edge.access import ADMINISTRATOR, MANAGES_RUNNER, SEES_RUNNER, USER, in_group, in_project
 from remuda.cell.http.edge.admission import Caller, caller_of, runner_level
 from remuda.cell.http.edge.bodies import choice_in_query, with_given
@@ -102,17 +103,19 @@ class RunnerShape(RunnerSummaryShape, kw_only=True):
     token_expires_at: str | None
     organization_id: int
     organization_ids: list[int]
+    problem: str
+    """Remuda's own: why the runner takes no jobs, as its managers report; empty: at least one takes jobs, or none has
+    called lately."""
 
 
 async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
     """The API response for a runner, with its group and those of its projects that the caller may know of."""
     projects = [await edge.store.projects.load_project(project_id) for project_id in runner.project_ids]
     group = await edge.store.people.load_namespace(runner.group_id) if runner.group_id is not None else None
-    newest = max(
-        await edge.store.runners.list_managers(runner.id), key=lambda manager: manager.contacted_at, default=None
-    )
+    managers, now = await edge.store.runners.list_managers(runner.id), edge.clock.now()
+    newest = max(managers, key=lambda manager: manager.contacted_at, default=None)
     contacted_at = newest.contacted_at if newest else None
-    status = status_of(runner.created_at, contacted_at, edge.clock.now())
+    status = status_of(runner.created_at, contacted_at, now)
     return RunnerShape.of(
         runner,
         **asdict(replace(runner_summary(runner), ip_address=newest.ip_address if newest else None)),
@@ -140,6 +143,7 @@ async def _view(edge: Edge, caller: Caller, runner: Runner) -> RunnerShape:
         if group and caller.level_in_group(group) is not None
         else [],
         token_expires_at=time_text(runner.token_expires_at),
+        problem=view_of(runner, managers, jobs=0, now=now).problem,
     )
 
 

@@ -20,12 +20,11 @@ from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.edge.unsupported_fields import Unsupported
 from remuda.cell.http.gitlab.groups import remove_group
 from remuda.cell.http.gitlab.projects import check_texts, remove_project
-from remuda.cell.http.gitlab.views import UserShape, user_view
+from remuda.cell.http.gitlab.views import UserShape, time_text, user_view
 from remuda.cell.projects.namespaces import list_all_projects
 from remuda.cell.projects.paths import check_path
 from remuda.cell.values import USER_ID
 from remuda.cell.values.people import Level, Namespace, ProjectFilter, User
-from remuda.lib.clock import rfc3339
 
 _UNSUPPORTED = Unsupported(refused={"external": (False,)})
 """External users, who do not see what is internal, would see it here."""
@@ -60,7 +59,7 @@ def whole_view(edge: Edge, user: User) -> UserShape:
         user_view(edge.settings.url, user),
         email=user.email,
         is_admin=user.is_admin,
-        created_at=rfc3339(user.created_at),
+        created_at=time_text(user.created_at or None),
         organization_id=user.organization_id,
         namespace_id=user.namespace_id,
         bot=user.bot_of is not None,

@@ -40,7 +40,8 @@ class UserShape(Shape, kw_only=True):
     web_url: str
     email: str | UnsetType = UNSET
     is_admin: bool | UnsetType = UNSET
-    created_at: str | UnsetType = UNSET
+    created_at: str | UnsetType | None = UNSET
+    """null: of the first user of a cell that an older version created."""
     organization_id: int | UnsetType = UNSET
     namespace_id: int | UnsetType = UNSET
     bot: bool | UnsetType = UNSET
@@ -348,6 +349,8 @@ class JobShape(Shape, kw_only=True):
     """Remuda's own: until when the environment of a failed job is on hold; null: it is not."""
     no_runner_reason: str | UnsetType = UNSET
     """Remuda's own: why no runner could take a waiting job now; left out if one could."""
+    warnings: list[str] | UnsetType = UNSET
+    """Remuda's own: what the job asks for and does not get, such as its image; left out if it gets all."""
 
 
 def job_view(
@@ -387,6 +390,7 @@ def job_view(
         runner=runner_summary(runner) if runner else None,
         runner_manager={"system_id": job.system_id} if job.system_id else None,
         tag_list=list(job.tags),
+        warnings=list(job.warnings) or UNSET,
     )
     if archive:
         view.artifacts_file = {"filename": archive.filename, "size": archive.size}

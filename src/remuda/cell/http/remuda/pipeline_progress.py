@@ -147,6 +147,7 @@ def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
         failure_reason=job.failure_reason,
         failure_message=job.failure_message,
         exit_code=job.exit_code,
+        warnings=job.warnings,
         coverage=job.coverage,
         waits_for=jobs_ahead(job, family) if job.state is JobState.CREATED else (),
         starts_at=job.scheduled_at if job.state is JobState.SCHEDULED else None,

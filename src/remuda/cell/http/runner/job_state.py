@@ -5,10 +5,13 @@ import re
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from remuda.cell.core.payload.redaction import without_secrets
+from remuda.cell.dispatch.payload_view import load_secrets
 from remuda.cell.dispatch.runner_calls import Updated
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import RUNNER
@@ -24,7 +27,7 @@ from remuda.cell.http.edge.errors import (
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.runner.trace import job_headers
 from remuda.cell.pipelines.coverage import measure_coverage, read_coverage
-from remuda.cell.values import MAX_POLL_HOLD_SECONDS, MAX_PRIORITY, Runner
+from remuda.cell.values import MAX_POLL_HOLD_SECONDS, MAX_PRIORITY, Job, Runner
 from remuda.lib.clock import rfc3339
 from remuda.model.job import JobState
 from remuda.telemetry.logs import logger
@@ -40,6 +43,9 @@ MAX_TAGS = 50
 MAX_DESCRIPTION = 1024
 MAX_TAG = 255
 MIN_TIMEOUT_SECONDS = 600
+MAX_TEXT = 1000
+"""Characters of a runner's message about a job, and of each of its warnings."""
+MAX_WARNINGS = 20
 
 _log = logger("cell")
 _update_decoder = msgspec.json.Decoder(UpdateJob)
@@ -134,6 +140,18 @@ def _compare_checksums(edge: Edge, params: UpdateJob, updated: Updated) -> None:
         )
 
 
+async def _clean_texts(edge: Edge, job: Job, params: UpdateJob) -> UpdateJob:
+    """Return the message with its texts for people on one line each, without secrets, and not too long."""
+    secrets = await load_secrets(edge.store, job)
+
+    def clean(text: str) -> str:
+        words: str = without_secrets(" ".join(text.split()), secrets)
+        return words[:MAX_TEXT]
+
+    warnings = [clean(text) for text in params.remuda_warnings[:MAX_WARNINGS]]
+    return replace(params, remuda_message=clean(params.remuda_message), remuda_warnings=warnings)
+
+
 async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, send: Send) -> None:
     """Report the state of a job, by its runner."""
     if not job_id.isdecimal() or len(job_id) > MAX_DIGITS:
@@ -145,6 +163,8 @@ async def update_job(edge: Edge, job_id: str, scope: Scope, receive: Receive, se
     if not token:
         raise bad_parameter("token is missing")
     job = await edge.dispatch.runner_calls.authenticate(token, int(job_id), ended=True)
+    if params.remuda_message or params.remuda_warnings:
+        params = await _clean_texts(edge, job, params)
     await edge.managers.note_job_call(job, params.info, scope["client"][0] if scope.get("client") else "")
     # A job with `release` succeeds only if its release was created, so the release comes first.
     is_end = params.state in ("success", "failed") and job.state in _ASSIGNED and not job.ends_alone

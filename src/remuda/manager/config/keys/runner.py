@@ -5,6 +5,7 @@ from typing import Any
 
 from remuda.manager.config.keys.fact import Fact, Facts, differs, ignored, own, refused, works
 from remuda.manager.config.keys.machines import CONNECTOR
+from remuda.manager.config.values import EXECUTORS
 
 FOREIGN_EXECUTORS = {
     "kubernetes": "Remuda does not run jobs in pods; use docker, or instance with machines of your own",
@@ -18,6 +19,9 @@ FOREIGN_EXECUTORS = {
 
 
 def _executor(value: Any) -> Fact | None:
+    """Return the fact about one executor. The key differs only in the set of executors that each side has."""
+    if value in EXECUTORS:
+        return own("a plugin of Remuda") if value == "plugin" else works("where jobs run")
     if not isinstance(value, str) or value not in FOREIGN_EXECUTORS:
         return None
     return refused(f"{value!r} is not supported; {FOREIGN_EXECUTORS[value]}")

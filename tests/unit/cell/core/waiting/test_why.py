@@ -141,6 +141,20 @@ class TestEnds:
         assert explanation.failure is not None
         assert (explanation.failure.fault, explanation.failure.message) == ("runner", "disk full")
 
+    def test_a_runner_that_is_configured_wrongly(self) -> None:
+        reason = FailureReason.RUNNER_CONFIGURATION_ERROR.value
+        explanation = why(a_job(state=JobState.FAILED, failure_reason=reason, failure_message="no engine. Start one"))
+        assert explanation.summary == (
+            "failed: runner configuration error, no engine; it is a failure of the runner or its machine"
+        )
+        assert explanation.advice == (
+            "change the runner, or what the job asks of it; then retry it: remuda job retry 1",
+        )
+
+    @pytest.mark.parametrize("state", [JobState.RUNNING, JobState.SUCCESS, JobState.FAILED])
+    def test_warnings_of_the_runner(self, state: JobState) -> None:
+        assert why(a_job(state=state, warnings=("image a ignored",))).warnings == ("image a ignored",)
+
     def test_an_unknown_failure_reason(self) -> None:
         explanation = why(a_job(state=JobState.FAILED, failure_reason="new_reason_of_2030"))
         assert explanation.failure is not None
