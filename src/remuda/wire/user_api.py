@@ -128,6 +128,13 @@ class JobProgress(JobOverview, frozen=True, kw_only=True, omit_defaults=True):
     """Why `steps` is incomplete, and where to get the rest."""
 
 
+class PipelineRef(msgspec.Struct, frozen=True, kw_only=True):
+    """Names a pipeline for a link to it."""
+
+    id: int
+    project: str
+
+
 class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """GET /api/remuda/v1/pipelines/:pipeline_id/progress: a pipeline, its jobs, and the pipelines that they started."""
 
@@ -141,6 +148,8 @@ class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     created_at: float | None = None
     """With `graph`, as `finished_at`."""
     finished_at: float | None = None
+    upstream: PipelineRef | None = None
+    """With `graph`: the pipeline whose trigger job started this one, if the caller may see it."""
     jobs: tuple[JobProgress, ...] = ()
 
 

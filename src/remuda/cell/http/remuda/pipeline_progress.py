@@ -24,7 +24,7 @@ from remuda.cell.http.gitlab.views import seconds_waiting
 from remuda.cell.values import Family, Job
 from remuda.cell.values.people import Level
 from remuda.model.job import JobState, PipelineId
-from remuda.wire.user_api import FileInfo, JobAttempt, JobProgress, PipelineProgress
+from remuda.wire.user_api import FileInfo, JobAttempt, JobProgress, PipelineProgress, PipelineRef
 
 DETAILS = ("none", "running", "all")
 NAMED_WAITS = 10
@@ -87,7 +87,21 @@ async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress
     progress = await _pipeline(edge, query, PipelineId(number_in_path(request, "pipeline_id")))
     if progress is None:
         raise not_found("Pipeline")
+    if query.with_graph:
+        progress = msgspec.structs.replace(progress, upstream=await _find_upstream(edge, caller, progress.id))
     return progress
+
+
+async def _find_upstream(edge: Edge, caller: Caller, pipeline_id: int) -> PipelineRef | None:
+    """The pipeline that started this one; None if none did, or the caller may not read it."""
+    pipeline = await edge.store.pipelines.load_pipeline(PipelineId(pipeline_id))
+    if pipeline is None or pipeline.upstream_pipeline_id is None:
+        return None
+    upstream = await edge.store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
+    project = await edge.store.projects.load_project(upstream.project_id) if upstream else None
+    if upstream is None or project is None or (caller.level_in(project) or 0) < Level.REPORTER:
+        return None
+    return PipelineRef(id=upstream.id, project=project.path)
 
 
 async def _pipeline(edge: Edge, query: _Query, pipeline_id: PipelineId) -> PipelineProgress | None:

@@ -5,7 +5,7 @@ and so on. The costs of its jobs add up to the time from the pipeline's creation
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import msgspec
 
@@ -95,7 +95,11 @@ class _Earlier:
 
     def __init__(self, jobs: Sequence[JobProgress], ends: dict[str, float]) -> None:
         self._jobs = sorted(jobs, key=lambda job: job.stage_index)
-        self._last = list(accumulate(self._jobs, lambda best, job: job if ends[job.name] > ends[best.name] else best))
+        self._last: list[JobProgress] = []
+        """For each of `_jobs`: which of it and those before it ended last."""
+        for job in self._jobs:
+            best = self._last[-1] if self._last else job
+            self._last.append(job if ends[job.name] > ends[best.name] else best)
 
     def find(self, job: JobProgress) -> Sequence[JobProgress]:
         """Return the job that ended last of all stages before that of `job`. If it ended after `job` became ready (it

@@ -7,7 +7,7 @@ of each column by the mean place of their neighbours, and the order with the few
 
 from bisect import bisect_right, insort
 from collections import defaultdict, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 
 import msgspec
@@ -73,10 +73,22 @@ def build_graph(jobs: Sequence[JobProgress]) -> dict[Key, tuple[Key, ...]]:
             graph[job.name] = ahead if job.by_stage else needs
         for job in stages[index]:
             last[job.name] = None
-        for key in (index, *(job.name for job in stages[index])):
-            for before in graph.get(key, ()):
-                last.pop(before, None)
+        keys: list[Key] = [index, *(job.name for job in stages[index])]
+        for before in chain.from_iterable(graph.get(key, ()) for key in keys):
+            last.pop(before, None)
     return graph
+
+
+def select_edges(graph: Graph, pairs: Iterable[tuple[str, str]]) -> set[tuple[Key, Key]]:
+    """Return the edges between the jobs of each pair, a job and one that followed it: one edge, or two with a gate."""
+    edges: set[tuple[Key, Key]] = set()
+    for before, after in pairs:
+        for key in graph.get(after, ()):
+            if key == before:
+                edges.add((before, after))
+            elif isinstance(key, int) and before in graph[key]:
+                edges |= {(before, key), (key, after)}
+    return edges
 
 
 def find_layers(graph: Graph) -> dict[Key, int]:

@@ -12,7 +12,7 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """A phase of a job: `held` (created, not ready), `waiting` (for a runner) or `running`. Places in percent."""
+    """A phase of a job: `blocked` (waits for others), `waiting` (for a runner) or `running`. Places in percent."""
 
     phase: str
     start: float
@@ -54,7 +54,7 @@ def _lay_out_bars(job: JobProgress, created_at: float, length: float, now: float
         return ()
     created = created_at if job.created_at is None else max(job.created_at, created_at)
     started = end if job.started_at is None else job.started_at
-    phases = (("held", created, ready), ("waiting", ready, started), ("running", started, end))
+    phases = (("blocked", created, ready), ("waiting", ready, started), ("running", started, end))
     return tuple(
         Bar(
             phase=phase,

@@ -11,7 +11,9 @@ function fits(wanted, kind, data) {
   if (kinds.length && !kinds.includes(kind)) return false;
   const [project, pipeline, job] = ["project", "pipeline", "job"].map((name) => wanted.get(name));
   if (project && String(data.project_id) !== project) return false;
-  if (pipeline && String(kind === "pipeline" ? data.id : data.pipeline_id) !== pipeline) return false;
+  // Several pipelines are separated by commas.
+  const of = String(kind === "pipeline" ? data.id : data.pipeline_id);
+  if (pipeline && !pipeline.split(",").includes(of)) return false;
   return !(job && (kind !== "job" || String(data.id) !== job));
 }
 

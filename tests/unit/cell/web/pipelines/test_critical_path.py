@@ -11,7 +11,7 @@ from remuda.wire.user_api import JobProgress
 
 
 def a_job(name: str, ready: float | None, start: float | None, end: float | None, **more: Any) -> JobProgress:
-    values = {"id": sum(map(ord, name)), "stage": "s", "status": "success", "created_at": 0.0} | more
+    values: dict[str, Any] = {"id": sum(map(ord, name)), "stage": "s", "status": "success", "created_at": 0.0} | more
     return JobProgress(name=name, pending_at=ready, started_at=start, finished_at=end, **values)
 
 

@@ -9,7 +9,8 @@ from remuda.wire.user_api import JobProgress, PipelineProgress
 
 
 def a_job(name: str = "test", status: str = "created", **more: Any) -> JobProgress:
-    return JobProgress(**{"id": 1, "name": name, "stage": "test", "status": status} | more)
+    values: dict[str, Any] = {"id": 1, "stage": "test"} | more
+    return JobProgress(name=name, status=status, **values)
 
 
 def test_parallel_jobs_of_a_name_are_one_group() -> None:

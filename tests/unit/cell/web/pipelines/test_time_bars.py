@@ -22,7 +22,7 @@ def test_bars_of_each_phase() -> None:
     assert [row.job.name for row in chart.rows] == ["a", "b", "later"]
     assert [(bar.phase, bar.start, bar.width) for bar in chart.rows[0].bars] == [("running", 0, 50)]
     assert [(bar.phase, bar.start, bar.width) for bar in chart.rows[1].bars] == [
-        ("held", 0, 50),
+        ("blocked", 0, 50),
         ("waiting", 50, 10),
         ("running", 60, 40),
     ]
