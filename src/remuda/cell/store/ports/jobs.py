@@ -129,6 +129,8 @@ class JobStore(ABC):
 
     async def list_artifacts_of(self, job_ids: Collection[JobId]) -> Sequence[Artifact]:
         """Return the artifacts of these jobs, in the order of their ids."""
+        if not job_ids:
+            return []
         return await self._rows.find_all(ARTIFACTS, where=("job_id", "in", list(job_ids)), order=("job_id", "type"))
 
     async def list_replaced_attempts(self, pipeline_id: PipelineId, *, limit: int) -> Sequence[Job]:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from unicodedata import bidirectional
 
 import msgspec
 
@@ -30,6 +31,9 @@ ORDER_OF_STATUSES = (
 NOT_STARTED = frozenset({"created", "pending", "preparing", "waiting_for_resource", "scheduled", "manual"})
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
 _NAMED = 3
+_ISOLATE, _END_OF_ISOLATE = "\u2068", "\u2069"
+_LEFT_TO_RIGHT = frozenset(("L", "EN", "ES", "ET", "CS", "ON", "WS", "NSM", "BN", "B", "S"))
+"""Classes of characters that do not change the direction of text around them."""
 
 
 class JobGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +88,7 @@ def _split(name: str, jobs: Sequence[JobProgress]) -> list[JobGroup]:
 def explain_state(job: JobProgress) -> str:
     """Return why a job waits, or why it failed; empty for a job that needs no explanation."""
     if job.status == "created" and job.waits_for:
-        return f"after {_join(job.waits_for)}" + (f"; {job.no_runner_reason}" if job.no_runner_reason else "")
+        return f"after {join_names(job.waits_for)}" + (f"; {job.no_runner_reason}" if job.no_runner_reason else "")
     if job.status in NOT_STARTED and job.no_runner_reason:
         return job.no_runner_reason
     match job.status:
@@ -102,9 +106,16 @@ def explain_state(job: JobProgress) -> str:
     return ""
 
 
-def _join(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
+    """Return the first few names as a text, and how many more there are. A character in a name that changes the
+    direction of text has no effect beyond the name."""
     more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(map(_isolate, names[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+
+
+def _isolate(name: str) -> str:
+    is_directed = any(bidirectional(character) not in _LEFT_TO_RIGHT for character in name)
+    return f"{_ISOLATE}{name}{_END_OF_ISOLATE}" if is_directed else name
 
 
 def list_downstream(progress: PipelineProgress) -> list[tuple[JobProgress, PipelineProgress]]:
