@@ -11,7 +11,10 @@ from remuda.cell.web.visit import Visit
 
 
 async def find_level(visit: Visit, project: Mapping[str, Any]) -> int:
-    """Return the level of the user in a project of the API, which they can see."""
+    """Return the level of the user in a project of the API, which they can see; in an archived one at most that of a
+    reporter, because nobody may change anything in it."""
+    if project["archived"]:
+        return Level.REPORTER
     user = visit.caller.user
     if user.is_admin:
         return ADMINISTRATOR
