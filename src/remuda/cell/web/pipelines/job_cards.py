@@ -31,6 +31,8 @@ ORDER_OF_STATUSES = (
 NOT_STARTED = frozenset({"created", "pending", "preparing", "waiting_for_resource", "scheduled", "manual"})
 OVER = frozenset({"success", "failed", "canceled", "skipped"})
 _NAMED = 3
+_COUNTED = 10
+"""The API names at most so many jobs that a job waits for."""
 _ISOLATE, _END_OF_ISOLATE = "\u2068", "\u2069"
 _LEFT_TO_RIGHT = frozenset(("L", "EN", "ES", "ET", "CS", "ON", "WS", "NSM", "BN", "B", "S"))
 """Classes of characters that do not change the direction of text around them."""
@@ -110,7 +112,8 @@ def join_names(names: Sequence[str]) -> str:
     """Return the first few names as a text, and how many more there are. A character in a name that changes the
     direction of text has no effect beyond the name."""
     more = len(names) - _NAMED
-    return ", ".join(map(_isolate, names[:_NAMED])) + (f" and {more} more" if more > 0 else "")
+    rest = "" if more <= 0 else " and others" if len(names) >= _COUNTED else f" and {more} more"
+    return ", ".join(map(_isolate, names[:_NAMED])) + rest
 
 
 def _isolate(name: str) -> str:

@@ -29,6 +29,7 @@ def test_parallel_jobs_of_a_name_are_one_group() -> None:
     ("job", "text"),
     [
         (a_job(waits_for=("a", "b", "c", "d")), "after a, b, c and 1 more"),
+        (a_job(waits_for=tuple("abcdefghij")), "after a, b, c and others"),
         (a_job(waits_for=("a",), no_runner_reason="no runner has the tag x"), "after a; no runner has the tag x"),
         (a_job(waits_for=("a\u202eb", "c")), "after \u2068a\u202eb\u2069, c"),
         (a_job(status="pending"), "waits for a free runner"),
