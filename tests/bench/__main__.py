@@ -23,6 +23,7 @@ from tests.bench.lifecycles import lifecycles
 from tests.bench.local_run import local_run
 from tests.bench.manager import manager_figures
 from tests.bench.pipeline import compile_large
+from tests.bench.pipeline_page import pipeline_page
 from tests.bench.plan import plans
 from tests.bench.steps import steps
 
@@ -163,6 +164,7 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "polls": lambda folder: polls_memory(folder, print_figure),
     "decisions": lambda folder: decisions(print_figure),
     "plan": lambda folder: plans(print_figure),
+    "pipeline_page": lambda folder: pipeline_page(folder, print_figure),
 }
 
 

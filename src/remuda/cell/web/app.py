@@ -15,12 +15,14 @@ from remuda.cell.http.edge.errors import ApiError, refusal, unwrap
 from remuda.cell.web.errors import show_error
 from remuda.cell.web.pages import (
     admin,
+    badges,
     editor,
     groups,
     jobs,
     machines,
     overview,
     paths,
+    pipeline,
     pipelines,
     profile,
     projects,
@@ -47,6 +49,8 @@ PAGES: tuple[Page, ...] = tuple(
         groups.pages,
         projects.pages,
         pipelines.pages,
+        pipeline.pages,
+        badges.pages,
         jobs.pages,
         editor.pages,
         repository.pages,

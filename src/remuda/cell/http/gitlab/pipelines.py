@@ -1,5 +1,6 @@
 """Pipelines in GitLab's form: show, list, rename, cancel, retry, delete. `pipeline_create` creates them."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -85,13 +86,19 @@ def filter_of(request: Request) -> PipelineFilter:
 @routes.get(_ROOT, in_project(Level.REPORTER), query=LISTED | KEYSET)
 async def list_all(edge: Edge, request: Request, project: Project) -> Paged[PipelineSummaryShape]:
     """List the pipelines of a project."""
+    pipelines, total, page = await find_page(edge, request, project)
+    return Paged([pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page)
+
+
+async def find_page(edge: Edge, request: Request, project: Project) -> tuple[Sequence[Pipeline], int, Page]:
+    """The pipelines of a project that the query selects: one page of them, and their number. Raises ApiError 400."""
     pipeline_filter = filter_of(request)
     page = page_of(request) if request.query_params.get("order_by", "id") != "id" else page_by_id(request)
     if username := request.query_params.get("username"):
         user = await edge.store.people.find_user(username)
         pipeline_filter = replace(pipeline_filter, user_id=user.id if user else 0)
     pipelines, total = await edge.store.pipelines.list_pipelines(project.id, page, pipeline_filter)
-    return Paged([pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page)
+    return pipelines, total, page
 
 
 @routes.get(f"{_ROOT}/latest", in_project(Level.REPORTER), query={"ref": str})

@@ -2,11 +2,12 @@
 
 const csrf = document.querySelector("meta[name=csrf]").content;
 
-/** An answer of the API that refuses a call. `message` is for people. */
+/** An answer of the API that refuses a call. `message` is for people, `body` the decoded answer. */
 export class RefusedError extends Error {
-  constructor(status, message) {
+  constructor(status, message, body = null) {
     super(message);
     this.status = status;
+    this.body = body;
   }
 }
 
@@ -40,7 +41,10 @@ export async function send(method, path, body = undefined, { signal = undefined,
     if (error.name === "AbortError") throw error;
     throw new RefusedError(0, "The cell cannot be reached. Check the network, then try again.");
   }
-  if (!response.ok) throw new RefusedError(response.status, describeError(response.status, await readJson(response)));
+  if (!response.ok) {
+    const refusal = await readJson(response);
+    throw new RefusedError(response.status, describeError(response.status, refusal), refusal);
+  }
   return response;
 }
 

@@ -1,6 +1,8 @@
 // Subscribes to the cell's event stream. All tabs of a browser share one connection, in a shared worker: with HTTP/1.1 a
 // browser opens six connections to a host, and each stream takes one for as long as the page is open.
 
+import { startSharedWorker } from "./workers.js";
+
 const STREAM = "/api/remuda/v1/events";
 
 /** Whether an event is one of those that a page wants: `wanted` has kind, project, pipeline and job, as the API. */
@@ -9,7 +11,9 @@ function fits(wanted, kind, data) {
   if (kinds.length && !kinds.includes(kind)) return false;
   const [project, pipeline, job] = ["project", "pipeline", "job"].map((name) => wanted.get(name));
   if (project && String(data.project_id) !== project) return false;
-  if (pipeline && String(kind === "pipeline" ? data.id : data.pipeline_id) !== pipeline) return false;
+  // Several pipelines are separated by commas.
+  const of = String(kind === "pipeline" ? data.id : data.pipeline_id);
+  if (pipeline && !pipeline.split(",").includes(of)) return false;
   return !(job && (kind !== "job" || String(data.id) !== job));
 }
 
@@ -42,7 +46,7 @@ export function subscribe(wanted, listeners) {
     openStream(filtered);
     return;
   }
-  const worker = new SharedWorker(new URL("./events_worker.js", import.meta.url), { type: "module", name: "remuda events" });
+  const worker = startSharedWorker("events_worker.js", "remuda events");
   worker.port.onmessage = ({ data: [what, ...rest] }) => filtered[what](...rest);
   worker.port.start();
   addEventListener("pagehide", () => worker.port.postMessage("close"));

@@ -9,6 +9,10 @@ import { subscribe } from "./events.js";
 import { showTimes } from "./times.js";
 
 const LEAST_PAUSE_MILLISECONDS = 1000;
+// A page that takes long to read is read less often, so that neither the cell nor the browser is busy with it alone.
+const PAUSE_FACTOR = 5;
+const MOST_PAUSE_MILLISECONDS = 30_000;
+let pauseMilliseconds = LEAST_PAUSE_MILLISECONDS;
 let refreshAt = 0;
 let timer = 0;
 let running = null;
@@ -30,6 +34,7 @@ async function readAgain() {
   }
   if (!response.ok) return;
   const page = parse(await response.text());
+  readWanted(page.body.dataset.events ?? "");
   for (const part of document.querySelectorAll("[data-live]")) {
     const fresh = page.getElementById(part.id);
     if (fresh) morph(part, fresh);
@@ -53,6 +58,8 @@ export async function refresh() {
   try {
     running = readAgain();
     await running;
+    const took = performance.now() - refreshAt;
+    pauseMilliseconds = Math.min(Math.max(LEAST_PAUSE_MILLISECONDS, took * PAUSE_FACTOR), MOST_PAUSE_MILLISECONDS);
   } catch {
     // The cell cannot be reached; the event stream says so and begins again.
   } finally {
@@ -63,7 +70,7 @@ export async function refresh() {
 /** Read the live parts again soon; many calls in a short time become one. */
 export function refreshSoon() {
   if (timer || document.hidden) return;
-  const pause = Math.max(refreshAt + LEAST_PAUSE_MILLISECONDS - performance.now(), 100);
+  const pause = Math.max(refreshAt + pauseMilliseconds - performance.now(), 100);
   timer = setTimeout(async () => {
     timer = 0;
     if (running) await running.catch(() => {});
@@ -77,9 +84,15 @@ function showConnection(state) {
   place.textContent = { open: "live", lost: "connection lost, trying again", ended: "not signed in any more" }[state] ?? "";
 }
 
-const wanted = document.body.dataset.events;
-if (wanted !== undefined) {
-  subscribe(new URLSearchParams(wanted), {
+const wanted = new URLSearchParams(document.body.dataset.events);
+
+/** Take over which events the page wants now: a pipeline may have started others. */
+function readWanted(text) {
+  for (const [name, value] of new URLSearchParams(text)) wanted.set(name, value);
+}
+
+if (document.body.dataset.events !== undefined) {
+  subscribe(wanted, {
     onEvent(kind, data) {
       showStatus(kind, String(data.id), data.status);
       document.dispatchEvent(new CustomEvent(`live:${kind}`, { detail: data }));
