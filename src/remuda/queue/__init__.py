@@ -60,6 +60,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Number of assigned jobs of its project."""
 
 
+class LineSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The waiting jobs with one capability key."""
+
+    key: CapabilityKey
+    waiting: int
+    oldest_since: float
+
+
 class _Line:
     """The waiting jobs of one project with the same needs (tags, protection): a heap, and all jobs by level."""
 
@@ -296,6 +304,54 @@ class WaitingJobs:
 
     def count_by_key(self) -> dict[CapabilityKey, int]:
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
+
+    def summarize(self) -> list["LineSummary"]:
+        """Return the waiting jobs by capability key: how many, and since when the oldest has waited. Visits each job
+        once, so callers with many jobs should reuse the result."""
+        oldest: dict[int, float] = {}
+        for waiting in self._jobs.values():
+            line = id(waiting.line)
+            oldest[line] = min(waiting.since, oldest.get(line, waiting.since))
+        return [
+            LineSummary(key=line.key, waiting=len(line), oldest_since=oldest[id(line)])
+            for lane in self._lanes.values()
+            for line in lane.lines.values()
+        ]
+
+    def upcoming(self, keys: Iterable[CapabilityKey]) -> Iterator[JobId]:
+        """Yield the waiting jobs with these keys in the order in which one runner that takes no others would get them,
+        if none were added and no assigned job ended. The cost grows with the jobs taken only. The queue must not change
+        meanwhile."""
+        lanes = [(key, self._lanes.get((key.tags, key.protected))) for key in keys]
+        lines = [line for key, lane in lanes if lane and (line := lane.lines.get(key.pools()))]
+        busy = {line.key.project_id: self._busy.get(line.key.project_id, 0) for line in lines}
+        orders = [self._current_jobs(line) for line in lines]
+        heap: list[tuple[_Rank, int]] = []
+
+        def push(index: int, first: tuple[int, JobId]) -> None:
+            project_id = lines[index].key.project_id
+            heapq.heappush(heap, ((first[0], busy[project_id] if self._is_fair else 0, first[1]), index))
+
+        for index, order in enumerate(orders):
+            if first := next(order, None):
+                push(index, first)
+        while heap:
+            (minus, jobs, job_id), index = heapq.heappop(heap)
+            if self._is_fair and jobs != busy[lines[index].key.project_id]:
+                push(index, (minus, job_id))
+                continue
+            yield job_id
+            busy[lines[index].key.project_id] += 1
+            if following := next(orders[index], None):
+                push(index, following)
+
+    def _current_jobs(self, line: _Line) -> Iterator[tuple[int, JobId]]:
+        """Yield the jobs of a line in order, each with its negative level. Outdated heap entries are left out."""
+        last = None
+        for minus, job_id in _in_order(line.jobs):
+            if job_id != last and self._is_in(line, job_id, -minus):
+                last = job_id
+                yield minus, job_id
 
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
         """Return the position of a job among all jobs that these runners can take; None if it is not in the queue. If
