@@ -67,6 +67,8 @@ class QueueKey(msgspec.Struct, frozen=True, kw_only=True):
 
 class QueuedJob(msgspec.Struct, frozen=True, kw_only=True):
     job: Job
+    """As it was when it was enqueued."""
+    priority: int
     level: int
     """Its priority, plus the increase for the time that it has waited."""
     since: float
@@ -170,7 +172,13 @@ class QueueReport:
         """Return the jobs that still wait."""
         queue = self._memory.waiting_jobs
         return tuple(
-            QueuedJob(job=loaded[job_id], level=waiting.level, since=waiting.since, position=position)
+            QueuedJob(
+                job=loaded[job_id],
+                priority=waiting.priority,
+                level=waiting.level,
+                since=waiting.since,
+                position=position,
+            )
             for job_id, position in positions.items()
             if job_id in loaded and (waiting := queue.how(job_id)) is not None
         )

@@ -156,6 +156,7 @@ class _View:
         return QueuedJobShape.of(
             queued.job,
             project=await self._path(queued.job),
+            priority=queued.priority,
             priority_now=queued.level,
             pending_at=time_text(queued.since),
             position=queued.position,

@@ -1,7 +1,9 @@
 """What the tests of the cell's own pages (overview, queue, runners, admin) share: projects, and names that attack."""
 
+from typing import Any
+
 from tests.support.browser import PHONE_WIDTH, Tab
-from tests.support.cells.served_cell import ScriptedRunner, ServedCell
+from tests.support.cells.served_cell import FEATURES, ScriptedRunner, ServedCell
 
 PIPELINE = """
 stages: [build, deploy]
@@ -26,8 +28,9 @@ def start_pipeline(cell: ServedCell, name: str = "app", pipeline_file: str = PIP
     return project
 
 
-def take_jobs(runner: ScriptedRunner, count: int) -> list[dict[str, object]]:
-    return [runner.take(info={"config": {"capacity": 4}, "version": "17.5.0", "executor": "shell"}) for _ in range(count)]
+def take_job(runner: ScriptedRunner) -> dict[str, Any]:
+    """Let a manager with four slots take a job."""
+    return runner.take(info={"config": {"capacity": 4}, "version": "17.5.0", "executor": "shell", "features": FEATURES})
 
 
 def check_look(tab: Tab, *addresses: str) -> None:
