@@ -8,6 +8,7 @@ the runner, only the best line of each of its pools is compared, so the cost doe
 Heaps are lazy: outdated entries are dropped when they come to the top."""
 
 import heapq
+import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -305,18 +306,9 @@ class WaitingJobs:
     def count_by_key(self) -> dict[CapabilityKey, int]:
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
 
-    def summarize(self) -> list["LineSummary"]:
-        """Return the waiting jobs by capability key: how many, and since when the oldest has waited. Visits each job
-        once, so callers with many jobs should reuse the result."""
-        oldest: dict[int, float] = {}
-        for waiting in self._jobs.values():
-            line = id(waiting.line)
-            oldest[line] = min(waiting.since, oldest.get(line, waiting.since))
-        return [
-            LineSummary(key=line.key, waiting=len(line), oldest_since=oldest[id(line)])
-            for lane in self._lanes.values()
-            for line in lane.lines.values()
-        ]
+    def entries(self) -> list[Waiting]:
+        """Return the entries of all waiting jobs, for `summarize_lines`, which may run in another thread."""
+        return list(self._jobs.values())
 
     def upcoming(self, keys: Iterable[CapabilityKey]) -> Iterator[JobId]:
         """Yield the waiting jobs with these keys in the order in which one runner that takes no others would get them,
@@ -432,6 +424,18 @@ class WaitingJobs:
                 heapq.heappush(self._rising, (waiting.rises_at, job_id))
             line.push(job_id, waiting.level)
             self._rank(line)
+
+
+def summarize_lines(entries: Iterable[Waiting]) -> list[LineSummary]:
+    """Return waiting jobs by capability key: how many, and since when the oldest has waited. Visits each job once."""
+    counts: Counter[_Line] = Counter()
+    oldest: dict[_Line, float] = {}
+    for waiting in entries:
+        line = waiting.line
+        counts[line] += 1
+        if waiting.since < oldest.get(line, math.inf):
+            oldest[line] = waiting.since
+    return [LineSummary(key=line.key, waiting=count, oldest_since=oldest[line]) for line, count in counts.items()]
 
 
 def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:

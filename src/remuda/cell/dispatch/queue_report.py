@@ -25,14 +25,17 @@ from remuda.cell.store.ports import Store
 from remuda.cell.values import Job
 from remuda.lib.clock import Clock
 from remuda.model.job import JobId, ProjectId, RunnerId
-from remuda.model.runner import Pool, fits
-from remuda.queue import LineSummary
+from remuda.model.runner import CapabilityKey, Pool, fits
+from remuda.queue import LineSummary, Waiting, summarize_lines
+from remuda.queue.pickups import Estimate
 
 LOOKED_AT = 500
 """How many of the first jobs of a key are looked at to find those that the caller may see."""
 RUNNERS = 20
 """How many fitting runners of a key are listed: the free ones first."""
 _REUSE_FACTOR = 10
+_LONG_SECONDS = 0.02
+"""What takes less time is not reused, so that a small cell always shows the present state."""
 _BY_AVAILABILITY = ("free", "busy", "blocked", "paused", "silent", "offline", "never_seen")
 
 
@@ -89,6 +92,10 @@ class QueueKeyDetails(msgspec.Struct, frozen=True, kw_only=True):
     """Why its jobs wait, and what to do; None if the caller may see none of its jobs."""
 
 
+_Explanation = tuple[list[tuple[str, RunnerView]], NoRunnerReason]
+"""The first runners that fit, each with its availability, and why jobs wait."""
+
+
 class QueueReport:
     def __init__(self, store: Store, memory: DispatchMemory, explanations: Explanations, clock: Clock) -> None:
         self._store = store
@@ -97,6 +104,9 @@ class QueueReport:
         self._clock = clock
         self._keys: tuple[float, float, Sequence[QueueKey]] = (-math.inf, 0.0, ())
         """When the jobs were grouped, how many seconds that took, and the result."""
+        self._explained: dict[CapabilityKey, _Explanation] = {}
+        self._explained_at = -math.inf
+        self._explaining_took = 0.0
 
     async def list_keys(self) -> Sequence[QueueKey]:
         """Return the keys of all jobs that wait or run, those with the most waiting jobs first."""
@@ -104,23 +114,10 @@ class QueueReport:
         grouped_at, took, keys = self._keys
         if not 0 <= now - grouped_at < _REUSE_FACTOR * took:
             runners = await self._explanations.load_runners(reuse_seconds=0)
-            keys = self._group(runners)
+            waiting, running = self._memory.waiting_jobs.entries(), list(self._memory.assigned_jobs.values())
+            keys = await asyncio.to_thread(_group, waiting, running, runners)
             self._keys = now, self._clock.monotonic() - now, keys
         return keys
-
-    def _group(self, runners: Sequence[RunnerView]) -> Sequence[QueueKey]:
-        served = frozenset[Pool]().union(*(view.runner.pools() for view in runners))
-        lines: dict[Need, list[LineSummary]] = {}
-        running: dict[Need, list[Job]] = {}
-        for line in self._memory.waiting_jobs.summarize():
-            lines.setdefault(need_of(line.key, served), []).append(line)
-        for job in self._memory.assigned_jobs.values():
-            running.setdefault(need_of(job.key(), served), []).append(job)
-        keys = [
-            QueueKey(need=need, lines=tuple(lines.get(need, ())), running=tuple(running.get(need, ())))
-            for need in sorted({*lines, *running})
-        ]
-        return sorted(keys, key=lambda key: (-key.waiting, -len(key.running)))
 
     async def describe(
         self, keys: Sequence[QueueKey], *, projects: Collection[ProjectId] | None, jobs: int
@@ -134,17 +131,23 @@ class QueueReport:
         for job in self._memory.assigned_jobs.values():
             if job.runner_id is not None:
                 by_runner.setdefault(job.runner_id, []).append(job)
-        details = []
-        for key, positions in zip(keys, chosen, strict=True):
-            queued = self._queued(positions, loaded)
+        queued = [self._queued(positions, loaded) for positions in chosen]
+        samples: list[Job | None] = []
+        for key, jobs_of_key in zip(keys, queued, strict=True):
             running = (job for job in key.running if projects is None or job.project_id in projects)
-            sample = queued[0].job if queued else next(running, None)
-            if sample is None:
-                details.append(QueueKeyDetails(jobs=queued, runners=(), reason=None))
-                continue
-            fitting, reason = await self._explain(key, sample, runners, by_runner)
-            details.append(QueueKeyDetails(jobs=queued, runners=fitting, reason=reason))
-        return details
+            samples.append(jobs_of_key[0].job if jobs_of_key else next(running, None))
+        explanations = await self._explain(keys, samples, runners)
+        return [
+            QueueKeyDetails(
+                jobs=jobs_of_key,
+                runners=tuple(
+                    FittingRunner(view=view, availability=word, jobs=tuple(by_runner.get(view.runner.id, ())))
+                    for word, view in (explanation[0] if explanation else ())
+                ),
+                reason=explanation[1] if explanation else None,
+            )
+            for jobs_of_key, explanation in zip(queued, explanations, strict=True)
+        ]
 
     def _choose(self, key: QueueKey, projects: Collection[ProjectId] | None, many: int) -> Mapping[JobId, int | None]:
         """Return the ids of the first jobs of a key that are of one of the projects, each with its position."""
@@ -184,32 +187,61 @@ class QueueReport:
         )
 
     async def _explain(
-        self,
-        key: QueueKey,
-        sample: Job,
-        runners: Sequence[RunnerView],
-        by_runner: Mapping[RunnerId, Sequence[Job]],
-    ) -> tuple[tuple[FittingRunner, ...], NoRunnerReason]:
-        now, need = self._clock.now(), sample.key()
+        self, keys: Sequence[QueueKey], samples: Sequence[Job | None], runners: Sequence[RunnerView]
+    ) -> list[_Explanation | None]:
+        """Return for each key the runners that fit and why its jobs wait, by a job of it (None: no explanation). With
+        many runners an explanation is reused for a multiple of the time that it takes."""
+        now = self._clock.now()
+        if not 0 <= now - self._explained_at < _REUSE_FACTOR * self._explaining_took:
+            self._explained.clear()
+            self._explained_at = now
         # The estimate is for a job that is added now.
-        estimate = self._memory.pick_ups.estimate(need, key.waiting, now, since=key.oldest_since)
+        missing = {
+            sample.key(): (
+                sample,
+                self._memory.pick_ups.estimate(sample.key(), key.waiting, now, since=key.oldest_since),
+            )
+            for key, sample in zip(keys, samples, strict=True)
+            if sample is not None and sample.key() not in self._explained
+        }
+        began = self._clock.monotonic()
+        if missing:
+            self._explained |= await asyncio.to_thread(_explain_all, missing, runners, now)
+        took = self._clock.monotonic() - began
+        self._explaining_took = took if took > _LONG_SECONDS else 0.0
+        return [None if sample is None else self._explained.get(sample.key()) for sample in samples]
 
-        def explain() -> tuple[list[RunnerView], NoRunnerReason]:
-            # Runners that serve only other organizations are not disclosed, not even their number.
-            serving = tuple(view for view in runners if view.runner.may_serve(sample.organization_id))
-            fitting = [view for view in serving if fits(view.runner.fingerprint(), need)]
-            fitting.sort(key=lambda view: (_BY_AVAILABILITY.index(availability(view, now)), view.runner.id))
-            return fitting, explain_no_runner(sample, RunnerSupply(runners=serving, estimate=estimate), now)
 
-        fitting, reason = await asyncio.to_thread(explain)
-        return (
-            tuple(
-                FittingRunner(
-                    view=view,
-                    availability=availability(view, now),
-                    jobs=tuple(by_runner.get(view.runner.id, ())),
-                )
-                for view in fitting[:RUNNERS]
-            ),
-            reason,
-        )
+def _group(waiting: Sequence[Waiting], assigned: Sequence[Job], runners: Sequence[RunnerView]) -> Sequence[QueueKey]:
+    served = frozenset[Pool]().union(*(view.runner.pools() for view in runners))
+    lines: dict[Need, list[LineSummary]] = {}
+    running: dict[Need, list[Job]] = {}
+    for line in summarize_lines(waiting):
+        lines.setdefault(need_of(line.key, served), []).append(line)
+    for job in assigned:
+        running.setdefault(need_of(job.key(), served), []).append(job)
+    keys = [
+        QueueKey(need=need, lines=tuple(lines.get(need, ())), running=tuple(running.get(need, ())))
+        for need in sorted({*lines, *running})
+    ]
+    return sorted(keys, key=lambda key: (-key.waiting, -len(key.running)))
+
+
+def _explain_all(
+    samples: Mapping[CapabilityKey, tuple[Job, Estimate | None]], runners: Sequence[RunnerView], now: float
+) -> dict[CapabilityKey, _Explanation]:
+    offers = [view.runner.fingerprint() for view in runners]
+    explanations = {}
+    for need, (sample, estimate) in samples.items():
+        # Runners that serve only other organizations are not disclosed, not even their number.
+        serving = tuple(view for view in runners if view.runner.may_serve(sample.organization_id))
+        is_fitting = {offer: fits(offer, need) for offer in set(offers)}
+        fitting = [
+            (availability(view, now), view)
+            for view, offer in zip(runners, offers, strict=True)
+            if is_fitting[offer] and view.runner.may_serve(sample.organization_id)
+        ]
+        fitting.sort(key=lambda pair: (_BY_AVAILABILITY.index(pair[0]), pair[1].runner.id))
+        reason = explain_no_runner(sample, RunnerSupply(runners=serving, estimate=estimate), now)
+        explanations[need] = fitting[:RUNNERS], reason
+    return explanations

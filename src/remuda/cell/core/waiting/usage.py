@@ -108,6 +108,8 @@ def add_sample(stored: str | None, sample: Usage) -> str | None:
     the values have not changed and were stored less than `REPEAT_SECONDS` ago."""
     hour = _decode(stored)
     number = sample.at // _HOUR
+    if hour is not None and hour.number > number:
+        return None
     samples = hour.samples if hour is not None and hour.number == number else ()
     if samples:
         last = samples[-1]
