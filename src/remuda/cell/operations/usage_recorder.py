@@ -3,18 +3,21 @@ capacity. Each process of a cell calls it; the first one stores the sample of an
 `core.waiting.usage` has the form of the history. A lost or late sample only makes the chart coarser."""
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from remuda.cell.core.waiting import usage
 from remuda.cell.core.waiting.usage import Usage
 from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.errors import CellError
 from remuda.cell.store.ports import Store
-from remuda.cell.values import LEGACY, Page
+from remuda.cell.values import LEGACY, Page, Runner, RunnerManager
 from remuda.lib.clock import Clock
 from remuda.telemetry.logs import logger
 
+_REUSE_FACTOR = 10
+"""Runners and managers are read again after this multiple of the time that it takes."""
 _ALL = Page(size=100_000, counted=False)
 _log = logger("cell")
 
@@ -24,6 +27,8 @@ class UsageRecorder:
         self._store = store
         self._memory = memory
         self._clock = clock
+        self._read: tuple[float, float, Sequence[Runner], Sequence[RunnerManager]] = (-math.inf, 0.0, (), ())
+        """When runners and managers were read, how many seconds that took, and the rows."""
 
     async def watch(self, stop: asyncio.Event) -> None:
         """Record a sample in every interval until `stop` is set."""
@@ -51,10 +56,13 @@ class UsageRecorder:
         return sample
 
     async def measure(self) -> Usage:
-        """Count the jobs and slots now."""
+        """Count the jobs and slots now. If there are many runners, they may be from a few seconds ago."""
         now = self._clock.now()
-        runners, _ = await self._store.runners.list_runners(_ALL)
-        managers = await self._store.runners.list_all_managers()
+        read_at, took, runners, managers = self._read
+        if not 0 <= now - read_at < _REUSE_FACTOR * took:
+            runners, _ = await self._store.runners.list_runners(_ALL)
+            managers = await self._store.runners.list_all_managers()
+            self._read = now, self._clock.now() - now, runners, managers
         jobs = self._memory.assigned_jobs.values()
         running = Counter((int(job.runner_id or 0), job.system_id or LEGACY) for job in jobs)
         slots, present = usage.count_slots(runners, managers, running, now)

@@ -35,7 +35,15 @@ _POINTS = 120
 _SECRETS = ("token", "secret", "password", "encryption_keys")
 """The ends of the names of secret settings."""
 _PASSWORD = re.compile(r"(?<=://)([^/@:]*):.*@")
+_TASK = re.compile(r"cell (.*?)(?: \d+|:.*)?")
+"""The name of a background task; workers of a task have its name and a number or a text after a colon."""
 routes = Routes()
+
+
+class DiskShape(Shape, kw_only=True):
+    path: str
+    total_bytes: int
+    free_bytes: int
 
 
 class UsagePointShape(Shape, kw_only=True):
@@ -53,6 +61,8 @@ class UsageShape(Shape, kw_only=True):
     slots: int
     """Jobs that the managers which take jobs could run at a time."""
     managers: int
+    disk: DiskShape | None
+    """The file system of the data folder; null if it cannot be read."""
     interval_seconds: int
     points: list[UsagePointShape]
     """The highest values of each interval, oldest first."""
@@ -71,7 +81,8 @@ async def show_usage(edge: Edge, request: Request) -> UsageShape:
     begin = end - hours * 3600
     samples = usage.read_samples((await edge.usage.load_stored()).values(), since=begin)
     points = usage.summarize([*samples, current], begin=begin, end=end, step=step)
-    return UsageShape.of(current, interval_seconds=step, points=[_point(point) for point in points])
+    disk, _ = await asyncio.to_thread(_measure_disk, edge.settings.data)
+    return UsageShape.of(current, disk=disk, interval_seconds=step, points=[_point(point) for point in points])
 
 
 def _point(point: UsagePoint) -> UsagePointShape:
@@ -110,12 +121,6 @@ async def list_runner_problems(edge: Edge, caller: Caller) -> list[RunnerProblem
         )
         for problem in find_problems(views, count_outcomes(jobs, now), now)
     ]
-
-
-class DiskShape(Shape, kw_only=True):
-    path: str
-    total_bytes: int
-    free_bytes: int
 
 
 class HealthShape(Shape, kw_only=True):
@@ -165,7 +170,7 @@ async def show_health(edge: Edge) -> HealthShape:
         blobs=_without_password(settings.blobs) or "folder blobs in the data folder",
         disk=disk,
         running_since=time_text(memory.listening_since),
-        tasks=sorted(name.removeprefix("cell ") for name in names if name.startswith("cell ")),
+        tasks=sorted({match[1] for name in names if (match := _TASK.fullmatch(name))}),
         event_streams=len(edge.events),
         held_requests=len(memory.held_polls),
         waiting=len(memory.waiting_jobs),
@@ -196,16 +201,17 @@ class SettingShape(Shape, kw_only=True):
 @routes.get("/api/remuda/v1/settings", ADMINISTRATOR)
 async def list_settings(edge: Edge) -> list[SettingShape]:
     """List the settings with which this process of the cell runs, without secrets."""
-    return list(_describe_settings(edge.settings, edge.setting_sources, ""))
+    return describe_settings(edge.settings, edge.setting_sources)
 
 
-def _describe_settings(settings: msgspec.Struct, sources: Mapping[str, str], prefix: str) -> list[SettingShape]:
+def describe_settings(settings: msgspec.Struct, sources: Mapping[str, str], prefix: str = "") -> list[SettingShape]:
+    """Return the settings and where each comes from. `prefix`: the table that contains them, with a dot."""
     shapes: list[SettingShape] = []
     for field in msgspec.structs.fields(type(settings)):
         value = getattr(settings, field.name)
         name = f"{prefix}{field.name}"
         if isinstance(value, msgspec.Struct):
-            shapes += _describe_settings(value, sources, f"{name}.")
+            shapes += describe_settings(value, sources, f"{name}.")
             continue
         default = None if field.default is msgspec.NODEFAULT else field.default
         is_hidden = field.name.endswith(_SECRETS)

@@ -29,7 +29,7 @@ async def show_overview(visit: Visit) -> Response:
         problems=await api.get("/api/remuda/v1/runner_problems"),
         usage=usage,
         chart=draw_chart(usage["points"], usage["interval_seconds"]) if usage else None,
-        health=await api.get("/api/remuda/v1/health") if is_admin else None,
+        disk=usage["disk"] if usage else None,
         project_count=projects.total,
         runner_count=runners.total,
     )
