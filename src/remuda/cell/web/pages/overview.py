@@ -1,4 +1,5 @@
-"""The first page: what runs and waits now, recent pipelines, runners with problems, demand against capacity."""
+"""The first page: what runs and waits now, recent pipelines, runners with problems, demand against capacity.
+In its own module like every subject of pages."""
 
 from starlette.responses import Response
 

@@ -1,4 +1,5 @@
-"""The queue: waiting and running jobs by what they require of a runner, and the runners that fit."""
+"""The queue: waiting and running jobs by what they require of a runner, and the runners that fit.
+In its own module like every subject of pages."""
 
 from starlette.responses import Response
 

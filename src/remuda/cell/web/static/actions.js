@@ -2,7 +2,7 @@
 //
 // <button data-call="POST /api/..." data-confirm="Question?" data-done="/address" data-body='{"a": 1}'>
 // <form data-call="POST /api/..." data-done="/address">: its fields become the JSON body. A field with data-type is
-// converted: "number", "number-or-null", "flag" (a checkbox), "list" (words separated by commas), "lines". Empty fields without
+// converted: "number", "number-or-null", "flag" (a checkbox), "list" (words separated by commas), "numbers", "lines". Empty fields without
 // data-keep-empty are left out. In data-done, {name} is replaced by a field of the answer.
 
 import { call } from "./api.js";
@@ -26,6 +26,7 @@ function readField(field) {
     case "number-or-null": return field.value === "" ? null : Number(field.value);
     case "flag": return field.checked;
     case "list": return field.value.split(",").map((word) => word.trim()).filter(Boolean);
+    case "numbers": return field.value.split(",").map((word) => word.trim()).filter(Boolean).map(Number);
     case "lines": return field.value.split("\n").map((line) => line.trim()).filter(Boolean);
     default: return field.value === "" && !("keepEmpty" in field.dataset) ? undefined : field.value;
   }
