@@ -2,8 +2,8 @@
 //
 // <button data-call="POST /api/..." data-confirm="Question?" data-done="/address" data-body='{"a": 1}'>
 // <form data-call="POST /api/..." data-done="/address">: its fields become the JSON body. A field with data-type is
-// converted: "number", "number-or-null", "flag" (a checkbox), "list" (words separated by commas), "numbers", "lines". Empty fields without
-// data-keep-empty are left out. In data-done, {name} is replaced by a field of the answer.
+// converted: "number", "number-or-null", "flag" (a checkbox), "list" (words separated by commas), "numbers", "lines".
+// Empty fields without data-keep-empty are left out. In data-done, {name} is replaced by a field of the answer.
 
 import { call } from "./api.js";
 import { refresh } from "./live.js";
