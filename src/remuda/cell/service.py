@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import gc
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from remuda.cell.operations.blob_ownership import claim_blobs, claim_folder, ope
 from remuda.cell.operations.data_folder import DataFolder, open_folder
 from remuda.cell.operations.downtime import DowntimeFile
 from remuda.cell.operations.upkeep import Upkeep
+from remuda.cell.operations.usage_recorder import UsageRecorder
 from remuda.cell.pipelines.creation import Pipelines
 from remuda.cell.pipelines.environments import Environments
 from remuda.cell.pipelines.releases import Releases
@@ -67,8 +68,12 @@ _log = logger("cell")
 
 
 class CellService:
-    def __init__(self, settings: CellSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: CellSettings, clock: Clock | None = None, *, sources: Mapping[str, str] | None = None
+    ) -> None:
+        """`sources`: where each setting that was given comes from, by name, for administrators to see."""
         self.settings = settings
+        self._sources = dict(sources or {})
         self.admin_token_generated: str | None = None
         """Set by the first start of a data folder if the settings give no token; it is stored nowhere else."""
         self._clock = clock or SystemClock()
@@ -166,6 +171,7 @@ class CellService:
             "schedules": edge.schedules.watch(stop),
             "environments": edge.environments.watch(stop),
             "upkeep": upkeep.watch(stop),
+            "usage": edge.usage.watch(stop),
             "encryption keys": self._reread_keys(stop),
             "events": edge.events.watch(stop),
             "webhook events": edge.webhooks.watch_events(stop),
@@ -249,6 +255,8 @@ class CellService:
             shells=Shells(ShellFiles(folder.looking), clock, settings, dispatch.memory.stops),
             parsers=Parsers(memory_bytes=settings.parse_memory_bytes, folder=folder.path),
             clock=clock,
+            usage=UsageRecorder(store, dispatch.memory, clock),
+            setting_sources=self._sources,
             registry=await Registry.open(store, clock, settings) if settings.registry else None,
         )
 

@@ -54,6 +54,20 @@ def test_a_job_is_served_by_all_processes(cells: list[ServedCell], runners: list
         assert cell.api("GET", f"/projects/{project}/pipelines").json()[0]["status"] == "success"
 
 
+def test_all_processes_show_the_same_queue_and_usage(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
+    cells[0].new_project("app", "build: {script: make, parallel: 3}\n")
+    runners[1].take(hold=True, info={"config": {"capacity": 4}})
+
+    def read(cell: ServedCell) -> tuple[list[tuple[int, int]], tuple[int, int, int]]:
+        keys = cell.send("GET", "/api/remuda/v1/queue", PRIVATE_TOKEN=cell.token).json()
+        usage = cell.send("GET", "/api/remuda/v1/usage", PRIVATE_TOKEN=cell.token).json()
+        waiting = [(key["waiting"], key["running"]) for key in keys]
+        return waiting, (usage["running"], usage["waiting"], usage["slots"])
+
+    expected = ([(2, 1)], (1, 2, 4))
+    wait_until(lambda: all(read(cell) == expected for cell in cells), "all processes agree")
+
+
 def test_a_held_poll_is_woken_by_another_process(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
     project = cells[0].new_project("app")
     runners[2].ask()

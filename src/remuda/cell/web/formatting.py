@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 from markupsafe import Markup, escape
 from starlette.datastructures import QueryParams
@@ -55,4 +55,26 @@ def with_page(query: QueryParams, page: int) -> str:
     return urlencode([*((name, value) for name, value in query.multi_items() if name != "page"), ("page", str(page))])
 
 
-FILTERS = {"duration": format_duration, "size": format_size, "time": format_time}
+def read_seconds(value: str) -> float:
+    """The seconds since the epoch of an RFC 3339 text, for `data-since`."""
+    return datetime.fromisoformat(value).timestamp()
+
+
+def local_address(url: str) -> str:
+    """The address of a page inside the cell, for a `web_url` of the API."""
+    return quote(urlsplit(url).path, safe="/%")
+
+
+def local_path(url: str) -> str:
+    """The path of a project, for the beginning of a `web_url` of the API."""
+    return urlsplit(url).path.strip("/")
+
+
+FILTERS = {
+    "duration": format_duration,
+    "size": format_size,
+    "time": format_time,
+    "seconds": read_seconds,
+    "local": local_address,
+    "local_path": local_path,
+}

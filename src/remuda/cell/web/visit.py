@@ -19,8 +19,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from remuda.cell.http.edge.admission import Caller
+from remuda.cell.http.edge.bodies import is_number
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import unauthorized
+from remuda.cell.http.edge.errors import not_found, unauthorized
 from remuda.cell.http.edge.sessions import csrf_token
 from remuda.cell.web.page_api import PageApi
 from remuda.cell.web.rendering import render
@@ -60,6 +61,19 @@ class Visit:
     def query(self, name: str) -> str:
         """The parameter `name` of the query; empty if it is missing."""
         return self.request.query_params.get(name, "").strip()
+
+    def number(self, name: str) -> int:
+        """The parameter `name` of the path as a number. Raises ApiError 404 if it is none."""
+        text = self.text(name)
+        if not is_number(text):
+            raise not_found("Page")
+        return int(text)
+
+    @property
+    def page_number(self) -> int:
+        """The page of a list that the query asks for; 1 if it asks for none."""
+        text = self.query("page")
+        return max(int(text), 1) if is_number(text) else 1
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Render a template. Besides `values` it gets what the layout needs: user, CSRF token, address."""

@@ -68,11 +68,13 @@ from remuda.cell.http.gitlab import (
 from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
 from remuda.cell.http.hooks import hooks
 from remuda.cell.http.remuda import (
+    cell_state,
     demand,
     events,
     job_why,
     pipeline_lists,
     pipeline_progress,
+    queue,
     shells,
     step_policies,
     web_addresses,
@@ -145,6 +147,8 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         problem.routes,
         step_policies.routes,
         demand.routes,
+        queue.routes,
+        cell_state.routes,
         events.routes,
         pipeline_progress.routes,
         pipeline_lists.routes,

@@ -188,7 +188,7 @@ async def list_bridges(edge: Edge, request: Request, pipeline: Pipeline, project
 @routes.get("/api/remuda/v1/jobs", USER, query=SCOPE | {"held": bool})
 async def list_all(edge: Edge, request: Request, caller: Caller) -> Paged[JobShape]:
     """List the jobs of the caller's projects, or of all projects for administrators."""
-    projects = await _own_projects(edge, caller)
+    projects = await list_own_projects(edge, caller)
     if not flag_in_query(request, "held"):
         return await _page(edge, request, project_ids=projects)
     page = page_of(request)
@@ -200,7 +200,7 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> Paged[JobSha
     return Paged(views, len(jobs), page)
 
 
-async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
+async def list_own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
     """Ids of the projects whose jobs a person may read as a member of the project; None if they may read all."""
     if caller.user.is_admin:
         return None

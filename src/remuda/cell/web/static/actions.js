@@ -2,8 +2,8 @@
 //
 // <button data-call="POST /api/..." data-confirm="Question?" data-done="/address" data-body='{"a": 1}'>
 // <form data-call="POST /api/..." data-done="/address">: its fields become the JSON body. A field with data-type is
-// converted: "number", "flag" (a checkbox), "list" (words separated by commas), "lines". Empty fields without
-// data-keep-empty are left out. In data-done, {name} is replaced by a field of the answer.
+// converted: "number", "number-or-null", "flag" (a checkbox), "list" (words separated by commas), "numbers", "lines".
+// Empty fields without data-keep-empty are left out. In data-done, {name} is replaced by a field of the answer.
 
 import { call } from "./api.js";
 import { refresh } from "./live.js";
@@ -23,8 +23,10 @@ export function confirmed(question) {
 function readField(field) {
   switch (field.dataset.type) {
     case "number": return field.value === "" ? undefined : Number(field.value);
+    case "number-or-null": return field.value === "" ? null : Number(field.value);
     case "flag": return field.checked;
     case "list": return field.value.split(",").map((word) => word.trim()).filter(Boolean);
+    case "numbers": return field.value.split(",").map((word) => word.trim()).filter(Boolean).map(Number);
     case "lines": return field.value.split("\n").map((line) => line.trim()).filter(Boolean);
     default: return field.value === "" && !("keepEmpty" in field.dataset) ? undefined : field.value;
   }
