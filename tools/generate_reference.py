@@ -97,8 +97,8 @@ def cell_settings() -> str:
         "Settings of a cell",
         "Each setting is a key in `cell.toml` or an environment variable: `REMUDA_` and its name in capitals, lists "
         "separated by commas (`data`, `host`, `port` and `cell_id`: key or option only). A name with a dot is in a "
-        "table of the file, `web.enabled` for example in `[web]`; its variable has `_` for the dot, `REMUDA_WEB_ENABLED`. "
-        "Times are in seconds, sizes in bytes. [Run a cell](../../how-to/run-a-cell.md) has a file to begin with. "
+        "table of the file, `web.enabled` for example in `[web]`; its variable is `REMUDA_WEB_ENABLED`. Times "
+        "are in seconds, sizes in bytes. [Run a cell](../../how-to/run-a-cell.md) has a file to begin with. "
         "[Command line](../cli.md) describes the options of `remuda cell serve`, which have precedence.",
         sections,
     )

@@ -95,7 +95,7 @@ class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         claimed, _, place = entry.rpartition("=")
         path, _, level = place.partition(":")
         if not claimed or not path:
-            raise CellError(f"web.oidc.members {entry!r}: must have the form GROUP=PATH:LEVEL, as in devs=acme:developer")
+            raise CellError(f"web.oidc.members {entry!r}: must have the form GROUP=PATH:LEVEL, as devs=acme:developer")
         if level and level not in LEVELS:
             raise CellError(f"web.oidc.members {entry!r}: the level must be one of {', '.join(LEVELS)}")
         if not level and not self.level_claim:

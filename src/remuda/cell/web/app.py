@@ -29,13 +29,15 @@ from remuda.cell.web.pages import (
     runners,
     settings,
 )
-from remuda.cell.web.sign_in import forms
+from remuda.cell.web.sign_in import forms, oidc
+from remuda.cell.web.sign_in.memory import SignInMemory
 from remuda.cell.web.static_files import ROOT, serve_static
 from remuda.cell.web.visit import Page, Visit
 
 PAGES: tuple[Page, ...] = tuple(
     chain(
         forms.pages,
+        oidc.pages,
         overview.pages,
         queue.pages,
         machines.pages,
@@ -59,15 +61,16 @@ PAGES: tuple[Page, ...] = tuple(
 def page_routes(edge: Edge) -> list[BaseRoute]:
     """The routes of all pages and of their static files."""
     routes: list[BaseRoute] = [Route(f"{ROOT}/{{digest}}/{{name}}", serve_static, methods=["GET"])]
-    return routes + [_route(edge, page) for page in PAGES]
+    sign_in = SignInMemory(edge)
+    return routes + [_route(edge, page, sign_in) for page in PAGES]
 
 
-def _route(edge: Edge, page: Page) -> Route:
+def _route(edge: Edge, page: Page, sign_in: SignInMemory) -> Route:
     async def answer(request: Request) -> Response:
         # Addresses for programs never become pages, whatever the last route takes.
         if request.url.path.startswith("/api/"):
             raise HTTPException(404)
-        visit = await _visit(edge, request)
+        visit = await _visit(edge, request, sign_in)
         if not (page.open_to_all or visit.is_signed_in):
             return visit.ask_to_sign_in()
         try:
@@ -82,7 +85,7 @@ def _route(edge: Edge, page: Page) -> Route:
     return Route(page.path, answer, methods=[page.method])
 
 
-async def _visit(edge: Edge, request: Request) -> Visit:
+async def _visit(edge: Edge, request: Request, sign_in: SignInMemory) -> Visit:
     secret = sessions.session_secret_in(edge, request.headers)
     caller: Caller | None = None
     if secret is not None:
@@ -92,4 +95,4 @@ async def _visit(edge: Edge, request: Request) -> Visit:
             # Session ended, token revoked, user blocked or removed: as if nobody were signed in.
             if error.status not in (401, 403):
                 raise
-    return Visit(edge, request, caller, secret if caller else None)
+    return Visit(edge, request, caller, secret if caller else None, sign_in)

@@ -24,6 +24,7 @@ from remuda.cell.http.edge.errors import unauthorized
 from remuda.cell.http.edge.sessions import csrf_token
 from remuda.cell.web.page_api import PageApi
 from remuda.cell.web.rendering import render
+from remuda.cell.web.sign_in.memory import SignInMemory
 
 SIGN_IN = "/-/sign-in"
 
@@ -31,9 +32,12 @@ SIGN_IN = "/-/sign-in"
 class Visit:
     """One request for a page. `caller` and `secret`: who is signed in, and the secret of the session, if anybody."""
 
-    def __init__(self, edge: Edge, request: Request, caller: Caller | None, secret: str | None) -> None:
+    def __init__(
+        self, edge: Edge, request: Request, caller: Caller | None, secret: str | None, sign_in: SignInMemory
+    ) -> None:
         self.edge = edge
         self.request = request
+        self.sign_in = sign_in
         self.secret = secret
         self._caller = caller
 

@@ -51,6 +51,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     token: UserToken
     members: Sequence[Member]
     """Memberships that are valid now."""
+    session_id: int = 0
+    """The session of the browser that calls; 0: the call has a token of its own."""
 
     @property
     def sight(self) -> Sight | None:
@@ -95,7 +97,8 @@ async def person(edge: Edge, token: str | None) -> Caller:
 
 async def person_of_session(edge: Edge, session: WebSession) -> Caller:
     """The user who is signed in with this session. Raises ApiError like `person`."""
-    return await _load_caller(edge, await sessions.token_of_session(edge, session))
+    caller = await _load_caller(edge, await sessions.token_of_session(edge, session))
+    return msgspec.structs.replace(caller, session_id=session.id)
 
 
 async def person_in(edge: Edge, request: Request) -> Caller:
@@ -110,7 +113,7 @@ async def person_in(edge: Edge, request: Request) -> Caller:
         return await person(edge, token)
     session = await sessions.session_of(edge, secret)
     if request.method not in READING:
-        sessions.check_csrf(request.headers, secret)
+        sessions.check_csrf(edge, request.headers, secret)
     return await person_of_session(edge, session)
 
 
