@@ -81,12 +81,6 @@ def test_a_real_provider_signs_in_a_browser(browser: Browser, tmp_path: Path) ->
             expect(tab.find("username")).to_have_text("ada")
             assert tab.page.url == f"{cell.url}/-/profile"
             expect(tab.page.get_by_text("administrator of this cell")).to_be_visible()
-        with Tab(browser, cell.url) as tab:
-            tab.page.goto("/-/sign-in/oidc")
-            tab.page.get_by_role("button", name="Deny").click()
-            tab.problems.clear()
-            expect(tab.find("problem")).to_contain_text("has not signed you in: access_denied")
-            tab.problems.clear()
 
 
 def test_a_user_is_created_once_and_found_by_the_id_of_the_provider(
@@ -245,6 +239,14 @@ def test_the_state_and_the_issuer_are_checked(cell: ServedCell, provider: Forgin
         answer = client.get(change(provider.authorize(begin(client))))
         assert answer.status == 403, answer
         assert not client.is_signed_in
+
+
+def test_a_refusal_of_the_provider_is_shown(cell: ServedCell, provider: ForgingProvider) -> None:
+    client = PageClient(cell)
+    address = provider.authorize(begin(client))
+    answer = client.get(address.replace("code=", "error=access_denied&error_description=<b>no</b>&x="))
+    assert answer.status == 403
+    assert "has not signed you in: access_denied &lt;b&gt;no&lt;/b&gt;." in answer.body.decode()
 
 
 def test_a_wrong_cookie_is_refused(cell: ServedCell, provider: ForgingProvider) -> None:
