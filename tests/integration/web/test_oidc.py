@@ -70,17 +70,20 @@ def test_a_real_provider_signs_in_a_browser(browser: Browser, tmp_path: Path) ->
     if not PROGRAM.exists():
         pytest.fail(f"{PROGRAM} is missing; `make test` installs it, or: make .venv-peers/.installed")
     ada = {"sub": "7", "preferred_username": "ada", "name": "Ada Lovelace", "groups": ["root"]}
-    with run_real_provider(tmp_path, ada) as url, make_cell(tmp_path, url, admin_groups=("root",)) as cell:
-        with Tab(browser, cell.url) as tab:
-            tab.page.goto("/-/profile")
-            expect(tab.find("sign-in-oidc")).to_have_text(f"Sign in with {url.removeprefix('http://')}")
-            tab.check_accessibility()
-            tab.find("sign-in-oidc").click()
-            tab.page.get_by_role("button", name="7", exact=True).click()
-            tab.problems.clear()  # of the provider's own page, which loads styles from elsewhere
-            expect(tab.find("username")).to_have_text("ada")
-            assert tab.page.url == f"{cell.url}/-/profile"
-            expect(tab.page.get_by_text("administrator of this cell")).to_be_visible()
+    with (
+        run_real_provider(tmp_path, ada) as url,
+        make_cell(tmp_path, url, admin_groups=("root",)) as cell,
+        Tab(browser, cell.url) as tab,
+    ):
+        tab.page.goto("/-/profile")
+        expect(tab.find("sign-in-oidc")).to_have_text(f"Sign in with {url.removeprefix('http://')}")
+        tab.check_accessibility()
+        tab.find("sign-in-oidc").click()
+        tab.page.get_by_role("button", name="7", exact=True).click()
+        tab.problems.clear()  # of the provider's own page, which loads styles from elsewhere
+        expect(tab.find("username")).to_have_text("ada")
+        assert tab.page.url == f"{cell.url}/-/profile"
+        expect(tab.page.get_by_text("administrator of this cell")).to_be_visible()
 
 
 def test_a_user_is_created_once_and_found_by_the_id_of_the_provider(
