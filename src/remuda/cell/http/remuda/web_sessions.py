@@ -8,7 +8,7 @@ from remuda.cell.http.edge.access import USER
 from remuda.cell.http.edge.admission import Caller
 from remuda.cell.http.edge.auditing import add_audit_details
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import not_found
+from remuda.cell.http.edge.errors import ApiError, not_found
 from remuda.cell.http.edge.lookup import number_in_path
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.values.sessions import SignInLink
@@ -43,6 +43,8 @@ class WebSessionShape(Shape, kw_only=True):
 @routes.post("/api/remuda/v1/sign_in_links", USER)
 async def create_link(edge: Edge, request: Request, caller: Caller) -> SignInLinkShape:
     """Create a link that signs the caller in to the web pages, once and within 15 minutes."""
+    if not edge.settings.web.enabled:
+        raise ApiError(404, {"message": "404 this cell serves no web pages (web.enabled is false)"})
     code = secrets.token_urlsafe(_SECRET_BYTES)
     now = edge.clock.wall()
     link = SignInLink(
