@@ -115,14 +115,15 @@ class PeopleStore:
         async def add(rows: Transaction) -> User:
             if await rows.find(USERS, name_key=user.username.casefold()):
                 raise ConflictError(f"there is a user {user.username} already")
+            if identity is not None and await rows.find(IDENTITIES, name=identity.name):
+                raise ConflictError("this user of the provider is known already")
             user_id = await _draw_free_id(rows, USERS)
             own = await _add_namespace(rows, replace(namespace, owner_id=user_id))
             added = replace(user, id=user_id, namespace_id=own.id)
             await rows.add(USERS, added)
             if identity is not None:
-                known = replace(identity, id=await _draw_free_id(rows, IDENTITIES), user_id=user_id)
-                if not await rows.add_if_absent(IDENTITIES, known):
-                    raise ConflictError("this user of the provider is known already")
+                number = await _draw_free_id(rows, IDENTITIES)
+                await rows.add(IDENTITIES, replace(identity, id=number, user_id=user_id))
             return added
 
         return await self._database.change(add, PATHS)

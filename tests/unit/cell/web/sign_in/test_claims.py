@@ -46,9 +46,11 @@ def test_only_a_valid_name_becomes_a_user_name(claim: Any, username: str) -> Non
 
 def test_only_members_of_allowed_groups_may_sign_in() -> None:
     settings = some_settings(allowed_groups=("ci", "ops"))
-    for groups in (["x", "ops"], "ci"):
+    allowed: list[Any] = [["x", "ops"], "ci"]
+    for groups in allowed:
         read_profile(settings, {"sub": "1", "groups": groups})
-    for groups in ([], ["x"], "opsx", [["ci"]]):
+    refused: list[Any] = [[], ["x"], "opsx", [["ci"]]]
+    for groups in refused:
         with pytest.raises(SignInError, match="may not sign in here"):
             read_profile(settings, {"sub": "1", "groups": groups})
     with pytest.raises(SignInError, match=r"sent no list of groups \(claim groups\)"):

@@ -121,7 +121,7 @@ def test_a_key_is_used_only_for_its_own_kind_and_use() -> None:
     token = sign(CLAIMS, kid="k")
     fitting = public(RSA_KEY, "RS256", kid="k")
     assert check(token, [fitting])
-    for keys in (
+    refused: list[list[dict[str, Any]]] = [
         [],
         [fitting | {"use": "enc"}],
         [fitting | {"alg": "RS512"}],
@@ -129,7 +129,8 @@ def test_a_key_is_used_only_for_its_own_kind_and_use() -> None:
         [{"kty": "oct", "k": "c2VjcmV0", "kid": "k"}],
         [{"kty": "RSA", "kid": "k", "n": "!", "e": 5}],
         [{}],
-    ):
+    ]
+    for keys in refused:
         with pytest.raises(SignInError, match="signature"):
             check(token, keys)
 
