@@ -91,7 +91,8 @@ async def test_a_user_and_the_identity_are_stored_together(store: Store) -> None
     with pytest.raises(ConflictError):
         await store.people.add_user(replace(ADA, username="bob"), replace(HOME, path="bob"), IDENTITY)
     assert await store.people.find_user("bob") is None
-    assert await store.people.add_user(replace(ADA, username="bob"), replace(HOME, path="bob"))
+    bob = await store.people.add_user(replace(ADA, username="bob"), replace(HOME, path="bob"))
+    assert await store.sessions.list_identities(bob.id) == []
 
 
 async def test_a_removed_user_leaves_nothing(store: Store) -> None:

@@ -71,7 +71,7 @@ def _route(edge: Edge, page: Page, sign_in: SignInMemory) -> Route:
         if request.url.path.startswith("/api/"):
             raise HTTPException(404)
         visit = await _visit(edge, request, sign_in)
-        if not (page.open_to_all or visit.is_signed_in):
+        if not (page.open_to_all or visit.is_signed_in or (is_public(page) and edge.settings.web.public_projects)):
             return visit.ask_to_sign_in()
         try:
             return await page.handler(visit)
@@ -83,6 +83,12 @@ def _route(edge: Edge, page: Page, sign_in: SignInMemory) -> Route:
             return show_error(visit, refused)
 
     return Route(page.path, answer, methods=[page.method])
+
+
+def is_public(page: Page) -> bool:
+    """True for the pages of a project. What they show to somebody who is not signed in is decided by the API, which
+    refuses all but public projects; the page then asks to sign in."""
+    return page.method == "GET" and page.path.startswith("/{project:path}/")
 
 
 async def _visit(edge: Edge, request: Request, sign_in: SignInMemory) -> Visit:

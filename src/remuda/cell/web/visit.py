@@ -18,7 +18,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from remuda.cell.http.edge.admission import Caller
+from remuda.cell.http.edge.admission import ANONYMOUS, Caller
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import unauthorized
 from remuda.cell.http.edge.sessions import csrf_token
@@ -47,8 +47,11 @@ class Visit:
 
     @property
     def caller(self) -> Caller:
-        """The user of the page. Raises ApiError 401 if nobody is signed in."""
+        """The user of the page; ANONYMOUS if nobody is signed in and the cell shows public projects to all. Raises
+        ApiError 401 if nobody is signed in otherwise."""
         if self._caller is None:
+            if self.edge.settings.web.public_projects:
+                return ANONYMOUS
             raise unauthorized()
         return self._caller
 

@@ -78,7 +78,8 @@ function showConnection(state) {
 }
 
 const wanted = document.body.dataset.events;
-if (wanted !== undefined) {
+// Who is not signed in gets no events.
+if (wanted !== undefined && document.querySelector("meta[name=csrf]").content) {
   subscribe(new URLSearchParams(wanted), {
     onEvent(kind, data) {
       showStatus(kind, String(data.id), data.status);
