@@ -76,6 +76,9 @@ def _route(edge: Edge, page: Page, sign_in: SignInMemory) -> Route:
         try:
             return await page.handler(visit)
         except ApiError as error:
+            # Somebody who is not signed in learns nothing about what they may not see, not even that it is missing.
+            if is_public(page) and not visit.is_signed_in and error.status in (403, 404):
+                return visit.ask_to_sign_in()
             return show_error(visit, error)
         except Exception as error:
             if (refused := refusal(unwrap(error))) is None:
@@ -88,7 +91,7 @@ def _route(edge: Edge, page: Page, sign_in: SignInMemory) -> Route:
 def is_public(page: Page) -> bool:
     """True for the pages of a project. What they show to somebody who is not signed in is decided by the API, which
     refuses all but public projects; the page then asks to sign in."""
-    return page.method == "GET" and page.path.startswith("/{project:path}/")
+    return (page.method == "GET" and page.path.startswith("/{project:path}/")) or page.path == paths.PLACE
 
 
 async def _visit(edge: Edge, request: Request, sign_in: SignInMemory) -> Visit:
