@@ -274,7 +274,7 @@ async def check_access(edge: Edge, request: Request, job: Job) -> None:
     if optional_caller(request) is not ANONYMOUS:
         return
     spec = await edge.store.jobs.load_spec(job.id)
-    if spec is None or spec.artifacts.access not in ("", "all"):
+    if spec is None or (spec.artifacts is not None and spec.artifacts.access not in ("", "all")):
         raise unauthorized()
 
 

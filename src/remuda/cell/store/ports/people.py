@@ -115,8 +115,7 @@ class PeopleStore:
         async def add(rows: Transaction) -> User:
             if await rows.find(USERS, name_key=user.username.casefold()):
                 raise ConflictError(f"there is a user {user.username} already")
-            known = await rows.find(IDENTITIES, name=identity.name) if identity is not None else None
-            if known is not None:
+            if identity is not None and (await rows.find(IDENTITIES, name=identity.name)) is not None:
                 raise ConflictError("this user of the provider is known already")
             user_id = await _draw_free_id(rows, USERS)
             own = await _add_namespace(rows, replace(namespace, owner_id=user_id))
