@@ -79,7 +79,7 @@ def test_every_read_of_a_project_is_open_or_closed() -> None:
         for endpoint in ENDPOINTS
         if endpoint.method == "GET" and endpoint.access.kind in KINDS and endpoint.access.level <= Level.REPORTER
     }
-    assert reads == PUBLIC_READS | CLOSED_READS
+    assert sorted(reads - PUBLIC_READS - CLOSED_READS) == []
     assert not PUBLIC_READS & CLOSED_READS
     everything = {endpoint.path for endpoint in ENDPOINTS if endpoint.access.kind not in KINDS}
     assert not everything & PUBLIC_READS

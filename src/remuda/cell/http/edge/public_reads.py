@@ -6,6 +6,7 @@ and their results: members, runners, variables, settings and whatever a job was 
 
 _P = "/api/v4/projects/{id}"
 _R = f"{_P}/repository"
+_O = "/api/remuda/v1/projects/{id}"
 _J = "/api/remuda/v1/jobs/{job_id}"
 PUBLIC_READS = frozenset(
     {
@@ -51,6 +52,9 @@ PUBLIC_READS = frozenset(
         f"{_P}/jobs/{{job_id}}/artifacts/{{path:path}}",
         f"{_P}/jobs/artifacts/{{ref}}/download",
         f"{_P}/jobs/artifacts/{{ref}}/raw/{{path:path}}",
+        f"{_O}/pipelines",
+        f"{_O}/pipelines/{{pipeline_id}}/tests",
+        f"{_O}/repository/text",
         _J,
         f"{_J}/trace",
         f"{_J}/artifacts/files",
@@ -70,6 +74,8 @@ CLOSED_READS = frozenset(
         f"{_P}/resource_groups/{{key}}/current_job",
         f"{_P}/resource_groups/{{key}}/upcoming_jobs",
         "/api/v4/jobs/{job_id}/artifacts",
+        f"{_O}/pipelines/{{pipeline_id}}/artifacts",
+        f"{_J}/artifacts/folder",
         f"{_J}/steps",
         f"{_J}/why",
     }
