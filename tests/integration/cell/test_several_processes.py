@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.support.cells.page_client import PageClient
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell, commit_file
 
 from remuda.cell.core.waiting import priority_delay
@@ -66,6 +67,20 @@ def test_all_processes_show_the_same_queue_and_usage(cells: list[ServedCell], ru
 
     expected = ([(2, 1)], (1, 2, 4))
     wait_until(lambda: all(read(cell) == expected for cell in cells), "all processes agree")
+
+
+def test_a_session_that_one_process_begins_counts_in_all(cells: list[ServedCell]) -> None:
+    visitors = [PageClient(cell) for cell in cells]
+    visitors[0].sign_in(cells[0].token)
+    for visitor in visitors[1:]:
+        visitor.cookies = visitors[0].cookies
+    assert [visitor.is_signed_in for visitor in visitors] == [True] * 3
+    assert visitors[1].send("POST", "/api/v4/projects", {"name": "b"}, X_CSRF_Token=visitors[2].csrf()).status == 201
+    link = cells[0].send("POST", "/api/remuda/v1/sign_in_links", PRIVATE_TOKEN=cells[0].token).json()["url"]
+    path = link.removeprefix("http://cell.example")
+    assert [PageClient(cell).get(path).status for cell in reversed(cells)] == [303, 422, 422]
+    assert visitors[2].post_form("/-/sign-out", {}).status == 303
+    assert [visitor.is_signed_in for visitor in visitors] == [False] * 3
 
 
 def test_a_held_poll_is_woken_by_another_process(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:

@@ -9,9 +9,10 @@ from tests.support.browser import Tab
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, which the tests of this process share."""
+    """Chromium, which the tests of a module share. Not those of all modules: while it runs, Playwright's event loop
+    counts as running, and asynchronous tests of other modules in this process would fail."""
     if not chromium.is_installed():
         pytest.skip("Chromium is not installed: make packages")
     with chromium.run_browser() as program:

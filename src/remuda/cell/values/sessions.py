@@ -1,4 +1,5 @@
-"""Stored values of sessions in a browser, and of links that sign in once. Secrets are stored as their SHA-256 only."""
+"""Stored values of sessions in a browser, of links that sign in once, and of the users of an OpenID Connect
+provider. Secrets are stored as their SHA-256 only."""
 
 from remuda.cell.values.stored import Value
 
@@ -33,3 +34,19 @@ class SignInLink(Value, frozen=True, kw_only=True):
     """The personal token with which the link was created."""
     created_at: float
     expires_at: float
+
+
+class Identity(Value, frozen=True, kw_only=True):
+    """A user of an OpenID Connect provider, and the user of the cell that this is."""
+
+    id: int = 0
+    issuer: str
+    subject: str
+    """The claim `sub`: the provider's id of the user, which never changes."""
+    user_id: int
+    created_at: float
+
+    @property
+    def name(self) -> str:
+        """Issuer and subject in one text, unique among all identities. An issuer has no spaces."""
+        return f"{self.issuer} {self.subject}"

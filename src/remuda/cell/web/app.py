@@ -31,13 +31,15 @@ from remuda.cell.web.pages import (
     runners,
     settings,
 )
-from remuda.cell.web.sign_in import forms
+from remuda.cell.web.sign_in import forms, oidc
+from remuda.cell.web.sign_in.memory import SignInMemory
 from remuda.cell.web.static_files import ROOT, serve_static
 from remuda.cell.web.visit import Page, Visit
 
 PAGES: tuple[Page, ...] = tuple(
     chain(
         forms.pages,
+        oidc.pages,
         overview.pages,
         queue.pages,
         machines.pages,
@@ -63,20 +65,24 @@ PAGES: tuple[Page, ...] = tuple(
 def page_routes(edge: Edge) -> list[BaseRoute]:
     """The routes of all pages and of their static files."""
     routes: list[BaseRoute] = [Route(f"{ROOT}/{{digest}}/{{name}}", serve_static, methods=["GET"])]
-    return routes + [_route(edge, page) for page in PAGES]
+    sign_in = SignInMemory(edge)
+    return routes + [_route(edge, page, sign_in) for page in PAGES]
 
 
-def _route(edge: Edge, page: Page) -> Route:
+def _route(edge: Edge, page: Page, sign_in: SignInMemory) -> Route:
     async def answer(request: Request) -> Response:
         # Addresses for programs never become pages, whatever the last route takes.
         if request.url.path.startswith("/api/"):
             raise HTTPException(404)
-        visit = await _visit(edge, request)
-        if not (page.open_to_all or visit.is_signed_in):
+        visit = await _visit(edge, request, sign_in)
+        if not (page.open_to_all or visit.is_signed_in or (is_public(page) and edge.settings.web.public_projects)):
             return visit.ask_to_sign_in()
         try:
             return await page.handler(visit)
         except ApiError as error:
+            # Somebody who is not signed in learns nothing about what they may not see, not even that it is missing.
+            if is_public(page) and not visit.is_signed_in and error.status in (403, 404):
+                return visit.ask_to_sign_in()
             return show_error(visit, error)
         except Exception as error:
             if (refused := refusal(unwrap(error))) is None:
@@ -86,7 +92,13 @@ def _route(edge: Edge, page: Page) -> Route:
     return Route(page.path, answer, methods=[page.method])
 
 
-async def _visit(edge: Edge, request: Request) -> Visit:
+def is_public(page: Page) -> bool:
+    """True for the pages of a project. What they show to somebody who is not signed in is decided by the API, which
+    refuses all but public projects; the page then asks to sign in."""
+    return (page.method == "GET" and page.path.startswith("/{project:path}/")) or page.path == paths.PLACE
+
+
+async def _visit(edge: Edge, request: Request, sign_in: SignInMemory) -> Visit:
     secret = sessions.session_secret_in(edge, request.headers)
     caller: Caller | None = None
     if secret is not None:
@@ -96,4 +108,4 @@ async def _visit(edge: Edge, request: Request) -> Visit:
             # Session ended, token revoked, user blocked or removed: as if nobody were signed in.
             if error.status not in (401, 403):
                 raise
-    return Visit(edge, request, caller, secret if caller else None)
+    return Visit(edge, request, caller, secret if caller else None, sign_in)

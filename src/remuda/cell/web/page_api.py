@@ -11,7 +11,7 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Scope
 
-from remuda.cell.http.edge.admission import PAGE_CALLER, Caller
+from remuda.cell.http.edge.admission import ANONYMOUS, PAGE_CALLER, Caller
 from remuda.cell.http.edge.errors import ApiError, refusal, unwrap
 
 MOST_PAGES = 100
@@ -61,11 +61,12 @@ class PageApi:
         return entries
 
     async def find(self, path: str, **query: Any) -> Any:
-        """Like `get`, but None if the API answers 403 or 404: the user may not see it, or it does not exist."""
+        """Like `get`, but None if the API answers 403 or 404: the user may not see it, or it does not exist; and 401 if
+        nobody is signed in."""
         try:
             return await self.get(path, **query)
         except ApiError as error:
-            if error.status in (403, 404):
+            if error.status in (403, 404) or (error.status == 401 and self._caller is ANONYMOUS):
                 return None
             raise
 

@@ -18,13 +18,14 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from remuda.cell.http.edge.admission import Caller
+from remuda.cell.http.edge.admission import ANONYMOUS, Caller
 from remuda.cell.http.edge.bodies import is_number
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import not_found, unauthorized
 from remuda.cell.http.edge.sessions import csrf_token
 from remuda.cell.web.page_api import PageApi
 from remuda.cell.web.rendering import render
+from remuda.cell.web.sign_in.memory import SignInMemory
 
 SIGN_IN = "/-/sign-in"
 
@@ -32,9 +33,12 @@ SIGN_IN = "/-/sign-in"
 class Visit:
     """One request for a page. `caller` and `secret`: who is signed in, and the secret of the session, if anybody."""
 
-    def __init__(self, edge: Edge, request: Request, caller: Caller | None, secret: str | None) -> None:
+    def __init__(
+        self, edge: Edge, request: Request, caller: Caller | None, secret: str | None, sign_in: SignInMemory
+    ) -> None:
         self.edge = edge
         self.request = request
+        self.sign_in = sign_in
         self.secret = secret
         self._caller = caller
 
@@ -44,8 +48,11 @@ class Visit:
 
     @property
     def caller(self) -> Caller:
-        """The user of the page. Raises ApiError 401 if nobody is signed in."""
+        """The user of the page; ANONYMOUS if nobody is signed in and the cell shows public projects to all. Raises
+        ApiError 401 if nobody is signed in otherwise."""
         if self._caller is None:
+            if self.edge.settings.web.public_projects:
+                return ANONYMOUS
             raise unauthorized()
         return self._caller
 

@@ -27,6 +27,7 @@ from remuda.cell.http.edge.lookup import (
     project_in_path,
     runner_in_path,
 )
+from remuda.cell.http.edge.public_reads import PUBLIC_READS
 from remuda.cell.projects.refs import default_branch
 from remuda.cell.values import Job, Pipeline, Project, Runner, UserToken
 from remuda.cell.values.people import Level, Member, Namespace, Sight, User
@@ -51,6 +52,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     token: UserToken
     members: Sequence[Member]
     """Memberships that are valid now."""
+    session_id: int = 0
+    """The session of the browser that calls; 0: the call has a token of its own."""
 
     @property
     def sight(self) -> Sight | None:
@@ -64,6 +67,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def level_in_group(self, namespace: Namespace) -> int | None:
         """The person's access level in a group or other namespace; None if they may not know that it exists."""
         return rights.group_level(self.user, self.members, namespace)
+
+
+ANONYMOUS = Caller(
+    user=User(id=0, username="", name="", email="", created_at=0, organization_id=0),
+    token=UserToken(token_hash="", name="", user_id=0, scopes=()),
+    members=(),
+)
+"""Somebody who is not signed in. They see public projects, and only by the calls in `PUBLIC_READS`."""
 
 
 def caller_of(request: Request) -> Caller:
@@ -95,7 +106,8 @@ async def person(edge: Edge, token: str | None) -> Caller:
 
 async def person_of_session(edge: Edge, session: WebSession) -> Caller:
     """The user who is signed in with this session. Raises ApiError like `person`."""
-    return await _load_caller(edge, await sessions.token_of_session(edge, session))
+    caller = await _load_caller(edge, await sessions.token_of_session(edge, session))
+    return msgspec.structs.replace(caller, session_id=session.id)
 
 
 async def person_in(edge: Edge, request: Request) -> Caller:
@@ -110,7 +122,7 @@ async def person_in(edge: Edge, request: Request) -> Caller:
         return await person(edge, token)
     session = await sessions.session_of(edge, secret)
     if request.method not in READING:
-        sessions.check_csrf(request.headers, secret)
+        sessions.check_csrf(edge, request.headers, secret)
     return await person_of_session(edge, session)
 
 
@@ -135,6 +147,9 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
         return
     if access.or_job and await _is_job(edge, access, request):
         return
+    if edge.settings.web.public_projects and is_anonymous(edge, request):
+        await _admit_anonymous(edge, access, request)
+        return
     caller = request.state.caller = await person_in(edge, request)
     if not rights.scopes_allow(caller.token.scopes, is_reading=request.method in READING, also=access.scopes):
         scopes = sorted({"api", *access.scopes, *(["read_api"] if request.method in READING else [])})
@@ -142,6 +157,29 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
     level = await _level(edge, access, request, caller)
     if level is None or level < access.level:
         raise forbidden()
+
+
+def is_anonymous(edge: Edge, request: Request) -> bool:
+    """True if a call has neither a token nor a session."""
+    caller: Caller | None = request.scope.get(PAGE_CALLER)
+    if caller is not None:
+        return caller is ANONYMOUS
+    return auth.user_token_in(request.headers) is None and sessions.session_secret_in(edge, request.headers) is None
+
+
+async def _admit_anonymous(edge: Edge, access: Access, request: Request) -> None:
+    """Admit somebody who is not signed in to a call that reads a public project. Every other call gets the same 401,
+    whether what it names exists or not."""
+    is_public = request.method in READING and request.scope["route"].path in PUBLIC_READS
+    try:
+        level = await _level(edge, access, request, ANONYMOUS) if is_public else None
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        level = None
+    if level is None or level < access.level:
+        raise unauthorized()
+    request.state.caller = ANONYMOUS
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:

@@ -242,6 +242,7 @@ class CellApp:
         others = page_routes or [_route(edge, endpoint, auditor) for endpoint in web_addresses.routes]
         self.call_api: ASGIApp = Router(api_routes, redirect_slashes=False)
         """The API alone, which web pages call inside the process."""
+        self._checks_no_token = _OPEN_PATHS | {route.path for route in page_routes if isinstance(route, Route)}
         self._router = Router([*api_routes, *others], redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -265,7 +266,7 @@ class CellApp:
             await self._refuse(unwrap(error), scope, receive, exchange)
         finally:
             exchange.route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
-            if admitted is not None and exchange.route not in _OPEN_PATHS:
+            if admitted is not None and exchange.route not in self._checks_no_token:
                 self._limits.note_answer(admitted, exchange.status)
             self._record(scope["method"], exchange, began)
 

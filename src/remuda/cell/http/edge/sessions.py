@@ -7,6 +7,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from remuda.cell.errors import StoreError
 from remuda.cell.http.edge.auth import MAX_TOKEN
@@ -42,8 +43,21 @@ def csrf_token(secret: str) -> str:
     return hashlib.sha256(f"csrf {secret}".encode()).hexdigest()
 
 
-def check_csrf(headers: Mapping[str, str], secret: str) -> None:
-    """Raise ApiError 403 if the request lacks the right X-CSRF-Token for its session."""
+def is_of_other_site(edge: Edge, headers: Mapping[str, str]) -> bool:
+    """True if a page of another site has sent this request: browsers say so in Sec-Fetch-Site, which they send only
+    over HTTPS and to this machine, or in Origin."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return True
+    # A proxy in front of the cell may put another name in Host.
+    own = {headers.get("host", ""), urlsplit(edge.settings.url).netloc} - {""}
+    return "origin" in headers and urlsplit(headers["origin"]).netloc not in own
+
+
+def check_csrf(edge: Edge, headers: Mapping[str, str], secret: str) -> None:
+    """Raise ApiError 403 if a page of another site has sent the request, or it lacks the right X-CSRF-Token for its
+    session."""
+    if is_of_other_site(edge, headers):
+        raise forbidden("this call was sent by a page of another site")
     if not secrets.compare_digest(headers.get(CSRF_HEADER, "").encode(), csrf_token(secret).encode()):
         raise forbidden("the header X-CSRF-Token is missing or wrong; reload the page")
 

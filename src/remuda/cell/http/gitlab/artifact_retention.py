@@ -13,6 +13,7 @@ from remuda.cell.http.edge.paging import Paged, page_of
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.jobs import describe_job
 from remuda.cell.http.gitlab.views import JobShape, MessageShape
+from remuda.cell.http.runner.artifacts import check_access
 from remuda.cell.operations import retention
 from remuda.cell.values import Job, JobFilter, Page, Project
 from remuda.cell.values.people import Level
@@ -72,6 +73,7 @@ async def _show_again(edge: Edge, job: Job) -> JobShape:
 @routes.get("/api/remuda/v1/jobs/{job_id}/artifacts/files", of_job(Level.REPORTER))
 async def files(edge: Edge, request: Request, job: Job) -> Paged[Listed]:
     """List the files in the artifacts archive of a job."""
+    await check_access(edge, request, job)
     archive = next(
         (artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == "archive"), None
     )

@@ -35,6 +35,7 @@ ID_TABLES = (
     "hook_deliveries",
     "web_sessions",
     "sign_in_links",
+    "identities",
 )
 """Tables whose rows get ids from the range of the cell."""
 

@@ -76,6 +76,14 @@ CREATE TABLE hooks (
     body BLOB NOT NULL,
     PRIMARY KEY (id)
 );
+CREATE TABLE identities (
+    id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    user_id INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (name)
+);
 CREATE TABLE jobs (
     id INTEGER NOT NULL,
     project_id INTEGER NOT NULL,
@@ -343,3 +351,4 @@ CREATE INDEX web_sessions_of_user ON web_sessions (user_id, id);
 CREATE INDEX web_sessions_by_expiry ON web_sessions (expires_at);
 CREATE INDEX sign_in_links_of_user ON sign_in_links (user_id, id);
 CREATE INDEX sign_in_links_by_expiry ON sign_in_links (expires_at);
+CREATE INDEX identities_of_user ON identities (user_id, id);

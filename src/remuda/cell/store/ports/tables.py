@@ -24,7 +24,7 @@ from remuda.cell.values.deployments import Deployment, Environment, ResourceGrou
 from remuda.cell.values.hooks import DeployToken, Hook, HookDelivery
 from remuda.cell.values.lfs import LfsLock, LfsObject
 from remuda.cell.values.people import Member, Namespace, Organization, User
-from remuda.cell.values.sessions import SignInLink, WebSession
+from remuda.cell.values.sessions import Identity, SignInLink, WebSession
 
 
 class Setting(NamedTuple):
@@ -262,4 +262,10 @@ SIGN_IN_LINKS = Table(
     kind=SignInLink,
     unique="code_hash",
     columns=_columns("id", "code_hash", "user_id", "expires_at"),
+)
+IDENTITIES = Table(
+    name="identities",
+    kind=Identity,
+    unique="name",
+    columns=_columns("id", "name", "user_id"),
 )

@@ -9,10 +9,13 @@ from remuda.cell.web.visit import Pages, Visit
 pages = Pages()
 
 
-@pages.get("/{path:path}", open_to_all=True)
+PLACE = "/{path:path}"
+
+
+@pages.get(PLACE, open_to_all=True)
 async def show_place(visit: Visit) -> Response:
     if "text/html" not in visit.request.headers.get("accept", ""):
         raise HTTPException(404)
-    if not visit.is_signed_in:
+    if not (visit.is_signed_in or visit.edge.settings.web.public_projects):
         return visit.ask_to_sign_in()
     raise not_found("Page")

@@ -2,8 +2,9 @@
 //
 // <button data-call="POST /api/..." data-confirm="Question?" data-done="/address" data-body='{"a": 1}'>
 // <form data-call="POST /api/..." data-done="/address">: its fields become the JSON body. A field with data-type is
-// converted: "number", "number-or-null", "flag" (a checkbox), "list" (words separated by commas), "numbers", "lines".
-// Empty fields without data-keep-empty are left out. In data-done, {name} is replaced by a field of the answer.
+// converted: "number", "number-or-null", "flag" (a checkbox), "list" (words separated by commas), "numbers", "lines",
+// "choice" (checkboxes with one name: the list of those that are checked). Empty fields without data-keep-empty are left
+// out. In data-done, {name} is replaced by a field of the answer.
 
 import { call } from "./api.js";
 import { refresh } from "./live.js";
@@ -37,6 +38,11 @@ export function readForm(form) {
   const body = {};
   for (const field of form.elements) {
     if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
+    if (field.dataset.type === "choice") {
+      body[field.name] ??= [];
+      if (field.checked) body[field.name].push(field.value);
+      continue;
+    }
     const value = readField(field);
     if (value !== undefined) body[field.name] = value;
   }

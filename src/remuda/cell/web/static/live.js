@@ -91,7 +91,8 @@ function readWanted(text) {
   for (const [name, value] of new URLSearchParams(text)) wanted.set(name, value);
 }
 
-if (document.body.dataset.events !== undefined) {
+// Who is not signed in gets no events.
+if (document.body.dataset.events !== undefined && document.querySelector("meta[name=csrf]").content) {
   subscribe(wanted, {
     onEvent(kind, data) {
       showStatus(kind, String(data.id), data.status);

@@ -1,4 +1,4 @@
-"""Adds the tables of sessions in browsers and of links that sign in once."""
+"""Adds the tables of sessions in browsers, of links that sign in once, and of users of an OpenID Connect provider."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,3 +22,7 @@ def upgrade() -> None:
         )
         op.create_index(f"{table}_of_user", table, ["user_id", "id"])
         op.create_index(f"{table}_by_expiry", table, ["expires_at"])
+    op.create_table(
+        "identities", key(), text("name"), sa.Column("user_id", ID, nullable=False), body(), sa.UniqueConstraint("name")
+    )
+    op.create_index("identities_of_user", "identities", ["user_id", "id"])

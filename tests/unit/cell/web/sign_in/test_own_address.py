@@ -1,6 +1,6 @@
 import pytest
 
-from remuda.cell.web.sign_in.forms import own_address
+from remuda.cell.web.sign_in.places import own_address
 
 
 @pytest.mark.parametrize("address", ["/", "/acme/shop/-/pipelines?status=failed", "/a//b"])
