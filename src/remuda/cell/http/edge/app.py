@@ -70,6 +70,7 @@ from remuda.cell.http.hooks import hooks
 from remuda.cell.http.remuda import (
     demand,
     events,
+    file_text,
     job_why,
     pipeline_progress,
     shells,
@@ -146,6 +147,7 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         demand.routes,
         events.routes,
         pipeline_progress.routes,
+        file_text.routes,
         variables.routes,
         runners.routes,
         audit_events.routes,
