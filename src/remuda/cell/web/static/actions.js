@@ -2,8 +2,8 @@
 //
 // <button data-call="POST /api/..." data-confirm="Question?" data-done="/address" data-body='{"a": 1}'>
 // <form data-call="POST /api/..." data-done="/address">: its fields become the JSON body. A field with data-type is
-// converted: "number", "flag" (a checkbox), "list" (words separated by commas), "lines". Empty fields without
-// data-keep-empty are left out. In data-done, {name} is replaced by a field of the answer.
+// converted: "number", "flag" (a checkbox), "list" (words separated by commas), "lines", "json", "item" (checkboxes with
+// one name: the list of those that are checked). Empty fields without data-keep-empty are left out. In data-done, {name} is replaced by a field of the answer.
 
 import { call } from "./api.js";
 import { refresh } from "./live.js";
@@ -25,6 +25,7 @@ function readField(field) {
     case "number": return field.value === "" ? undefined : Number(field.value);
     case "flag": return field.checked;
     case "list": return field.value.split(",").map((word) => word.trim()).filter(Boolean);
+    case "json": return JSON.parse(field.value);
     case "lines": return field.value.split("\n").map((line) => line.trim()).filter(Boolean);
     default: return field.value === "" && !("keepEmpty" in field.dataset) ? undefined : field.value;
   }
@@ -35,6 +36,11 @@ export function readForm(form) {
   const body = {};
   for (const field of form.elements) {
     if (!field.name || field.disabled || (field.type === "radio" && !field.checked)) continue;
+    if (field.dataset.type === "item") {
+      body[field.name] ??= [];
+      if (field.checked) body[field.name].push(field.value);
+      continue;
+    }
     const value = readField(field);
     if (value !== undefined) body[field.name] = value;
   }
@@ -86,5 +92,12 @@ async function copyText(element) {
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("form[data-call]")) return;
   event.preventDefault();
-  perform(event.target, readForm(event.target));
+  let body;
+  try {
+    body = readForm(event.target);
+  } catch (error) {
+    showMessage(`This is not valid JSON: ${error.message}`, { isProblem: true });
+    return;
+  }
+  perform(event.target, body);
 });

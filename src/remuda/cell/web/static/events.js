@@ -3,6 +3,12 @@
 
 const STREAM = "/api/remuda/v1/events";
 
+/** What scripts of the cell's pages may turn into HTML and addresses of scripts: the only policy that a page allows. */
+export const policy = globalThis.trustedTypes?.createPolicy("remuda-page", {
+  createHTML: (text) => text,
+  createScriptURL: (address) => address,
+});
+
 /** Whether an event is one of those that a page wants: `wanted` has kind, project, pipeline and job, as the API. */
 function fits(wanted, kind, data) {
   const kinds = (wanted.get("kind") ?? "").split(",").filter(Boolean);
@@ -42,7 +48,8 @@ export function subscribe(wanted, listeners) {
     openStream(filtered);
     return;
   }
-  const worker = new SharedWorker(new URL("./events_worker.js", import.meta.url), { type: "module", name: "remuda events" });
+  const address = new URL("./events_worker.js", import.meta.url).href;
+  const worker = new SharedWorker(policy?.createScriptURL(address) ?? address, { type: "module", name: "remuda events" });
   worker.port.onmessage = ({ data: [what, ...rest] }) => filtered[what](...rest);
   worker.port.start();
   addEventListener("pagehide", () => worker.port.postMessage("close"));

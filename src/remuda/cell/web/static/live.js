@@ -5,7 +5,7 @@
 // data-pipeline-status or data-runner-status show the status of that id. <element id="..." data-live>: read again.
 
 import { morph } from "./morph.js";
-import { subscribe } from "./events.js";
+import { policy, subscribe } from "./events.js";
 import { showTimes } from "./times.js";
 
 const LEAST_PAUSE_MILLISECONDS = 1000;
@@ -37,8 +37,6 @@ async function readAgain() {
   showTimes();
   document.dispatchEvent(new Event("refreshed"));
 }
-
-const policy = window.trustedTypes?.createPolicy("remuda-page", { createHTML: (text) => text });
 
 // The text is a page of this cell, which escapes everything that comes from others. Nothing in it is executed.
 function parse(text) {
