@@ -45,12 +45,12 @@ class PageApi:
         self._scope = scope
         self._caller = caller
 
-    async def get(self, path: str, **query: Any) -> Any:
+    async def get(self, path: str, /, **query: Any) -> Any:
         """Return the decoded JSON of a GET. `query`: parameters; those that are None or empty are left out. Raises
         ApiError as the API would answer."""
         return (await self.call("GET", path, query)).value
 
-    async def get_all(self, path: str, **query: Any) -> list[Any]:
+    async def get_all(self, path: str, /, **query: Any) -> list[Any]:
         """Return all entries of a paged list, at most MOST_PAGES * 100."""
         entries: list[Any] = []
         page: int | None = 1
@@ -60,7 +60,7 @@ class PageApi:
             page = reply.next_page
         return entries
 
-    async def find(self, path: str, **query: Any) -> Any:
+    async def find(self, path: str, /, **query: Any) -> Any:
         """Like `get`, but None if the API answers 403 or 404: the user may not see it, or it does not exist; and 401 if
         nobody is signed in."""
         try:

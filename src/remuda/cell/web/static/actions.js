@@ -3,8 +3,8 @@
 // <button data-call="POST /api/..." data-confirm="Question?" data-done="/address" data-body='{"a": 1}'>
 // <form data-call="POST /api/..." data-done="/address">: its fields become the JSON body. A field with data-type is
 // converted: "number", "number-or-null", "flag" (a checkbox), "list" (words separated by commas), "numbers", "lines",
-// "choice" (checkboxes with one name: the list of those that are checked). Empty fields without data-keep-empty are left
-// out. In data-done, {name} is replaced by a field of the answer.
+// "json", "choice" (checkboxes with one name: the list of those that are checked). Empty fields without data-keep-empty
+// are left out. In data-done, {name} is replaced by a field of the answer.
 
 import { call } from "./api.js";
 import { refresh } from "./live.js";
@@ -28,6 +28,7 @@ function readField(field) {
     case "flag": return field.checked;
     case "list": return field.value.split(",").map((word) => word.trim()).filter(Boolean);
     case "numbers": return field.value.split(",").map((word) => word.trim()).filter(Boolean).map(Number);
+    case "json": return JSON.parse(field.value);
     case "lines": return field.value.split("\n").map((line) => line.trim()).filter(Boolean);
     default: return field.value === "" && !("keepEmpty" in field.dataset) ? undefined : field.value;
   }
@@ -94,5 +95,12 @@ async function copyText(element) {
 document.addEventListener("submit", (event) => {
   if (!event.target.matches("form[data-call]")) return;
   event.preventDefault();
-  perform(event.target, readForm(event.target));
+  let body;
+  try {
+    body = readForm(event.target);
+  } catch (error) {
+    showMessage(`This is not valid JSON: ${error.message}`, { isProblem: true });
+    return;
+  }
+  perform(event.target, body);
 });

@@ -1,5 +1,0 @@
-"""Pages about settings."""
-
-from remuda.cell.web.visit import Pages
-
-pages = Pages()
