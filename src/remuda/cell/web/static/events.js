@@ -1,6 +1,8 @@
 // Subscribes to the cell's event stream. All tabs of a browser share one connection, in a shared worker: with HTTP/1.1 a
 // browser opens six connections to a host, and each stream takes one for as long as the page is open.
 
+import { startSharedWorker } from "./workers.js";
+
 const STREAM = "/api/remuda/v1/events";
 
 /** Whether an event is one of those that a page wants: `wanted` has kind, project, pipeline and job, as the API. */
@@ -42,7 +44,7 @@ export function subscribe(wanted, listeners) {
     openStream(filtered);
     return;
   }
-  const worker = new SharedWorker(new URL("./events_worker.js", import.meta.url), { type: "module", name: "remuda events" });
+  const worker = startSharedWorker("events_worker.js", "remuda events");
   worker.port.onmessage = ({ data: [what, ...rest] }) => filtered[what](...rest);
   worker.port.start();
   addEventListener("pagehide", () => worker.port.postMessage("close"));
