@@ -55,4 +55,9 @@ def with_page(query: QueryParams, page: int) -> str:
     return urlencode([*((name, value) for name, value in query.multi_items() if name != "page"), ("page", str(page))])
 
 
-FILTERS = {"duration": format_duration, "size": format_size, "time": format_time}
+def to_epoch(value: str | None) -> float | str:
+    """Convert an RFC 3339 text to seconds since the epoch, for `data-since`; empty for None."""
+    return datetime.fromisoformat(value).timestamp() if value else ""
+
+
+FILTERS = {"duration": format_duration, "size": format_size, "time": format_time, "epoch": to_epoch}

@@ -176,7 +176,7 @@ async def list_of_project(edge: Edge, request: Request, project: Project) -> Pag
 
 
 @routes.get(
-    f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", in_project(Level.REPORTER), query=SCOPE | {"include_retried": bool}
+    f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", in_project(Level.REPORTER), query=_FILTERS | {"include_retried": bool}
 )
 async def list_of_pipeline(edge: Edge, request: Request, pipeline: Pipeline, project: Project) -> Paged[JobShape]:
     """List the jobs of a pipeline."""
@@ -184,7 +184,7 @@ async def list_of_pipeline(edge: Edge, request: Request, pipeline: Pipeline, pro
 
 
 @routes.get(
-    f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", in_project(Level.REPORTER), query=SCOPE | {"include_retried": bool}
+    f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", in_project(Level.REPORTER), query=_FILTERS | {"include_retried": bool}
 )
 async def list_bridges(edge: Edge, request: Request, pipeline: Pipeline, project: Project) -> Paged[JobShape]:
     """List the trigger jobs of a pipeline."""
