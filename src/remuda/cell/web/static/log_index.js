@@ -45,6 +45,17 @@ export class LogIndex {
     return line < this.count ? this._starts[line] : line === this.count && this.hasOpenLine ? this._pendingStart : this.size;
   }
 
+  /** The shown line that contains the byte at an offset. */
+  lineOf(offset) {
+    let low = 0, high = this.lines;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.startOf(middle) <= offset) low = middle + 1;
+      else high = middle;
+    }
+    return Math.max(low - 1, 0);
+  }
+
   /** The style at the beginning of a line. */
   styleOf(line) {
     let low = 0, high = this._styleLines.length;

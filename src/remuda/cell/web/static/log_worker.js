@@ -22,7 +22,9 @@ const PAUSE_MILLISECONDS = 150;
 const RETRY_MILLISECONDS = 2000;
 const HOLD_SECONDS = 45;
 const FINAL = new Set(["success", "failed", "canceled", "skipped"]);
+const IS_ASCII = /^[\x20-\x7e]*$/;
 const decoder = new TextDecoder();
+const latin = new TextDecoder("latin1");
 
 let traceUrl, followUrl;
 let index = new LogIndex();
@@ -245,9 +247,32 @@ async function search({ id, text }) {
 }
 
 function* matches(bytes, start, from, end, wanted) {
-  for (let line = from; line < end; line++) {
+  const isMatch = (line) => {
     const stored = bytes.subarray(index.startOf(line) - start, index.startOf(line + 1) - start);
-    if (plainText(readStored(stored).text).toLowerCase().includes(wanted)) yield line;
+    return plainText(readStored(stored).text).toLowerCase().includes(wanted);
+  };
+  if (!IS_ASCII.test(wanted)) {
+    for (let line = from; line < end; line++) if (isMatch(line)) yield line;
+    return;
+  }
+  // One character for each byte, so that places are offsets. Only lines with the text itself, and those in which control
+  // sequences or joints of lines could divide it, are looked at.
+  const text = latin.decode(bytes).toLowerCase();
+  const places = [wanted, "\x1b", "\r", "\b", "o+", "e+"].map((sign) => ({ sign, at: -1 }));
+  for (let at = 0; at < text.length;) {
+    let first = Infinity;
+    for (const place of places) {
+      if (place.at < at) {
+        place.at = text.indexOf(place.sign, at);
+        if (place.at < 0) place.at = Infinity;
+      }
+      first = Math.min(first, place.at);
+    }
+    if (first === Infinity) return;
+    const line = index.lineOf(start + first);
+    if (line >= end) return;
+    if (isMatch(line)) yield line;
+    at = index.startOf(line + 1) - start;
   }
 }
 
