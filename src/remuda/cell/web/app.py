@@ -15,6 +15,7 @@ from remuda.cell.http.edge.errors import ApiError, refusal, unwrap
 from remuda.cell.web.errors import show_error
 from remuda.cell.web.pages import (
     admin,
+    artifacts,
     editor,
     groups,
     jobs,
@@ -47,6 +48,7 @@ PAGES: tuple[Page, ...] = tuple(
         groups.pages,
         projects.pages,
         pipelines.pages,
+        artifacts.pages,
         jobs.pages,
         editor.pages,
         repository.pages,

@@ -116,7 +116,9 @@ class LogViewer {
     this.root.dataset.lines = lines;
     this.root.dataset.indexed = isIndexed;
     this.part("size").textContent = lines ? `${lines.toLocaleString("en")} lines, ${formatBytes(size)}` : "";
-    this.part("empty").hidden = lines > 0 || !isIndexed;
+    const isEmpty = isIndexed && !lines;
+    this.part("empty").hidden = !isEmpty;
+    this.root.classList.toggle("is-empty", isEmpty);
     this.part("empty").textContent = this._emptyText();
     this._showHash();
     if (this._follows) this._view.scrollToEnd();

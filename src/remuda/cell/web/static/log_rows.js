@@ -163,8 +163,8 @@ export class RowView {
       if (section.end >= 0) duration.textContent = formatDuration(Math.max(section.ended - section.began, 0));
       text.append(duration);
     } else if (line) {
-      addSegments(text, line.segments, model.wanted);
       if (line.cutBytes) text.append(moreButton(number, line.cutBytes));
+      addSegments(text, line.segments, model.wanted);
     }
     row.append(text);
     return row;
@@ -189,7 +189,7 @@ function moreButton(number, bytes) {
   button.className = "more";
   button.dataset.whole = number;
   button.dataset.test = "whole-line";
-  button.textContent = `… the whole line (${Math.ceil(bytes / 1024)} KiB)`;
+  button.textContent = `cut: show all ${Math.ceil(bytes / 1024)} KiB`;
   return button;
 }
 
