@@ -178,11 +178,10 @@ class LogViewer {
     this._lines.clear();
     this._asked.clear();
     this._toggled.clear();
-    this._hits = [];
     this._count = 0;
     this.sections = [];
     this._first = new Map();
-    this._view.forget();
+    this._search(this.part("search").value);
   }
 
   _setRows() {

@@ -16,6 +16,7 @@ const PREVIEW_LINES = 300;
 const LINE_BYTES = 64 * 1024;
 const PIECE_BYTES = 64 * 1024;
 const SEARCH_BYTES = 1 << 20;
+const LONGEST_SEARCHED_BYTES = 64 << 20;
 const MOST_HITS = 100_000;
 const STATE_MILLISECONDS = 80;
 const PAUSE_MILLISECONDS = 150;
@@ -41,7 +42,7 @@ let sentVersion = -1;
 let stateTimer = 0;
 let wakeUp = () => {};
 let following = null;
-let searchId = 0;
+let searching = null;
 
 function sendState() {
   clearTimeout(stateTimer);
@@ -57,6 +58,7 @@ function sendState() {
     if (tailBytes) message.tail = { from, lines: parseLines(from, index.lines - from, tailBytes) };
   }
   postMessage(message);
+  if (searching) searchOn();
 }
 
 function sendStateSoon() {
@@ -214,36 +216,48 @@ async function sendPiece({ id, line, part }) {
 
 // Search
 
-async function search({ id, text }) {
-  searchId = id;
-  const wanted = text.toLowerCase();
-  const now = epoch;
+function search({ id, text }) {
+  searching = { id, wanted: text.toLowerCase(), line: 0, total: 0, isRunning: false };
+  return searchOn();
+}
+
+/** Search the lines that the present search has not seen yet; called again when the log has grown. */
+async function searchOn() {
+  const now = searching;
+  if (!now || now.isRunning) return;
+  now.isRunning = true;
+  const epochNow = epoch;
   let hits = [];
-  let total = 0;
   let sentAt = performance.now();
   const send = (isDone) => {
-    postMessage({ kind: "hits", id, hits: Float64Array.from(hits), total, isDone, searched: index.size });
+    postMessage({ kind: "hits", id: now.id, hits: Float64Array.from(hits), total: now.total, isDone });
     hits = [];
     sentAt = performance.now();
   };
-  for (let line = 0; line < index.lines;) {
-    const start = index.startOf(line);
-    let upTo = line;
-    while (upTo < index.lines && (upTo === line || index.startOf(upTo + 1) - start <= SEARCH_BYTES)) upTo++;
-    const size = Math.min(index.startOf(upTo) - start, 64 * SEARCH_BYTES);
-    const bytes = await bytesOf(start, start + size);
-    if (id !== searchId || now !== epoch) return;
-    for (const found of matches(bytes, start, line, upTo, wanted)) {
-      total++;
-      if (total <= MOST_HITS) hits.push(found);
+  try {
+    // A line that has no end yet is searched when it has one, or the job has ended.
+    const end = () => (FINAL.has(jobState) ? index.lines : index.count);
+    while (now.line < end()) {
+      const start = index.startOf(now.line);
+      let upTo = now.line + 1;
+      while (upTo < end() && index.startOf(upTo + 1) - start <= SEARCH_BYTES) upTo++;
+      const size = Math.min(index.startOf(upTo) - start, LONGEST_SEARCHED_BYTES);
+      const bytes = await bytesOf(start, start + size);
+      if (now !== searching || epochNow !== epoch) return;
+      for (const found of matches(bytes, start, now.line, upTo, now.wanted)) {
+        now.total++;
+        if (now.total <= MOST_HITS) hits.push(found);
+      }
+      now.line = upTo;
+      if (performance.now() - sentAt > 150) send(false);
+      // Requests for lines come in between.
+      await new Promise((resolve) => setTimeout(resolve));
+      if (now !== searching || epochNow !== epoch) return;
     }
-    line = upTo;
-    if (performance.now() - sentAt > 150) send(false);
-    // Requests for lines come in between.
-    await new Promise((resolve) => setTimeout(resolve));
-    if (id !== searchId) return;
+    send(isIndexed);
+  } finally {
+    now.isRunning = false;
   }
-  send(true);
 }
 
 function* matches(bytes, start, from, end, wanted) {
@@ -287,6 +301,7 @@ function begin() {
   tailStart = 0;
   isIndexed = false;
   sentVersion = -1;
+  searching = null;
 }
 
 async function readOnce(wantsEnd) {
@@ -378,7 +393,7 @@ const TASKS = {
   piece: sendPiece,
   search,
   stop() {
-    searchId = -1;
+    searching = null;
   },
   show({ isShown: now }) {
     isShown = now;
