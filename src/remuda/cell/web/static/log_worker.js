@@ -11,7 +11,8 @@ const CHUNK_BYTES = 1 << 20;
 const KEPT_CHUNKS = 24;
 const PREVIEW_BYTES = 128 * 1024;
 const PREVIEW_FROM_BYTES = 2 << 20;
-const PREVIEW_LINES = 300;
+const PREVIEW_LINES = 120;
+const BEGINNING_LINES = 120;
 /** Of a longer line, only the first bytes are read to show it, and the last if it overwrites itself. */
 const LINE_BYTES = 64 * 1024;
 const PIECE_BYTES = 64 * 1024;
@@ -59,6 +60,14 @@ function sendState() {
   }
   postMessage(message);
   if (searching) searchOn();
+}
+
+/** Send the first lines at once, so that the page need not ask for them while this worker reads the rest. */
+function sendBeginning() {
+  sendState();
+  const count = Math.min(index.lines, BEGINNING_LINES);
+  const bytes = bytesHere(0, index.startOf(count));
+  if (bytes) postMessage({ kind: "lines", id: -1, epoch, from: 0, lines: parseLines(0, count, bytes) });
 }
 
 function sendStateSoon() {
@@ -318,11 +327,14 @@ async function readOnce(wantsEnd) {
     sendState();
     return false;
   }
-  if (wantsEnd && !isIndexed && size - index.size > PREVIEW_FROM_BYTES) sendPreview(now);
+  // Before the bulk of the log, which the response sends only as fast as it is read.
+  if (wantsEnd && !isIndexed && size - index.size > PREVIEW_FROM_BYTES) await sendPreview(now);
   const reader = response.body?.getReader();
   for (let part; reader && !(part = await reader.read()).done;) {
+    const isFirst = index.size === 0;
     append(part.value);
-    sendStateSoon();
+    if (isFirst && !wantsEnd) sendBeginning();
+    else sendStateSoon();
   }
   isIndexed = true;
   jobState = state;
