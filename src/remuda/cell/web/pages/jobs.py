@@ -73,6 +73,15 @@ async def show_job(visit: Visit) -> Response:
     )
 
 
+@pages.get("/{project:path}/-/jobs/{number}/shell")
+async def show_shell(visit: Visit) -> Response:
+    """The terminal of a shell in the job, which a script opens."""
+    project = await load_project(visit)
+    job = await load_job(visit, project)
+    can_open = "shell" in _actions(job, await load_level(visit, project))
+    return visit.render("job_shell.html", project=project, tab="Jobs", job=job, can_open=can_open)
+
+
 async def load_job(visit: Visit, project: Mapping[str, Any]) -> dict[str, Any]:
     """The job `{number}` in the path of the page. Raises ApiError 404 if the project has no such job."""
     number = visit.text("number")

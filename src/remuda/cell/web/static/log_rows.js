@@ -207,7 +207,7 @@ function addSegments(parent, segments, wanted, { hasLinks = true } = {}) {
   let place = 0;
   for (const segment of segments) {
     const box = segment.link && hasLinks ? linkTo(segment.link) : document.createElement("span");
-    const isPlain = paint(box, segment.style);
+    const isPlain = paintStyle(box, segment.style);
     addMarked(box, segment.text, place, marks);
     place += segment.text.length;
     if (isPlain && box.localName === "span") parent.append(...box.childNodes);
@@ -226,7 +226,7 @@ function linkTo(address) {
 }
 
 /** Give an element the look of a style. Returns whether it has none. */
-function paint(element, style) {
+export function paintStyle(element, style) {
   const { fg, bg, flags } = style;
   if (fg === null && bg === null && flags === 0) return true;
   let [front, back] = [fg, bg];
