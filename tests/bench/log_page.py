@@ -104,7 +104,9 @@ def _measure_growing(runner: ScriptedRunner, tab: Tab) -> None:
     rate = number / (time.perf_counter() - began)
     expect(tab.find("log")).to_have_attribute("data-lines", str(number), timeout=10_000)
     longest = float(tab.page.evaluate("longestFrame"))
-    print_figure(f"following {rate:.0f} lines/s: longest time between frames", f"{longest:.0f} ms", f"idle {idle:.0f} ms")
+    print_figure(
+        f"following {rate:.0f} lines/s: longest time between frames", f"{longest:.0f} ms", f"idle {idle:.0f} ms"
+    )
     print_figure("  memory of scripts and their buffers, page", f"{_memory(tab):.1f} MiB")
 
 

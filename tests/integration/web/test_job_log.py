@@ -19,12 +19,12 @@ HOSTILE = [
     b"<script>alert(1)</script>",
     b'"><img src=x onerror=alert(1)>',
     b"\x1b]8;;javascript:alert(1)\x07click\x1b]8;;\x07",
-    b"\x1b]8;;https://x/\"onmouseover=alert(1)\x07click\x1b]8;;\x07",
+    b'\x1b]8;;https://x/"onmouseover=alert(1)\x07click\x1b]8;;\x07',
     b"\x1b]0;title\x07\x1b]52;c;aGk=\x07\x1b[2J\x1b[10;10H\x1bc\x1b(0",
     b"\x1b[38;2;1;1;1;" + b"9;" * 5000 + b"mx",
     b"\x1b[" * 10000,
     b"\xff\xfe\x00\x01 not utf-8 \xc3",
-    "‮evil⁦ \u0e47".encode() + "\u0489".encode() * 500,
+    "\u202eevil\u2066 \u0e47".encode() + "\u0489".encode() * 500,
     b"section_start:1:<img src=x onerror=alert(1)>\r\x1b[0K",
     b"section_start:999999999999:" + b"a" * 5000 + b"\r",
     b"section_end:1:never\r\x1b[0K",
@@ -129,7 +129,9 @@ def test_links_to_lines(log: Log) -> None:
 
 
 def test_search_finds_all_lines(log: Log) -> None:
-    lines = [b"line %d %s\n" % (number, b"N\x1b[1mee\x1b[0mdle" if number % 1000 == 7 else b"hay") for number in range(5000)]
+    lines = [
+        b"line %d %s\n" % (number, b"N\x1b[1mee\x1b[0mdle" if number % 1000 == 7 else b"hay") for number in range(5000)
+    ]
     log.write(b"".join(STAMP + line for line in lines))
     log.end()
     log.open()
@@ -199,10 +201,14 @@ def test_wrap_and_full(log: Log) -> None:
     log.tab.find("log-wrap").click()
     expect(log.tab.find("log-wrap")).to_have_attribute("aria-pressed", "true")
     wrapped = log.row(1).bounding_box()
-    assert flat and wrapped and wrapped["height"] > 2 * flat["height"] and wrapped["width"] < flat["width"]
+    assert flat is not None
+    assert wrapped is not None
+    assert wrapped["height"] > 2 * flat["height"]
+    assert wrapped["width"] < flat["width"]
     log.tab.find("log-full").click()
     box = log.tab.find("log").bounding_box()
-    assert box and (box["x"], box["y"], box["height"]) == (0, 0, 900)
+    assert box is not None
+    assert (box["x"], box["y"], box["height"]) == (0, 0, 900)
     log.tab.page.keyboard.press("Escape")
     expect(log.tab.find("log")).not_to_have_class(re.compile("full"))
 

@@ -17,7 +17,7 @@ unit: {stage: test, script: [make test], needs: []}
 deploy: {stage: deploy, script: [echo], when: manual, needs: [], inputs: {size: {type: number, default: 1}}}
 gpu: {stage: build, tags: [gpu], script: [x], needs: []}
 """
-HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script> ‮evil ' + "x" * 80
+HOSTILE = '"><img src=x onerror=alert(1)><script>alert(1)</script> \u202eevil ' + "x" * 80
 
 
 def send_steps(cell: ServedCell, job: Mapping[str, Any], *events: dict[str, Any]) -> None:

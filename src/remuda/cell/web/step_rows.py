@@ -1,7 +1,7 @@
 """Turns the step results of a job into the rows of its step tree: names, times as bars, and what each step used. Pure.
 
 A module of its own, because results come from runners and are not trusted: every field may be missing or of another
-type, which is decided here once for the template."""
+type. The template can rely on these rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

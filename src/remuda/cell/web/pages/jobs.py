@@ -160,7 +160,9 @@ def _actions(job: Mapping[str, Any], level: int) -> frozenset[str]:
         "force": maintainer and status == "canceling",
         "erase": developer and status in _FINAL and has_files and not job["erased_at"],
         "keep": developer and bool(job["artifacts_expire_at"]),
-        "delete_artifacts": maintainer and status in _FINAL and any(f["file_type"] != "trace" for f in job["artifacts"]),
+        "delete_artifacts": maintainer
+        and status in _FINAL
+        and any(f["file_type"] != "trace" for f in job["artifacts"]),
         "release": developer and is_on_hold,
         "shell": maintainer and (status == "running" or is_on_hold),
     }

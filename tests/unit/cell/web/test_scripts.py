@@ -1,5 +1,5 @@
-"""Runs the tests of the pages' pure scripts (`*.test.mjs` beside this file) with Node.js, which reads them as modules from
-a copy of the folder `static`."""
+"""Runs the tests of the pages' pure scripts (`*.test.mjs` beside this file) with Node.js, which reads them as
+modules from a copy of the folder `static`."""
 
 import shutil
 import subprocess
