@@ -73,12 +73,14 @@ def log(tab: Tab, runner: ScriptedRunner, job: dict[str, str]) -> Log:
 
 
 def test_colours_and_progress_bars(log: Log) -> None:
-    log.write(STAMP + b"\x1b[31;1mred\x1b[0m plain\n" + STAMP + b"10%\r100%\n" + STAMP[:-1] + b"+ done\n")
+    log.write(STAMP + b"\x1b[31;1mred\x1b[0m plain\n" + STAMP + b"10%\r100%\n" + STAMP[:-1] + b"+ done\n\x1b[34;7mx\n")
     log.end()
     log.open()
     expect(log.row(1).locator(".bold.f-1")).to_have_text("red")
     expect(log.row(1)).to_have_text("red plain")
     expect(log.row(2)).to_have_text("100% done")
+    expect(log.row(3).locator(".inverse-f-back.inverse-g-4")).to_have_text("x")
+    log.tab.check_accessibility()
 
 
 def test_times(log: Log) -> None:

@@ -139,6 +139,29 @@ def test_steps_are_a_tree(tab: Tab, cell: ServedCell, runner: ScriptedRunner) ->
     expect(tab.find("usage")).to_contain_text("2.0 KiB")
 
 
+def test_the_steps_of_a_running_job_are_live(tab: Tab, cell: ServedCell, runner: ScriptedRunner) -> None:
+    cell.new_project("app", ONE_JOB)
+    job = runner.take()
+    first = b"section_start:1:a\r\x1b[0KA\n"
+    runner.patch(job, 0, first)
+    tab.page.goto("/root/app/-/jobs/1")
+    expect(tab.find("log-lines")).to_contain_text("A")
+    send_steps(cell, job, step("started", "/new_step"))
+    runner.patch(job, len(first), b"section_end:2:a\r\x1b[0Ksection_start:2:b\r\x1b[0KB\n")
+    expect(tab.find("step")).to_contain_text("new_step", timeout=15_000)
+
+
+def test_a_job_that_becomes_manual_can_be_played(tab: Tab, cell: ServedCell, runner: ScriptedRunner) -> None:
+    cell.new_project("app", ONE_JOB + "deploy:\n  stage: deploy\n  script: [x]\n  when: manual\n")
+    job = runner.take()
+    tab.page.goto("/root/app/-/jobs/2")
+    expect(tab.page.locator("h1 .status")).to_have_text("created")
+    runner.put(job, "success")
+    tab.find("play").click(timeout=15_000)
+    tab.find("play-now").click()
+    expect(tab.page.locator("h1 .status")).to_have_text("pending")
+
+
 def test_a_developer_sees_no_button_of_maintainers(visitor: Tab, cell: ServedCell, runner: ScriptedRunner) -> None:
     project = cell.new_project("app", ONE_JOB)
     person = create_person(cell, "dev")

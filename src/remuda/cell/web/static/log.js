@@ -4,6 +4,7 @@
 // #L123 and #L10-L20 in the address choose lines.
 
 import { Rows, hiddenRanges } from "./log_index.js";
+import { refreshSoon } from "./live.js";
 import { RowView } from "./log_rows.js";
 import { showMessage } from "./messages.js";
 import { startWorker } from "./workers.js";
@@ -13,6 +14,7 @@ const KEPT_LINES = 4000;
 const AROUND = 150;
 const TYPING_MILLISECONDS = 200;
 const TAIL_LINES = 120;
+const STEPS_MILLISECONDS = 2000;
 
 /** The lines that an address chooses, from 0: [first, last], or null. */
 export function chosenIn(hash) {
@@ -95,6 +97,8 @@ class LogViewer {
     if (epoch !== this._epoch) this._reset(epoch);
     this._isIndexed = isIndexed;
     if (sections) {
+      // A step of the job began or ended, which no event tells: the steps of the page are read again.
+      if (this._count && isIndexed && !FINAL.has(this._state)) this._refreshSteps();
       this.sections = sections;
       this._first = new Map();
       for (const section of sections) if (!this._first.has(section.first)) this._first.set(section.first, section);
@@ -182,6 +186,13 @@ class LogViewer {
     this.sections = [];
     this._first = new Map();
     this._search(this.part("search").value);
+  }
+
+  _refreshSteps() {
+    this._stepsTimer ||= setTimeout(() => {
+      this._stepsTimer = 0;
+      refreshSoon();
+    }, STEPS_MILLISECONDS);
   }
 
   _setRows() {

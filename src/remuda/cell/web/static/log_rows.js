@@ -229,10 +229,14 @@ function linkTo(address) {
 export function paintStyle(element, style) {
   const { fg, bg, flags } = style;
   if (fg === null && bg === null && flags === 0) return true;
-  let [front, back] = [fg, bg];
-  if (flags & INVERSE) [front, back] = [bg ?? "back", fg ?? "front"];
-  paintColor(element, front, "f", "color");
-  paintColor(element, back, "g", "background-color");
+  if (flags & INVERSE) {
+    // The palette has other shades for text than for backgrounds, so classes of their own swap them.
+    paintColor(element, bg ?? "back", "inverse-f", "color");
+    paintColor(element, fg ?? "front", "inverse-g", "background-color");
+  } else {
+    paintColor(element, fg, "f", "color");
+    paintColor(element, bg, "g", "background-color");
+  }
   for (const [flag, name] of STYLES) if (flags & flag) element.classList.add(name);
   return false;
 }

@@ -3,7 +3,6 @@
 
 import { describeError } from "./api.js";
 import { Frames, encodeFrame, sizeFrame } from "./shell_frames.js";
-import { INVERSE } from "./log_text.js";
 import { paintStyle } from "./log_rows.js";
 import { Screen } from "./terminal_screen.js";
 
@@ -394,7 +393,7 @@ function lineNode(line, cursor) {
     const text = line.slice(at, end).map((cell) => cell.text).join("");
     const box = document.createElement("span");
     box.textContent = text;
-    const isPlain = paintStyle(box, at === cursor ? { ...style, flags: style.flags ^ INVERSE } : style);
+    const isPlain = paintStyle(box, style);
     if (at === cursor) box.classList.add("cursor");
     if (isPlain && at !== cursor) node.append(text);
     else node.append(box);
