@@ -53,6 +53,7 @@ from remuda.cell.store.ports import Store
 from remuda.cell.tls import ServerCertificate
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
+from remuda.cell.traces.readers import TraceReaders
 from remuda.cell.values import USER_ID, UserToken
 from remuda.cell.values.audit_events import AuditEvent
 from remuda.cell.web.app import page_routes
@@ -137,6 +138,7 @@ class CellService:
             edge.dispatch.memory.held_polls.stop()
             edge.events.stop()
             edge.shells.stop()
+            edge.trace_readers.stop()
             server.leave()
         edge.parsers.close()
         await edge.blobs.close()
@@ -225,7 +227,8 @@ class CellService:
         pipelines = Pipelines(store=store, repos=repos, changes=dispatch.changes, clock=clock, settings=settings)
         environments = Environments(store=store, commands=dispatch.user_commands, clock=clock)
         hooked_jobs = ChangedJobs()
-        dispatch.memory.changed_jobs.others.append(hooked_jobs)
+        trace_readers = TraceReaders()
+        dispatch.memory.changed_jobs.others += [hooked_jobs, trace_readers]
         webhooks = Webhooks(store=store, repos=repos, changed=hooked_jobs, clock=clock, settings=settings)
         projects = Projects(
             store=store,
@@ -241,6 +244,7 @@ class CellService:
             settings=settings,
             store=store,
             traces=traces,
+            trace_readers=trace_readers,
             blobs=blobs,
             dispatch=dispatch,
             projects=projects,

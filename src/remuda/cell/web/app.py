@@ -15,6 +15,7 @@ from remuda.cell.http.edge.errors import ApiError, refusal, unwrap
 from remuda.cell.web.errors import show_error
 from remuda.cell.web.pages import (
     admin,
+    artifacts,
     badges,
     editor,
     groups,
@@ -53,6 +54,7 @@ PAGES: tuple[Page, ...] = tuple(
         pipelines.pages,
         pipeline.pages,
         badges.pages,
+        artifacts.pages,
         jobs.pages,
         editor.pages,
         repository.pages,

@@ -55,9 +55,9 @@ def with_page(query: QueryParams, page: int) -> str:
     return urlencode([*((name, value) for name, value in query.multi_items() if name != "page"), ("page", str(page))])
 
 
-def read_seconds(value: str) -> float:
-    """The seconds since the epoch of an RFC 3339 text, for `data-since`."""
-    return datetime.fromisoformat(value).timestamp()
+def read_seconds(value: str | None) -> float | str:
+    """The seconds since the epoch of an RFC 3339 text, for `data-since`; empty for None."""
+    return datetime.fromisoformat(value).timestamp() if value else ""
 
 
 def local_address(url: str) -> str:

@@ -28,6 +28,7 @@ from remuda.cell.settings import CellSettings
 from remuda.cell.shells.shells import Shells
 from remuda.cell.store.ports import Store
 from remuda.cell.traces.port import Traces
+from remuda.cell.traces.readers import TraceReaders
 from remuda.lib.clock import Clock
 
 
@@ -38,6 +39,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """With the port that is really bound, and the public address."""
     store: Store
     traces: Traces
+    trace_readers: TraceReaders
     blobs: Blobs
     dispatch: Dispatch
     projects: Projects

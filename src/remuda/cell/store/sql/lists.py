@@ -50,6 +50,8 @@ class SqlJobs(JobStore, ABC):
             where["name = ?"] = dialect.text(selection.name)
         if selection.stage:
             where[f"{dialect.field('stage', 'text')} = ?"] = selection.stage
+        if selection.ref:
+            where["ref = ?"] = dialect.text(selection.ref)
         return await self._sql.select_page(Job, "jobs", where, page, "id DESC", states if is_merged else ())
 
     async def find_newest_success(
