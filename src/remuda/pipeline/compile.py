@@ -113,7 +113,8 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
         parts, left_out = select_jobs(report, judge, drafts, workflow_rules=workflow.rules is not None)
         if all(part.spec.stage in _OUTER for part in parts):
             outer = f"only jobs in {_FIRST_STAGE} and {_LAST_STAGE} are left"
-            skipped, parts = outer if parts else "the rules of the jobs leave no job", []
+            nothing = "the rules of the jobs leave no job" if drafts else "all jobs only mirror other pipelines"
+            skipped, parts = outer if parts else nothing, []
     return Pipeline(
         stages=stages,
         variables=outcome.variables.values,
