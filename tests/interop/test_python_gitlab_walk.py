@@ -1,8 +1,10 @@
 """python-gitlab walks through the API of a cell: creates, reads, changes and removes each kind of object."""
 
+import os
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import gitlab
@@ -11,6 +13,8 @@ from gitlab.base import RESTObject
 from gitlab.v4.objects import Group, Project
 from tests.support.api_walks import find_dropped_fields
 from tests.support.cells.served_cell import ServedCell
+from tests.support.git_client import Clone
+from tests.support.git_lfs_program import require_git_lfs
 from tests.support.runners.job_worker import ARTIFACT_CONTENT, ARTIFACT_NAME, JobWorker
 
 PIPELINE = """
@@ -237,6 +241,35 @@ def test_tokens(client: gitlab.Gitlab, cell: ServedCell, project: Project, group
         check_answer(deploy, created := owner.deploytokens.create(deploy))
         owner.deploytokens.delete(created.id)
     assert client.deploytokens.list() == []
+
+
+def test_lfs(cell: ServedCell, project: Project, tmp_path: Path) -> None:
+    """The real git-lfs pushes, pulls and locks a file with a token of the project."""
+    program = require_git_lfs()
+    expires_at = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+    scopes = ["read_repository", "write_repository"]
+    sent = {"name": "large files", "scopes": scopes, "access_level": 40, "expires_at": expires_at}
+    token = project.access_tokens.create(sent)
+    address = f"{cell.url.replace('://', f'://robot:{token.token}@')}/{project.path_with_namespace}.git"
+    path = f"{program.parent}:{os.environ['PATH']}"
+    content = "a large file\n" * 10_000
+    source = Clone(tmp_path / "source", {"PATH": path})
+    source.git("clone", "--quiet", address, ".")
+    source.git("lfs", "install", "--local")
+    source.git("lfs", "track", "*.bin")
+    source.commit(**{"large.bin": content})
+    source.git("push", "--quiet", "origin", "main")
+    assert project.files.get("large.bin", "main").decode().startswith(b"version https://git-lfs.github.com/spec/v1\n")
+    source.git("lfs", "lock", "large.bin")
+    other = Clone(tmp_path / "other", {"PATH": path, "GIT_LFS_SKIP_SMUDGE": "1"})
+    other.git("clone", "--quiet", address, ".")
+    assert (other.folder / "large.bin").read_text().startswith("version ")
+    other.git("lfs", "install", "--local")
+    other.git("lfs", "pull")
+    assert (other.folder / "large.bin").read_text() == content
+    assert other.git("lfs", "locks").startswith("large.bin")
+    token.delete()
+    other.run("lfs", "locks", ok=False)
 
 
 def test_hooks(project: Project, group: Group) -> None:

@@ -16,7 +16,7 @@ from remuda.pipeline.include.port import MemorySources, Sources
 from remuda.pipeline.job_checks import Budget, check_jobs
 from remuda.pipeline.job_list import Part, connect_jobs, select_jobs
 from remuda.pipeline.keywords.default import Shared, read_shared
-from remuda.pipeline.keywords.job import Draft, JobContext, read_job
+from remuda.pipeline.keywords.job import Draft, JobContext, read_job, without_jobs
 from remuda.pipeline.keywords.needs import is_status_mirror
 from remuda.pipeline.keywords.variables import Variables, read_variables
 from remuda.pipeline.keywords.workflow import Workflow, judge_workflow, read_workflow
@@ -93,14 +93,17 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
     )
     drafts: list[Draft] = []
     budget = Budget(report)
+    mirrors = {entry.key.text: entry for entry in jobs if is_status_mirror(entry.value)}
+    for name, entry in mirrors.items():
+        message = "the job is left out: the status of another project's pipeline is not mirrored"
+        report.warn(entry.key, name, message)
     for entry in jobs:
-        if is_status_mirror(entry.value):
-            message = "the job is left out: the status of another project's pipeline is not mirrored"
-            report.warn(entry.key, entry.key.text, message)
-            continue
-        drafts.append(read_job(report, judge, entry, context))
-        budget.take(drafts[-1])
-    _check_any(report, drafts)
+        if entry.key.text not in mirrors:
+            draft = read_job(report, judge, entry, context)
+            drafts.append(without_jobs(report, draft, mirrors) if mirrors else draft)
+            budget.take(drafts[-1])
+    if not mirrors:
+        _check_any(report, drafts)
     check_jobs(report, drafts, budget)
     report.finish()
     parts: list[Part] = []
@@ -110,7 +113,8 @@ def _compile(report: Report, text: str, facts: Facts, sources: Sources, inputs: 
         parts, left_out = select_jobs(report, judge, drafts, workflow_rules=workflow.rules is not None)
         if all(part.spec.stage in _OUTER for part in parts):
             outer = f"only jobs in {_FIRST_STAGE} and {_LAST_STAGE} are left"
-            skipped, parts = outer if parts else "the rules of the jobs leave no job", []
+            nothing = "the rules of the jobs leave no job" if drafts else "all jobs only mirror other pipelines"
+            skipped, parts = outer if parts else nothing, []
     return Pipeline(
         stages=stages,
         variables=outcome.variables.values,

@@ -21,6 +21,8 @@ from remuda.pipeline.syntax.variable_expansion import ExpansionError
 
 MAX_NAME = 255
 
+_RAISE = "need fewer jobs, order by stages, or raise the limit with REMUDA_NEEDS_LIMIT"
+
 _MATRIX = re.compile(r"\$\[\[\s*matrix\.(\w+)\s*\]\]", re.ASCII)
 
 
@@ -139,7 +141,7 @@ def connect_jobs(report: Report, parts: Sequence[Part], needs_limit: int) -> tup
             if len(needs) > needs_limit:
                 message = f"the job needs {len(needs)} jobs, and at most {needs_limit} are allowed"
                 path = inside(part.draft.spec.name, "needs")
-                report.add(part.draft.key, path, message, "need fewer jobs, or order by stages")
+                report.add(part.draft.key, path, message, _RAISE)
         if spec.dependencies:
             names = [each for name in spec.dependencies for each in _jobs_named(name, by_draft, by_name)]
             spec = msgspec.structs.replace(spec, dependencies=tuple(dict.fromkeys(names)))

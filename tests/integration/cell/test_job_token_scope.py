@@ -272,3 +272,14 @@ def test_a_project_of_an_older_release_has_its_list_switched_on(tmp_path: Path) 
 
     old = decode(Project, b'{"id": 1, "path": "acme/lib", "name": "lib", "created_at": 1.0}')
     assert (old.job_token_scope_enabled, old.job_token_projects, old.allow_force_push) == (True, (), False)
+
+
+@pytest.mark.parametrize("entry", [{"default_permissions": False}, {"job_token_policies": ["READ_JOBS"]}])
+@pytest.mark.parametrize("kind", ["project", "group"])
+def test_an_entry_with_fewer_rights_is_refused(world: World, kind: str, entry: dict[str, Any]) -> None:
+    path = f"{SCOPE}/allowlist" if kind == "project" else f"{SCOPE}/groups_allowlist"
+    target = {f"target_{kind}_id": world.shop if kind == "project" else world.shops}
+    refused = world.cell.api("POST", path, target | entry)
+    assert (refused.status, refused.json()["error"].split()[0]) == (400, next(iter(entry)))
+    added = world.cell.api("POST", path, target | {"default_permissions": True, "job_token_policies": []})
+    assert (added.status, added.headers["X-Remuda-Ignored"]) == (201, None)

@@ -176,7 +176,7 @@ def test_the_author_of_a_release_is_its_creator(cell: ServedCell) -> None:
         ({"tag_name": "-bad..name", "ref": "main"}, 422),
         ({"tag_name": "v1", "ref": "main", "released_at": "yesterday"}, 400),
         ({"tag_name": "v1", "ref": "main", "assets": {"links": [{"name": "x", "url": "javascript:x"}]}}, 422),
-        ({"tag_name": "v1", "ref": "main", "assets": {"links": [{"name": "x"}]}}, 422),
+        ({"tag_name": "v1", "ref": "main", "assets": {"links": [{"name": "x"}]}}, 400),
     ],
 )
 def test_invalid_releases(cell: ServedCell, body: dict[str, Any], status: int) -> None:
@@ -217,3 +217,18 @@ def test_a_time_that_cannot_be_shown_is_refused(cell: ServedCell, time: str) -> 
     body = {"tag_name": "v1", "ref": "main", "description": "x", "released_at": time}
     assert cell.api("POST", f"{project}/releases", body).status == 400
     assert cell.api("GET", f"{project}/releases").json() == []
+
+
+def test_parameters_that_a_release_does_not_have_are_told(cell: ServedCell) -> None:
+    cell.new_project("app", a="x")
+    link = {"name": "zip", "url": "https://example.com/a.zip", "direct_asset_path": "/a", "filepath": "/b"}
+    release = {"tag_name": "v1", "ref": "main", "description": "One", "assets": {"links": [link], "sources": [1]}}
+    made = cell.api("POST", "/projects/1/releases", release)
+    told = "assets.links.direct_asset_path, assets.links.filepath, assets.sources"
+    assert (made.status, made.headers["X-Remuda-Ignored"]) == (201, told)
+    assert made.json()["assets"]["links"][0]["direct_asset_url"] == link["url"], "there is no other address"
+    incomplete = cell.api("POST", "/projects/1/releases", release | {"tag_name": "v2", "assets": {"links": [{}]}})
+    assert (incomplete.status, incomplete.json()["error"]) == (400, "assets[links][name] is missing")
+    change = {"tag_name": "v1", "name": "First", "ref": "main", "tag_message": "x", "assets": {"links": [link]}}
+    changed = cell.api("PUT", "/projects/1/releases/v1", change)
+    assert (changed.status, changed.headers["X-Remuda-Ignored"]) == (200, "assets, ref, tag_message, tag_name")

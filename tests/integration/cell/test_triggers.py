@@ -179,3 +179,10 @@ def test_invalid_requests(cell: ServedCell, project: Project, token: str) -> Non
     assert "size" in str(refusal_of(token=token, ref="main", inputs={"siez": "1"}))
     large = {"token": token, "ref": "main", "variables": {"A": "x" * 200_000}}
     assert cell.send("POST", f"/api/v4/projects/{project.id}/trigger/pipeline", large).status == 413
+
+
+def test_a_token_that_should_expire_is_refused(cell: ServedCell, project: Project) -> None:
+    body = {"description": "deploys", "expires_at": "2030-01-01"}
+    refused = cell.api("POST", f"/projects/{project.id}/triggers", body)
+    assert (refused.status, refused.json()["error"].split()[0]) == (400, "expires_at")
+    assert project.triggers.list(get_all=True) == []

@@ -3,10 +3,16 @@ from pathlib import Path
 import pytest
 
 from remuda.pipeline import Facts, MemorySources, SourceProblem, compile_pipeline
-from remuda.pipeline.templates import SUFFIX, bundled_keys, find_template, key_of, list_keys
+from remuda.pipeline.spec import JobSpec
+from remuda.pipeline.templates import GITLAB_TEMPLATES, SUFFIX, bundled_keys, find_template, key_of, list_keys
 
 HINT = "copy the file"
 NONE = SourceProblem(reason="404", is_missing=True)
+SCANNERS = {
+    "Container-Scanning": "container_scanning",
+    "SAST": "semgrep-sast",
+    "Secret-Detection": "secret_detection",
+}
 
 
 class TemplateSources(MemorySources):
@@ -33,7 +39,50 @@ def test_every_template_compiles(key: str) -> None:
 def test_the_best_known_names_are_there() -> None:
     names = "Bash C++ Docker Getting-Started Go Gradle Jobs/Build Maven Nodejs Pages/HTML Python Rust"
     workflows = "Workflows/Branch-Pipelines Workflows/MergeRequest-Pipelines"
-    assert list(bundled_keys()) == sorted([*names.split(), *workflows.split()])
+    scanners = [f"{folder}/{name}" for folder in ("Jobs", "Security") for name in SCANNERS]
+    assert list(bundled_keys()) == sorted([*names.split(), *workflows.split(), *scanners])
+
+
+@pytest.mark.parametrize("folder", ["Jobs", "Security"])
+@pytest.mark.parametrize(("name", "job"), list(SCANNERS.items()))
+def test_scanners(folder: str, name: str, job: str) -> None:
+    """A file may include a scanner under both names, change its job, and leave it out with a variable."""
+    text = f"include: {{template: {folder}/{name}{SUFFIX}}}\n{job}: {{variables: {{OWN: x}}}}\na: {{script: x}}\n"
+
+    def compile_with(**variables: str) -> dict[str, JobSpec]:
+        pipeline = compile_pipeline(text, facts=Facts(variables=variables), sources=TemplateSources())
+        assert pipeline.warnings == ()
+        return {job.name: job for job in pipeline.jobs}
+
+    scanner = compile_with()[job]
+    assert (scanner.stage, scanner.allow_failure, scanner.variables["OWN"]) == ("test", True, "x")
+    assert scanner.artifacts is not None
+    assert (scanner.artifacts.when, bool(scanner.artifacts.reports)) == ("always", True)
+    for value in ("true", "1"):
+        assert set(compile_with(**{f"{name.replace('-', '_').upper()}_DISABLED": value})) == {"a"}
+
+
+def test_gitlabs_own_server_serves_names_with_a_folder() -> None:
+    asked: list[str] = []
+
+    def fetch(address: str) -> str | SourceProblem:
+        asked.append(address)
+        return "found" if "/-/raw/" in address else NONE
+
+    assert find_template("Jobs/Test.gitlab-ci.yml", "https://gitlab.com/", fetch, hint=HINT) == "found"
+    assert asked == [
+        "https://gitlab.com/api/v4/templates/gitlab_ci_ymls/Jobs%2FTest",
+        f"{GITLAB_TEMPLATES}/Jobs/Test.gitlab-ci.yml",
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", ["Jobs/Dependency-Scanning", "Security/DAST", "Jobs/Code-Quality", "Auto-DevOps", "Terraform"]
+)
+def test_a_template_that_needs_gitlabs_images_says_so(name: str) -> None:
+    answer = reason(find_template(f"{name}.gitlab-ci.yml", "", no_server, hint=HINT))
+    assert answer.startswith(f'there is no template "{name}.gitlab-ci.yml": its jobs run images of GitLab')
+    assert answer.endswith(HINT)
 
 
 @pytest.mark.parametrize(

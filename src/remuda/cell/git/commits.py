@@ -36,6 +36,8 @@ class FileAction(msgspec.Struct, frozen=True, kw_only=True):
     content: str | None = None
     encoding: str = "text"
     execute_filemode: bool | None = None
+    last_commit_id: str | None = None
+    """The last commit of the file that the caller has seen; another one refuses the action, except a create."""
 
 
 class Entry(msgspec.Struct, frozen=True):

@@ -51,7 +51,7 @@ from remuda.model.job import PipelineId
 from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline import PipelineError, SourceProblem, StartForm
 from remuda.pipeline.predefined_variables import of_commit
-from remuda.pipeline.templates import CACHE_SECONDS, find_template, is_address
+from remuda.pipeline.templates import CACHE_SECONDS, GITLAB_TEMPLATES, find_template, is_address
 from remuda.telemetry.logs import logger
 
 REMEMBERED_PIPELINES = 10_000
@@ -66,8 +66,8 @@ LINTS = 2
 """How many files are compiled for lint calls at the same time, besides those for pipelines."""
 
 _TEMPLATE_HINT = (
-    "ask the operator to set REMUDA_TEMPLATES to a folder or server that has it, or copy the file into a project and "
-    "include it from there"
+    f"ask the operator to set REMUDA_TEMPLATES to a folder or server that has it (GitLab's own: {GITLAB_TEMPLATES}), "
+    "or copy the file into a project and include it from there"
 )
 
 _log = logger("cell")

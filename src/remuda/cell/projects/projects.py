@@ -26,6 +26,7 @@ from remuda.cell.git.port import (
     LOCKED,
     MOVE_REFUSED,
     NAMESAKE_REFUSED,
+    LogFilter,
     Pushes,
     PushNote,
     Repositories,
@@ -274,6 +275,7 @@ class Projects:
         tree = await self.repos.tree(repo, parent) if parent else {}
         try:
             changes = apply_actions(tree, request.actions)
+            await self._check_last_commits(repo, parent, request.actions)
         except InvalidError:
             last = await self.repos.commit(repo, parent) if parent else None
             if last is None or last.message.strip() != request.commit_message.strip():
@@ -297,6 +299,17 @@ class Projects:
             ),
             before_move=lambda sha: self.note_push(project, {f"refs/heads/{request.branch}": sha}, user.id),
         )
+
+    async def _check_last_commits(self, repo: str, parent: str | None, actions: Sequence[FileAction]) -> None:
+        """Raise InvalidError if the last commit of a file is not the one that the caller has seen."""
+        for action in actions:
+            if not action.last_commit_id or action.action == "create" or parent is None:
+                continue
+            path = action.previous_path or action.file_path
+            newest = await self.repos.log(repo, parent, skip=0, count=1, selection=LogFilter(path=path))
+            if newest and newest[0].sha != action.last_commit_id:
+                seen = f"{newest[0].sha[:8]} since {action.last_commit_id}"
+                raise InvalidError(f"{path} was changed by commit {seen}; read it again and repeat")
 
     async def _parent(self, project: Project, request: CommitRequest) -> str | None:
         """Return the parent of the new commit: the last commit of the branch or, for a new branch, the commit where the

@@ -19,13 +19,13 @@ from remuda.pipeline import Component, ComponentAddress, Facts, SourceProblem, S
 from remuda.pipeline.errors import quote
 from remuda.pipeline.include.allowed_addresses import Prefix, read_prefix
 from remuda.pipeline.rules.globs import match_paths
-from remuda.pipeline.templates import find_template, is_address, key_of
+from remuda.pipeline.templates import GITLAB_TEMPLATES, find_template, is_address, key_of
 
 LATEST = "~latest"
 
 _TEMPLATE_HINT = (
-    "pass --templates with a folder or a GitLab server that has it (such as https://gitlab.com), or set `templates` in "
-    "your settings"
+    f"pass --templates with a folder or a server that has it (GitLab's own: --templates {GITLAB_TEMPLATES}), or set "
+    "`templates` in your settings"
 )
 
 _T = TypeVar("_T", str | SourceProblem, str | SourceProblem | None)

@@ -67,6 +67,8 @@ class Loader:
         """The inputs of the file that is not included by another one."""
         self._files = 0
         self._nodes = 0
+        self._included: set[str] = set()
+        """As in GitLab, a pattern passes over files that are already included, so it may match its own file."""
 
     def load(
         self, source: SourceFile, inputs: Mapping[str, Entry], *, at: Placed, path: str, chain: tuple[str, ...] = ()
@@ -151,9 +153,10 @@ class Loader:
 
     def _load_includes(self, node: Node, origin: Origin, chain: tuple[str, ...]) -> list[Table]:
         trees: list[Table] = []
-        if is_null(node):
-            return trees
+        includes: list[tuple[Node, SourceFile, Mapping[str, Entry]]] = []
         for item in items_of(node):
+            if is_null(item):
+                continue
             if isinstance(item, Scalar) and item.kind == "text" and not item.text:
                 self._report.warn(item, _INCLUDE, "includes nothing", "name a file, or remove the entry")
                 continue
@@ -167,12 +170,15 @@ class Loader:
                 files = self._by_map(item, entries, origin, _INCLUDE, _KINDS)
             else:
                 files = self._by_text(item, origin, _INCLUDE)
-            for source in files:
-                self._check_circle(source, item, chain)
-                where = inside(_INCLUDE, "inputs")
-                tree = self.load(source, inputs, at=item, path=where, chain=chain)
-                if tree is not None:
-                    trees.append(tree)
+            includes += ((item, source, inputs) for source in files)
+            self.has_failed = self.has_failed or len(self._report) > mistakes
+        self._included.update(source.file for _, source, _ in includes)
+        for item, source, inputs in includes:
+            mistakes = len(self._report)
+            self._check_circle(source, item, chain)
+            tree = self.load(source, inputs, at=item, path=inside(_INCLUDE, "inputs"), chain=chain)
+            if tree is not None:
+                trees.append(tree)
             self.has_failed = self.has_failed or len(self._report) > mistakes
         return trees
 
@@ -255,7 +261,8 @@ class Loader:
         names = [name]
         if is_include_glob(name):
             paths = self._sources.project_glob(origin.project, origin.ref, name) if origin.project else None
-            names = list(self._sources.local_glob(name) if paths is None else paths)[: MAX_FILES + 1]
+            found = self._sources.local_glob(name) if paths is None else paths
+            names = [each for each in found if _shown(each, origin) not in self._included][: MAX_FILES + 1]
         # A pattern may end like no YAML file; the files that it means may not.
         other = next((each for each in names if not each.endswith((".yml", ".yaml"))), None)
         if other is not None:
@@ -266,7 +273,7 @@ class Loader:
     def _file(self, name: str, at: Node, path: str, origin: Origin) -> list[SourceFile]:
         if origin.project:
             text = self._sources.project(origin.project, origin.ref, name)
-            return self._source(text, f"{origin.project}:{name}", origin, at, path)
+            return self._source(text, _shown(name, origin), origin, at, path)
         own = self._sources.local(name)
         if own is None:
             own = SourceProblem(reason=f"the repository has no file {quote(name)}", suggestion="check the path")
@@ -329,6 +336,11 @@ class Loader:
             return self._expansion.expand(text)
         except ExpansionError as error:
             self._report.stop(at, path, f"the path {error}", "use shorter variables")
+
+
+def _shown(name: str, origin: Origin) -> str:
+    """Return the name of a file of a repository in messages: with its project, if that is another one."""
+    return f"{origin.project}:{name}" if origin.project else name
 
 
 def _inputs(report: Report, node: Node, path: str) -> Mapping[str, Entry] | None:

@@ -20,11 +20,11 @@ from remuda.pipeline.syntax.typed_values import (
     Fields,
     inside,
     mistyped,
+    read_any_number,
     read_choice,
     read_fields,
-    read_one_or_more,
     read_table,
-    read_text,
+    read_text_or_empty,
 )
 
 MAX_CACHES = 4
@@ -72,17 +72,19 @@ def _policy(report: Report, node: Node, path: str) -> str:
     # The runner expands variables.
     if isinstance(node, Scalar) and node.kind == "text" and "$" in node.text:
         return node.text
-    return read_choice(report, node, path, _POLICIES) or _POLICIES[0]
+    return read_choice(report, node, path, ("", *_POLICIES)) or _POLICIES[0]
 
 
 def _key(report: Report, node: Node, path: str, judge: Judge) -> str:
     if not isinstance(node, Table):
-        key = node.text if isinstance(node, Scalar) and node.kind == "number" else read_text(report, node, path)
-        if key is not None and (key.strip(".") == "" or "/" in key or "%2f" in key.lower()):
+        key = (
+            node.text if isinstance(node, Scalar) and node.kind == "number" else read_text_or_empty(report, node, path)
+        )
+        if key and (key.strip(".") == "" or "/" in key or "%2f" in key.lower()):
             report.add(node, path, f"{quote(key)} is not a key: it has a / or only dots", "use a plain name")
         return key or _DEFAULT_KEY
     fields = read_fields(report, node, path, CACHE_KEY)
-    prefix = fields.text("prefix")
+    prefix = fields.text_or_empty("prefix")
     key = "files_commits" if "files_commits" in fields else "files"
     if key == "files_commits" and "files" in fields:
         fields.refuse_key(key, '"files" and "files_commits" do not go together', "keep one")
@@ -113,7 +115,7 @@ def read_artifacts(report: Report, node: Node, path: str) -> Artifacts:
         exclude=fields.strings("exclude") or (),
         untracked=fields.flag("untracked") or False,
         when=cast(ArtifactsWhen, fields.choice("when", _WHEN) or "on_success"),
-        name=fields.text("name") or "",
+        name=fields.text_or_empty("name") or "",
         expire_in=fields.read("expire_in", _expire_in) or "",
         reports=fields.read("reports", _reports) or {},
         expose_as=fields.text("expose_as") or "",
@@ -151,7 +153,8 @@ def _reports(report: Report, node: Node, path: str) -> dict[str, tuple[str, ...]
     for kind, entry in read_table(report, node, path, REPORTS).items():
         where = inside(path, kind)
         if kind != "coverage_report":
-            paths[kind] = read_one_or_more(report, entry.value, where) or ()
+            if named := read_any_number(report, entry.value, where):
+                paths[kind] = named
             continue
         fields = read_fields(report, entry.value, where, COVERAGE_REPORT)
         form, file = fields.choice("coverage_format", COVERAGE_FORMATS), fields.text("path")

@@ -14,12 +14,15 @@ from remuda.pipeline.syntax.known_keys import ASSETS, ENVIRONMENT, ID_TOKEN, LIN
 from remuda.pipeline.syntax.tree import Entry, Items, Node, Scalar, Table, plain
 from remuda.pipeline.syntax.typed_values import (
     inside,
+    is_text,
     mistyped,
+    read_any_number,
     read_duration,
     read_fields,
     read_flag,
     read_table,
     read_text,
+    read_text_or_empty,
     read_texts,
 )
 
@@ -42,11 +45,11 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
     fields = read_fields(report, node, path, ENVIRONMENT)
     environment = Environment(
         name=fields.read("name", _read_environment_name) or "",
-        url=fields.text("url") or "",
+        url=fields.text_or_empty("url") or "",
         on_stop=fields.text("on_stop") or "",
         action=fields.choice("action", ACTIONS) or "start",
         auto_stop_in=fields.read("auto_stop_in", _duration_or_variable) or "",
-        deployment_tier=fields.choice("deployment_tier", TIERS) or "",
+        deployment_tier=fields.choice("deployment_tier", ("", *TIERS)) or "",
     )
     if len(environment.url) > MAX_URL:
         fields.refuse_value("url", f"has more than {MAX_URL} characters", "shorten it")
@@ -58,37 +61,42 @@ def read_environment(report: Report, node: Node, path: str) -> Environment | Non
 
 
 def _duration_or_variable(report: Report, node: Node, path: str) -> str:
-    return node.text if isinstance(node, Scalar) and "$" in node.text else _expire_in(report, node, path) or ""
+    is_free = isinstance(node, Scalar) and ("$" in node.text or (is_text(node) and not node.text))
+    return node.text if isinstance(node, Scalar) and is_free else _expire_in(report, node, path) or ""
 
 
 def _read_environment_name(report: Report, node: Node, path: str) -> str | None:
-    name = read_name(report, node, path)
+    name = read_text(report, node, path)
+    _check_length(report, node, path, name or "")
     if name is not None and not _NAME.fullmatch(name):
         message = f"{quote(name)} is not a name for an environment"
         report.add(node, path, message, "use letters, digits, spaces and -_/.${}, no / at the beginning and the end")
     return name
 
 
-def read_name(report: Report, node: Node, path: str) -> str | None:
-    """Read the name of an environment or resource group, and check its length, unless it contains variables."""
-    name = read_text(report, node, path)
-    if name is not None and "$" not in name and len(name) > MAX_NAME:
-        report.add(node, path, f"a name has at most {MAX_NAME} characters", "shorten it")
+def read_resource_group(report: Report, node: Node, path: str) -> str | None:
+    name = read_text_or_empty(report, node, path)
+    _check_length(report, node, path, name or "")
     return name
+
+
+def _check_length(report: Report, node: Node, path: str, name: str) -> None:
+    """Report the name of an environment or resource group that is too long, unless it contains variables."""
+    if "$" not in name and len(name) > MAX_NAME:
+        report.add(node, path, f"a name has at most {MAX_NAME} characters", "shorten it")
 
 
 def read_release(report: Report, node: Node, path: str) -> dict[str, Any] | None:
     """Read `release`, which is created when the job succeeds. Returns its values by keyword."""
     fields = read_fields(report, node, path, RELEASE)
-    release: dict[str, Any] = {
-        key: fields.text(key) for key in ("tag_name", "tag_message", "name", "description", "ref") if key in fields
-    }
+    release: dict[str, Any] = {key: fields.text(key) for key in ("tag_name", "description", "ref") if key in fields}
+    release |= {key: text for key in ("tag_message", "name") if (text := fields.text_or_empty(key))}
     if "released_at" in fields:
         release["released_at"] = fields.read("released_at", _time)
     if isinstance(node, Table):
         _require(report, node, path, ("tag_name", "description"))
     if "milestones" in fields:
-        release["milestones"] = list(fields.one_or_more("milestones") or ())
+        release["milestones"] = list(fields.read("milestones", read_any_number) or ())
     if "assets" in fields:
         release["assets"] = {"links": fields.read("assets", _links)}
     return release or None
@@ -140,8 +148,8 @@ def read_secrets(report: Report, node: Node, path: str) -> dict[str, dict[str, A
             message = "must name one provider" if not providers else "names more than one provider"
             report.add(entry.value, where, message, 'such as "vault"')
         secret: dict[str, Any] = {"file": fields.flag("file") is not False}
-        if "token" in fields:
-            secret["token"] = fields.text("token")
+        if token := fields.text_or_empty("token"):
+            secret["token"] = token
         for provider in providers:
             secret[provider] = fields.read(provider, _vault if provider == "vault" else _as_written)
         secrets[name] = secret
@@ -196,7 +204,9 @@ def read_pages(report: Report, node: Node, path: str) -> dict[str, Any] | None:
     if isinstance(node, Scalar):
         return {} if read_flag(report, node, path) else None
     fields = read_fields(report, node, path, PAGES)
-    texts: dict[str, Any] = {key: fields.text(key) or "" for key in ("publish", "path_prefix") if key in fields}
+    texts: dict[str, Any] = {
+        key: fields.text_or_empty(key) or "" for key in ("publish", "path_prefix") if key in fields
+    }
     if (expire_in := fields.read("expire_in", _duration_or_variable)) is not None:
         texts["expire_in"] = expire_in
     return texts

@@ -45,8 +45,8 @@ def _service(report: Report, node: Node, path: str) -> dict[str, Any] | None:
     service = _container(report, node, fields, path)
     if service is None:
         return None
-    if "alias" in fields:
-        service["alias"] = fields.text("alias")
+    if alias := fields.text_or_empty("alias"):
+        service["alias"] = alias
     if "command" in fields:
         service["command"] = list(fields.strings("command") or ())
     if (variables := fields.read("variables", read_variables)) is not None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, cast
 
 import msgspec
 
 from remuda.pipeline.errors import Report, quote
 from remuda.pipeline.keywords.default import Retry, Shared, read_shared
-from remuda.pipeline.keywords.environment import read_environment, read_name, read_pages, read_release, read_secrets
+from remuda.pipeline.keywords.environment import (
+    read_environment,
+    read_pages,
+    read_release,
+    read_resource_group,
+    read_secrets,
+)
 from remuda.pipeline.keywords.job_inputs import check_uses, read_job_inputs
-from remuda.pipeline.keywords.needs import Needs, read_needs
+from remuda.pipeline.keywords.needs import Needs, leave_out, read_needs
 from remuda.pipeline.keywords.parallel import Parallel, read_parallel
 from remuda.pipeline.keywords.run import ReadFile, read_run
 from remuda.pipeline.keywords.trigger import check_alone, read_trigger
@@ -88,10 +94,15 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
     stage = _stage(report, entry.key, fields, context.stages)
     when, start_in = _when(fields)
     pages = fields.read("pages", read_pages)
-    publish = fields.text("publish") or (pages or {}).get("publish")
+    publish = fields.text_or_empty("publish") or (pages or {}).get("publish")
     retry = shared.retry or Retry()
     check_alone(report, entries, name)
     inputs = fields.read("inputs", read_job_inputs, judge) or {}
+    needs = fields.read("needs", read_needs)
+    if trigger is None and needs is not None and any(each.pipeline and not each.job for each in needs.outside):
+        fields.refuse_value(
+            "needs", 'a job that runs something cannot need a "pipeline" without a "job"', "name the job"
+        )
     check_uses(report, entries, name, inputs)
     spec = JobSpec(
         name=name,
@@ -105,7 +116,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
         tags=shared.tags or (),
         when=when,
         start_in_seconds=start_in,
-        manual_confirmation=fields.text("manual_confirmation") or "",
+        manual_confirmation=fields.text_or_empty("manual_confirmation") or "",
         timeout_seconds=shared.timeout_seconds,
         retry_max=retry.max,
         retry_when=retry.when,
@@ -116,7 +127,7 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
         cache=shared.cache or (),
         hooks=shared.hooks or (),
         run=run,
-        resource_group=fields.read("resource_group", read_name) or "",
+        resource_group=fields.read("resource_group", read_resource_group) or "",
         environment=fields.read("environment", read_environment),
         coverage=fields.read("coverage", _coverage, judge) or "",
         release=fields.read("release", read_release),
@@ -134,10 +145,32 @@ def read_job(report: Report, judge: Judge, entry: Entry, context: JobContext) ->
         entries=entries,
         variables=variables,
         conditions=read_conditions(report, judge, entries, name),
-        needs=fields.read("needs", read_needs),
+        needs=needs,
         allow_failure=fields.read("allow_failure", read_allow_failure),
         interruptible=shared.interruptible,
         parallel=fields.read("parallel", read_parallel),
+    )
+
+
+def without_jobs(report: Report, draft: Draft, names: Container[str]) -> Draft:
+    """Return the job without needs of and dependencies on jobs that are left out of every pipeline. Warns of each."""
+    name, conditions = draft.spec.name, draft.conditions
+    path = inside(name, "needs")
+    dependencies = draft.spec.dependencies
+    if dependencies is not None:
+        for each in dependencies:
+            if each in names:
+                at = draft.entries["dependencies"].value
+                report.warn(at, inside(name, "dependencies"), f"has no artifacts of {quote(each)}, which is left out")
+        dependencies = tuple(each for each in dependencies if each not in names)
+    rules = conditions.rules and tuple(
+        msgspec.structs.replace(rule, needs=leave_out(report, rule.needs, names, path)) for rule in conditions.rules
+    )
+    return msgspec.structs.replace(
+        draft,
+        spec=msgspec.structs.replace(draft.spec, dependencies=dependencies),
+        needs=leave_out(report, draft.needs, names, path),
+        conditions=msgspec.structs.replace(conditions, rules=rules),
     )
 
 

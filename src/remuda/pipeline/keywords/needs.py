@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import msgspec
 
-from remuda.pipeline.errors import Report
+from remuda.pipeline.errors import Report, quote
 from remuda.pipeline.keywords.parallel import Parallel, read_matrix
 from remuda.pipeline.spec import Need, OutsideNeed
 from remuda.pipeline.syntax.known_keys import NEED, PARALLEL
@@ -34,6 +36,17 @@ def is_status_mirror(job: Node) -> bool:
         return False
     needs = flatten(job.entries["needs"].value) if "needs" in job.entries else ()
     return any(isinstance(each, Table) and "pipeline" in each.entries and "job" not in each.entries for each in needs)
+
+
+def leave_out(report: Report, needs: Needs | None, mirrors: Container[str], path: str) -> Needs | None:
+    """Return the needs without those of jobs that only show the status of another pipeline. Warns of each."""
+    if needs is None or needs.inside is None:
+        return needs
+    kept = tuple(each for each in needs.inside if each.need.job not in mirrors)
+    for each in needs.inside:
+        if each.need.job in mirrors:
+            report.warn(each.at, path, f"does not wait for {quote(each.need.job)}, which is left out")
+    return msgspec.structs.replace(needs, inside=kept)
 
 
 def read_needs(report: Report, node: Node, path: str) -> Needs:

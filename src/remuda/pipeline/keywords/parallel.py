@@ -14,8 +14,8 @@ import msgspec
 from remuda.pipeline.errors import Report
 from remuda.pipeline.keywords.variables import check_name, read_value
 from remuda.pipeline.syntax.known_keys import PARALLEL
-from remuda.pipeline.syntax.tree import Items, Node, Table, items_of
-from remuda.pipeline.syntax.typed_values import inside, mistyped, read_fields, read_integer
+from remuda.pipeline.syntax.tree import Items, Node, Scalar, Table, items_of
+from remuda.pipeline.syntax.typed_values import inside, is_text, mistyped, read_fields, read_integer
 
 MAX_PARALLEL = 200
 
@@ -74,6 +74,6 @@ def read_matrix(report: Report, node: Node, path: str) -> Parallel | None:
 
 def _values(report: Report, node: Node, path: str) -> tuple[str, ...]:
     read = [read_value(report, item, path) for item in items_of(node)]
-    if not read:
+    if not read or (isinstance(node, Scalar) and is_text(node) and not node.text.strip()):
         report.add(node, path, "must not be empty", "give it a value")
     return tuple(value for value in read if value is not None)

@@ -40,7 +40,7 @@ def _step(report: Report, node: Node, path: str) -> tuple[dict[str, Entry], dict
     if "name" not in entries:
         report.add(node, path, 'a step must have a "name"', "give it one")
     kinds = [key for key in ("step", "func", "script") if key in entries]
-    if len(kinds) != 1:
+    if len(kinds) != 1 and "action" not in node.entries:
         report.add(node, path, 'a step must have one of "step", "func" and "script"', "say what it runs")
     if "script" in entries and "inputs" in entries:
         report.add(entries["inputs"].key, inside(path, "inputs"), '"inputs" do not go with "script"', 'use "env"')

@@ -24,6 +24,8 @@ from remuda.steps.language.reading import read_step
 from remuda.steps.language.references import LONG_FORMS, parse_reference
 from remuda.steps.language.template import Hole, parse_template
 from remuda.steps.language.values import MISSING, NAME, Reference, ReferenceKind, Spec
+from remuda.steps.resolving.builtins import Builtins, find_packages
+from remuda.steps.resolving.errors import ResolveError
 
 _NAMES = tuple(Context().names())
 _DEFINITIONS = ("func.yml", "step.yml")
@@ -70,6 +72,8 @@ class _StepChecks:
             reference = self._read_reference(step[key].value, inside(path, key))
             if reference is not None and reference.kind is ReferenceKind.LOCAL:
                 self._compare(step, key, path, reference, read_file)
+            elif reference is not None and reference.kind is ReferenceKind.BUILTIN:
+                self._compare_builtin(step, key, path, reference)
 
     def _check_names(self, node: Node, path: str) -> None:
         assert isinstance(node, Table)
@@ -159,23 +163,44 @@ class _StepChecks:
     def _compare(
         self, step: Mapping[str, Entry], key: str, path: str, reference: Reference, read_file: ReadFile
     ) -> None:
-        """Warn if the step's inputs do not fit the definition in the repository, if that can be read."""
+        """Warn if the repository does not have the definition of the step, or if the inputs do not fit it."""
         folder = normal_path(reference.path)
         if folder is None or reference.path.startswith("/"):
             return
+        at = step[key].value
         for name in (reference.file,) if reference.file else _DEFINITIONS:
             file = f"{folder}/{name}" if folder else name
             if (text := read_file(file)) is not None:
                 break
         else:
+            missing = f"{folder}/{reference.file or _DEFINITIONS[0]}"
+            message = f"the repository has no file {quote(missing.lstrip('/'))}"
+            self._report.warn(at, inside(path, key), message, "correct the path, unless an earlier step creates it")
             return
-        at = step[key].value
         try:
             spec = read_step(text, file=file).spec
         except DefinitionError as error:
             self._report.warn(at, inside(path, key), printable(str(error).partition("\n")[0], 300))
             return
         self._compare_inputs(step, at, inside(path, "inputs"), file, spec)
+
+    def _compare_builtin(self, step: Mapping[str, Entry], key: str, path: str, reference: Reference) -> None:
+        """Warn if this version of Remuda does not come with the step, or if the inputs do not fit it."""
+        at, builtins = step[key].value, Builtins(find_packages())
+        try:
+            bundled = builtins.choose(reference.path, reference.version)
+        except ResolveError:
+            names = tuple(builtins.names())
+            if reference.path in names:
+                message = f"Remuda has no version {quote(reference.version)} of {quote(reference.path)}"
+                suggestion = f"write builtin://{printable(reference.path)}"
+            else:
+                message = f"Remuda comes with no step {quote(reference.path)}"
+                suggestion = nearest(reference.path, names) or f"known: {', '.join(names)}"
+            self._report.warn(at, inside(path, key), message, suggestion)
+            return
+        spec = read_step(bundled.text, file=f"builtin://{bundled.name}").spec
+        self._compare_inputs(step, at, inside(path, "inputs"), f"builtin://{bundled.name}", spec)
 
     def _compare_inputs(self, step: Mapping[str, Entry], at: Placed, path: str, file: str, spec: Spec) -> None:
         node = step["inputs"].value if "inputs" in step else None

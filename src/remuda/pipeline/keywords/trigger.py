@@ -64,7 +64,7 @@ def read_trigger(report: Report, node: Node, path: str) -> Trigger | None:
     forward = fields.read("forward", _flags) or {}
     return Trigger(
         project=fields.text("project") or "",
-        branch=fields.text("branch") or "",
+        branch=fields.text_or_empty("branch") or "",
         include=fields.read("include", _includes) or (),
         strategy=fields.choice("strategy", STRATEGIES) or "",
         forward_yaml_variables=forward.get("yaml_variables", True),

@@ -12,7 +12,7 @@ import msgspec
 from remuda.pipeline.errors import Report, printable, quote
 from remuda.pipeline.syntax.known_keys import Keys
 from remuda.pipeline.syntax.tree import Items, Node, Opaque, Scalar, Table
-from remuda.pipeline.syntax.typed_values import inside, is_null, is_text, mistyped, read_fields
+from remuda.pipeline.syntax.typed_values import inside, is_null, is_text, mistyped, read_fields, read_text_or_empty
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
@@ -60,7 +60,7 @@ def check_name(report: Report, key: Scalar, path: str) -> bool:
 
 def _read_variable(report: Report, node: Node, path: str, raw: set[str], name: str, keys: Keys | None) -> str | None:
     """Read a value, or a map with `value` and `expand`; adds `name` to `raw` if it has `expand: false`."""
-    if is_null(node):
+    if is_null(node) and keys is not None:
         return ""
     if not isinstance(node, Table):
         return read_value(report, node, path)
@@ -80,11 +80,8 @@ def _check_options(report: Report, node: Node, path: str, value: str | None) -> 
     if not isinstance(node, Items):
         mistyped(report, node, path, "a list of values")
         return
-    if not node.items:
-        report.add(node, path, "must not be empty", "give it at least one value")
-        return
-    options = [read_value(report, item, path) for item in node.items]
-    if value is not None and value not in options:
+    options = [read_text_or_empty(report, item, path) for item in node.items]
+    if None not in options and options and value is not None and value not in options:
         shown = ", ".join(printable(option) for option in options if option is not None)
         report.add(node, path, f"the value {quote(value)} is none of them", f'set "value" to one of: {shown}')
 

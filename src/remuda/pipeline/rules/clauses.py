@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import msgspec
 
-from remuda.pipeline.errors import Placed, Report
+from remuda.pipeline.errors import Placed, Report, quote
 from remuda.pipeline.facts import Facts, SourceProblem
 from remuda.pipeline.include.port import Sources
 from remuda.pipeline.keywords.variables import Variables
@@ -199,7 +199,7 @@ class Judge:
         """Return the content hashes of the files that match a pattern, ordered by path, for `cache:key:files`."""
         if patterns not in self._contents:
             files = self.facts.files or {}
-            globs = [Glob(pattern) for pattern in patterns]
+            globs = [Glob(pattern.removeprefix("./").lstrip("/")) for pattern in patterns]
             paths = {glob.literal for glob in globs if glob.literal in files}
             for glob in globs:
                 if glob.literal is None:
@@ -367,4 +367,7 @@ def read_paths(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
     paths = read_strings(report, node, path)
     if paths is not None and len(paths) > MAX_PATTERNS and isinstance(node, Items):
         report.add(node, path, f"has more than {MAX_PATTERNS} entries", "use patterns that name more files each")
+    for each in paths or ():
+        if each.startswith(("/", "./")):
+            report.warn(node, path, f"{quote(each)} matches no file", "begin with the first folder, without ./ and /")
     return paths

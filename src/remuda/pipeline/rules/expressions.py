@@ -19,6 +19,8 @@ from remuda.pipeline.rules.regex import PatternError, Patterns, split_literal
 
 MAX_EXPRESSION = 10_000
 MAX_NESTING = 50
+MAX_TOKENS = 99
+"""As in GitLab, an expression has fewer than 100 variables, texts, operators and parentheses."""
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<op>==|!=|=~|!~|&&|\|\||\(|\)|!)"
@@ -191,6 +193,7 @@ class _Parser:
         self._patterns = patterns
         self._at = 0
         self._depth = 0
+        self._tokens = 0
         self._next: re.Match[str] | None = None
         self._advance()
 
@@ -209,11 +212,7 @@ class _Parser:
 
     def _single(self) -> Expression:
         left = self._operand()
-        links = 0
         while self._next is not None and (op := self._next["op"]) in _COMPARISONS:
-            links += 1
-            if links > MAX_NESTING:
-                raise ExpressionError(f"comparisons are nested deeper than {MAX_NESTING} levels", self._start())
             self._advance()
             left = Comparison(op=op, left=left, right=self._operand())
         return left
@@ -268,6 +267,9 @@ class _Parser:
         self._next = _TOKEN.match(self._text, self._at)
         if self._next is not None:
             self._at = self._next.end()
+            self._tokens += 1
+            if self._tokens > MAX_TOKENS:
+                raise ExpressionError(f"an expression has at most {MAX_TOKENS} words and operators", self._start())
         elif rest := _REST.match(self._text, self._at):
             hint = "; use == to compare" if rest[1].startswith("=") else ""
             if braced := _BRACED.match(self._text, rest.start(1)):

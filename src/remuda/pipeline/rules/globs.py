@@ -26,7 +26,6 @@ class Glob:
     """A compiled file pattern. `literal` is the path if the pattern has no wildcards, else None."""
 
     def __init__(self, pattern: str) -> None:
-        pattern = pattern.removeprefix("./").lstrip("/")
         self.literal = None if _WILD.search(pattern) else pattern
         self._rows = [] if self.literal is not None else [row.split("/") for row in _alternatives(pattern)]
 

@@ -158,6 +158,7 @@ def _policy(report: Report, node: Node, path: str, judge: Judge) -> RefPolicy:
     if not node.entries:
         report.add(node, path, "must not be empty", "give it a condition, or remove the key")
     fields = read_fields(report, node, path, ONLY)
+    fields.choice("kubernetes", ("active",))
     return RefPolicy(
         refs=fields.read("refs", _refs, judge),
         variables=fields.read("variables", _expressions, judge),

@@ -297,7 +297,13 @@ TRIGGER_INCLUDE = Keys(
 """An entry of `trigger:include`."""
 FORWARD = Keys(works=("yaml_variables", "pipeline_variables"))
 """`trigger:forward`."""
-STEP = Keys(works=("name", "step", "func", "script", "inputs", "env"))
+STEP = Keys(
+    works=("name", "step", "func", "script", "inputs", "env"),
+    misplaced={
+        "action": "call the action runner, step: {git: {url: gitlab.com/components/action-runner, "
+        'rev: main}}, with the inputs "action" and "inputs"'
+    },
+)
 """An entry of `run` of a job."""
 PAGES = Keys(works=("publish", "path_prefix", "expire_in"))
 """`pages` of a job, written as a map."""

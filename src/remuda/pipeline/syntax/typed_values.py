@@ -49,6 +49,9 @@ class Fields:
     def text(self, key: str) -> str | None:
         return self.read(key, read_text)
 
+    def text_or_empty(self, key: str) -> str | None:
+        return self.read(key, read_text_or_empty)
+
     def flag(self, key: str) -> bool | None:
         return self.read(key, read_flag)
 
@@ -126,31 +129,38 @@ def report_key(report: Report, key: Scalar, path: str, keys: Keys) -> None:
 
 
 def read_text(report: Report, node: Node, path: str) -> str | None:
-    if not isinstance(node, Scalar) or node.kind != "text":
-        mistyped(report, node, path, "a string")
-        return None
-    if not node.text:
+    """Read a string that must not be empty."""
+    text = read_text_or_empty(report, node, path)
+    if text == "":
         report.add_of_value(node, path, "must not be empty")
-        return None
-    return node.text
+    return text or None
+
+
+def read_text_or_empty(report: Report, node: Node, path: str) -> str | None:
+    """Read a string of a keyword for which GitLab takes the empty one, too: it counts as not set."""
+    if isinstance(node, Scalar) and node.kind == "text":
+        return node.text
+    mistyped(report, node, path, "a string")
+    return None
 
 
 def read_choice(report: Report, node: Node, path: str, choices: Sequence[str]) -> str | None:
-    text = read_text(report, node, path)
+    """Read one word of `choices`, which may have the empty one."""
+    text = (read_text_or_empty if "" in choices else read_text)(report, node, path)
     if text is not None and text not in choices:
-        suggestion = nearest(text, choices) or f"use one of: {', '.join(choices)}"
+        suggestion = nearest(text, choices) or f"use one of: {', '.join(filter(None, choices))}"
         report.add_of_value(node, path, f"unknown value {quote(text)}", suggestion)
         return None
     return text
 
 
 def read_texts(report: Report, node: Node, path: str, keys: Keys, *, need: tuple[str, ...] = ()) -> dict[str, str]:
-    """Read a map whose values are all strings. Reports missing keys of `need`."""
+    """Read a map whose values are all strings; leaves out empty ones. Reports missing and empty keys of `need`."""
     entries = read_table(report, node, path, keys)
     texts: dict[str, str] = {}
     for name, entry in entries.items():
-        text = read_text(report, entry.value, inside(path, name))
-        if text is not None:
+        text = (read_text if name in need else read_text_or_empty)(report, entry.value, inside(path, name))
+        if text:
             texts[name] = text
     if isinstance(node, Table):
         for name in need:
@@ -191,6 +201,15 @@ def read_one_or_more(report: Report, node: Node, path: str) -> tuple[str, ...] |
         return read_strings(report, node, path)
     text = read_text(report, node, path)
     return None if text is None else (text,)
+
+
+def read_any_number(report: Report, node: Node, path: str) -> tuple[str, ...] | None:
+    """Read a string or a list of strings; leaves out empty strings."""
+    if isinstance(node, Scalar):
+        text = read_text_or_empty(report, node, path)
+        return None if text is None else tuple(filter(None, (text,)))
+    texts = read_strings(report, node, path)
+    return None if texts is None else tuple(filter(None, texts))
 
 
 def read_choices(report: Report, node: Node, path: str, choices: Sequence[str]) -> tuple[str, ...]:

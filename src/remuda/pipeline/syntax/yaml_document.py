@@ -43,7 +43,8 @@ _KNOWN_TAGS = frozenset(_YAML_TAG + name for name in ("str", "int", "float", "bo
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed file: its header (with `spec`, before `---`), the tree of the rest, and the number of values in both."""
+    """A parsed file: its header (with `spec`, before `---`), the tree of the document with the jobs, and the number of
+    values in the file."""
 
     header: Table | None
     body: Node
@@ -76,7 +77,7 @@ def read_document(text: str, report: Report, *, file: str = "") -> Document:
             builder.take(event)
     except yaml.YAMLError as error:
         _report_syntax(error, text, report, file)
-    if builder.root is None or (isinstance(builder.root, Scalar) and builder.root.kind == "null"):
+    if builder.root is None:
         report.stop(Place(file=file), "", "the file is empty", 'write at least one job with a "script"')
     return Document(header=builder.header, body=builder.root, nodes=builder.nodes)
 
@@ -116,7 +117,6 @@ class _Builder:
         import yaml
 
         self._handlers: dict[type[yaml.Event], Callable[[Any], None]] = {
-            yaml.DocumentStartEvent: self._document,
             yaml.ScalarEvent: self._scalar,
             yaml.AliasEvent: self._alias,
             yaml.MappingStartEvent: self._open,
@@ -130,16 +130,21 @@ class _Builder:
         if handle is not None:
             handle(event)
 
-    def _document(self, event: yaml.DocumentStartEvent) -> None:
-        if self.root is None:
-            return
+    def _add_document(self, node: Node, at: Place) -> None:
+        """Take the root of a document. As in GitLab, empty documents do not count, and without a header only the first
+        of the others does."""
         if self.header is None and isinstance(self.root, Table) and "spec" in self.root.entries:
             self.header, self.root = self.root, None
+        if isinstance(node, Scalar) and node.kind == "null":
             return
-        message = "the file has more than one YAML document"
-        self._report.stop(
-            self._place(event), "", message, 'remove the "---" line; only a header with "spec" may have it'
-        )
+        if self.root is None:
+            self.root = node
+        elif self.header is None:
+            message = "this YAML document is passed over: only the first one of the file counts"
+            self._report.warn(at, "", message, 'remove the "---" line before it, or the document')
+        else:
+            message = "the file has more than one YAML document after its header"
+            self._report.stop(at, "", message, 'remove the "---" line')
 
     def _scalar(self, event: yaml.ScalarEvent) -> None:
         at = self._place(event)
@@ -206,7 +211,7 @@ class _Builder:
             parent.nodes += nodes
             parent.height = max(parent.height, height + 1)
         else:
-            self.root = node
+            self._add_document(node, at)
 
     def _check_depth(self, at: Place, more: int) -> None:
         if len(self._stack) + more > MAX_DEPTH:

@@ -18,11 +18,18 @@ from remuda.pipeline.errors import quote
 from remuda.pipeline.facts import SourceProblem
 
 SUFFIX = ".gitlab-ci.yml"
+GITLAB = "https://gitlab.com"
+GITLAB_TEMPLATES = f"{GITLAB}/gitlab-org/gitlab/-/raw/master/lib/gitlab/ci/templates"
+"""The folder with GitLab's own templates. GitLab's API serves none that has a folder in its name."""
 LIMIT_BYTES = 1024 * 1024
 CACHE_SECONDS = 3600
 """How long a template from a server is used before it is fetched again."""
 
 _FOLDER = Path(__file__).parent
+_WITH_IMAGES = re.compile(
+    "Security/|Auto-DevOps|Terraform|.*(SAST|DAST|Scanning|Fuzzing|Code-Quality|Code-Intelligence|Deploy)"
+)
+"""Templates whose jobs run programs that only images of GitLab have."""
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
 _MAX_LISTED = 1000
 _MAX_NEAR = 5
@@ -88,7 +95,8 @@ def _fetch(key: str, address: str, fetch: Fetch) -> str | SourceProblem | None:
             pass  # A web server that answers every address with a page.
     elif not answer.is_missing:
         return answer
-    text = fetch(f"{address}/{quote_path(key)}{SUFFIX}")
+    folder = GITLAB_TEMPLATES if address == GITLAB else address
+    text = fetch(f"{folder}/{quote_path(key)}{SUFFIX}")
     if isinstance(text, SourceProblem):
         return None if text.is_missing else text
     # A server may answer an unknown address with a page, for example to log in.
@@ -131,4 +139,5 @@ def _missing(key: str, keys: Iterable[str], hint: str) -> SourceProblem:
     near += difflib.get_close_matches(key.rpartition("/")[2].lower(), by_name, n=_MAX_NEAR)
     names = ", ".join(dict.fromkeys(by_name[each] + SUFFIX for each in near))
     similar = f"similar names: {names}; or " if names else ""
-    return SourceProblem(reason=f"there is no template {quote(key + SUFFIX)}", suggestion=f"{similar}{hint}")
+    why = ": its jobs run images of GitLab, and Remuda has no others for it" if _WITH_IMAGES.match(key) else ""
+    return SourceProblem(reason=f"there is no template {quote(key + SUFFIX)}{why}", suggestion=f"{similar}{hint}")

@@ -115,7 +115,7 @@ class StepStart:
             node,
             state.context.resolver,
             substitutes=substitutes,
-            announce=partial(self._announce_fetch, node),
+            announce=partial(self.announce_fetch, node),
         )
         if node.call.reference.kind in _LOCAL:
             return await work
@@ -135,7 +135,7 @@ class StepStart:
             state.stop(soonest[1], soonest[2])
         return None
 
-    async def _announce_fetch(self, node: Node, reference: Reference) -> None:
+    async def announce_fetch(self, node: Node, reference: Reference) -> None:
         """Say in the log, after a while, which server has not sent the step's package, since when, and until when it is
         tried."""
         state = self._state

@@ -533,6 +533,7 @@ async def test_a_step_that_cannot_be_loaded_is_retried(agent: AgentProcess, a_jo
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}/silent/step:1", "http://127.0.0.1:{}/silent/-/step@main"])
 async def test_a_silent_server_of_a_step_is_announced(agent: AgentProcess, a_job: Build, form: str) -> None:
+    """After how long: see the unit tests of `step_start`."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         job = a_job(steps=steps_text({"name": "it", "step": form.format(port)}))

@@ -81,6 +81,6 @@ def test_only_variables_of_the_file_have_all_keys(text: str, expected: str, mist
     assert message.startswith(expected)
 
 
-def test_a_job_and_a_rule_can_have_empty_variables(jobs: Jobs) -> None:
-    job = jobs("a: {script: x, variables: {V: , W: {value: x, expand: false}}, rules: [{variables: {X: }}]}")["a"]
+def test_a_job_can_have_empty_variables(jobs: Jobs) -> None:
+    job = jobs("a: {script: x, variables: {V: , W: {value: x, expand: false}}, rules: [{variables: {X: ''}}]}")["a"]
     assert (job.variables, job.raw_variables) == ({"V": "", "W": "x", "X": ""}, ("W",))

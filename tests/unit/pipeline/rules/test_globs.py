@@ -9,8 +9,8 @@ from remuda.pipeline.rules.globs import Glob, is_include_glob, match_paths, norm
     ("pattern", "path", "expected"),
     [
         ("a.txt", "a.txt", True),
-        ("/a.txt", "a.txt", True),
-        ("./a.txt", "a.txt", True),
+        ("/a.txt", "a.txt", False),
+        ("./a.txt", "a.txt", False),
         ("a.txt", "b/a.txt", False),
         ("*.md", "a.md", True),
         ("*.md", "d/a.md", False),

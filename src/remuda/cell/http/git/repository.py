@@ -2,6 +2,7 @@
 `remuda.cell.git.commits` applies file actions; `remuda.cell.projects.projects` starts pipelines for new commits."""
 
 import re
+from typing import ClassVar
 from urllib.parse import quote
 
 import msgspec
@@ -21,6 +22,7 @@ from remuda.cell.http.edge.large_bodies import large_parameters
 from remuda.cell.http.edge.lookup import text_in_path
 from remuda.cell.http.edge.paging import Paged
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.edge.unsupported_fields import Unsupported
 from remuda.cell.http.gitlab.views import CommitShape, PipelineSummaryShape, commit_view, pipeline_summary
 from remuda.cell.projects.projects import CommitRequest
 from remuda.cell.values import Page, PipelineFilter, Project
@@ -70,10 +72,14 @@ class BranchShape(Shape, kw_only=True):
     web_url: str
 
 
-@routes.post(f"{_ROOT}/commits", in_project(Level.DEVELOPER), takes=CommitRequest)
+class NewCommit(CommitRequest, frozen=True, kw_only=True):
+    unsupported: ClassVar[Unsupported] = Unsupported(refused={"start_project": ()})
+
+
+@routes.post(f"{_ROOT}/commits", in_project(Level.DEVELOPER), takes=NewCommit)
 async def commit(edge: Edge, request: Request, caller: Caller, project: Project) -> CommitShape:
     """Create a commit from a list of file actions, such as create, update or delete."""
-    async with large_parameters(edge, request, CommitRequest, limit_bytes=edge.settings.commit_limit_bytes) as params:
+    async with large_parameters(edge, request, NewCommit, limit_bytes=edge.settings.commit_limit_bytes) as params:
         if not params.commit_message.strip():
             raise bad_parameter("commit_message is empty")
         await check_push(edge, caller, project, [f"refs/heads/{params.branch}"])

@@ -19,7 +19,7 @@ from remuda.cell.http.edge.access import in_project
 from remuda.cell.http.edge.admission import caller_of, check_push
 from remuda.cell.http.edge.bodies import flag_in_query
 from remuda.cell.http.edge.endpoints import Edge, Shape
-from remuda.cell.http.edge.errors import bad_parameter, bad_request, not_found
+from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.large_bodies import large_answer, large_content, large_parameters
 from remuda.cell.http.edge.lookup import project_in_path, text_in_path
 from remuda.cell.http.edge.paging import Paged
@@ -230,6 +230,7 @@ async def _change(edge: Edge, request: Request, action: str) -> ChangedFileShape
             content=params.content,
             encoding=params.encoding,
             execute_filemode=params.execute_filemode,
+            last_commit_id=params.last_commit_id,
         )
         actions = [file_action]
         if action == "update" and params.execute_filemode is not None:
@@ -241,7 +242,8 @@ async def _change(edge: Edge, request: Request, action: str) -> ChangedFileShape
 @routes.delete(_FILE, _WRITE)
 async def remove(edge: Edge, request: Request, params: FileRemoval) -> None:
     """Delete a file with a commit."""
-    action = FileAction(action="delete", file_path=text_in_path(request, "path"))
+    path = text_in_path(request, "path")
+    action = FileAction(action="delete", file_path=path, last_commit_id=params.last_commit_id)
     await _commit(edge, request, params, [action])
 
 
@@ -250,8 +252,6 @@ async def _commit(edge: Edge, request: Request, params: FileChange | FileRemoval
     if not params.commit_message.strip():
         raise bad_parameter("commit_message is empty")
     await check_push(edge, caller, project, [f"refs/heads/{params.branch}"])
-    if params.last_commit_id and actions[0].action != "create":
-        await _check_last_commit(edge, project, params, actions[0].file_path)
     commit = CommitRequest(
         branch=params.branch,
         commit_message=params.commit_message,
@@ -261,14 +261,3 @@ async def _commit(edge: Edge, request: Request, params: FileChange | FileRemoval
         author_email=params.author_email,
     )
     await edge.projects.commit(project, commit, caller.user)
-
-
-async def _check_last_commit(edge: Edge, project: Project, params: FileChange | FileRemoval, path: str) -> None:
-    """Raise ApiError 400 if the last commit of the file is not the one that the caller has seen."""
-    branch = params.start_branch or params.branch
-    sha = await commit_at(edge, project, branch)
-    newest = await edge.projects.repos.log(project.repo_path, sha, skip=0, count=1, selection=LogFilter(path=path))
-    if newest and newest[0].sha != params.last_commit_id:
-        raise bad_request(
-            f"{path} was changed by commit {newest[0].sha[:8]} since {params.last_commit_id}; read it again and repeat"
-        )

@@ -2,7 +2,7 @@
 the switch for it. Only projects and groups of the same organization that the caller sees can be added."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import not_found
 from remuda.cell.http.edge.lookup import existing_group, existing_project, number_in_path
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.edge.unsupported_fields import Unsupported
 from remuda.cell.http.gitlab.groups import GroupShape, group_view
 from remuda.cell.http.gitlab.projects import describe_project
 from remuda.cell.http.gitlab.views import ProjectShape
@@ -34,11 +35,17 @@ class ScopeChange(msgspec.Struct, kw_only=True):
     enabled: bool
 
 
+_UNSUPPORTED = Unsupported(refused={"default_permissions": (True,), "job_token_policies": ()})
+"""What would give the jobs of an entry fewer rights."""
+
+
 class NewProjectEntry(msgspec.Struct, kw_only=True):
+    unsupported: ClassVar[Unsupported] = _UNSUPPORTED
     target_project_id: int
 
 
 class NewGroupEntry(msgspec.Struct, kw_only=True):
+    unsupported: ClassVar[Unsupported] = _UNSUPPORTED
     target_group_id: int
 
 

@@ -27,20 +27,31 @@ _WRITE = in_project(Level.DEVELOPER, or_job="releases")
 routes = Routes()
 
 
+class Link(msgspec.Struct, kw_only=True):
+    name: str
+    url: str
+    link_type: str | None = None
+
+
 class Assets(msgspec.Struct, kw_only=True):
-    links: list[dict[str, Any]] = []
+    links: list[Link] = []
 
 
-class Asked(msgspec.Struct, kw_only=True):
-    """Parameters to create or change a release. A parameter that is not in the request is None."""
+class ReleaseChange(msgspec.Struct, kw_only=True):
+    """Parameters to change a release. A parameter that is not in the request is None."""
+
+    name: str | None = None
+    description: str | None = None
+    milestones: list[str] | None = None
+    released_at: str | None = None
+
+
+class Asked(ReleaseChange, kw_only=True):
+    """Parameters to create a release."""
 
     tag_name: str | None = None
     tag_message: str | None = None
-    name: str | None = None
-    description: str | None = None
     ref: str | None = None
-    milestones: list[str] | None = None
-    released_at: str | None = None
     assets: Assets | None = None
 
 
@@ -121,7 +132,7 @@ async def show_latest(edge: Edge, project: Project) -> ReleaseShape:
 
 @routes.put(f"{_ROOT}/{{tag}}", _WRITE)
 async def change(
-    edge: Edge, request: Request, project: Project, release: Annotated[Release, _find], params: Asked
+    edge: Edge, request: Request, project: Project, release: Annotated[Release, _find], params: ReleaseChange
 ) -> ReleaseShape:
     """Change a release."""
     await edge.releases.check_tag(project, release.tag, await user_of_call(edge, request))
@@ -145,8 +156,8 @@ async def remove(edge: Edge, request: Request, project: Project, release: Annota
     return await _view(edge, project, release)
 
 
-def _link(fields: dict[str, Any]) -> dict[str, str]:
-    return {key: str(fields[key]) for key in ("name", "url", "link_type") if fields.get(key)}
+def _link(link: Link) -> dict[str, str]:
+    return {key: text for key, text in msgspec.structs.asdict(link).items() if text}
 
 
 async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
@@ -159,9 +170,7 @@ async def _view(edge: Edge, project: Project, release: Release) -> ReleaseShape:
             "id": number,
             "name": link["name"],
             "url": link["url"],
-            "direct_asset_url": release_url + "/downloads/" + link["filepath"].lstrip("/")
-            if "filepath" in link
-            else link["url"],
+            "direct_asset_url": link["url"],
             "link_type": link.get("link_type", "other"),
         }
         for number, link in enumerate(release.links, 1)

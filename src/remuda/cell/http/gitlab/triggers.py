@@ -6,7 +6,7 @@ tokens are looked up by hash, so the response time does not reveal how much of a
 
 import secrets
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from remuda.cell.http.edge.errors import (
 )
 from remuda.cell.http.edge.lookup import number_in_path, project_in_path, text_in_path
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.edge.unsupported_fields import Unsupported
 from remuda.cell.http.gitlab.pipeline_create import describe_pipeline, ref_of, start_pipeline
 from remuda.cell.http.gitlab.variables import check_variable
 from remuda.cell.http.gitlab.views import PipelineShape, UserShape, time_text, user_view
@@ -53,6 +54,7 @@ routes = Routes()
 
 
 class Described(msgspec.Struct, kw_only=True):
+    unsupported: ClassVar[Unsupported] = Unsupported(refused={"expires_at": ()})
     description: str
 
 

@@ -3,7 +3,7 @@ checked by GitLab's rules. `remuda.cell.core.payload.variables` decides which va
 
 import re
 from collections.abc import Collection, Iterable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from remuda.cell.http.edge.endpoints import Edge, Shape
 from remuda.cell.http.edge.errors import ApiError, bad_field, bad_parameter, not_found
 from remuda.cell.http.edge.lookup import group_in_path, project_in_path, text_in_path
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.edge.unsupported_fields import Unsupported
 from remuda.cell.values import ProjectVariable
 from remuda.cell.values.people import Level
 
@@ -36,6 +37,7 @@ routes = Routes()
 class GivenVariable(msgspec.Struct, kw_only=True):
     """A variable in a request to create a pipeline, start a job or change a schedule."""
 
+    unsupported: ClassVar[Unsupported] = Unsupported(ignored={"raw": (False,)})
     key: str
     value: str | bool | int | float = ""
     variable_type: str = "env_var"
