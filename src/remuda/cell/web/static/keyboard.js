@@ -2,7 +2,7 @@
 //
 // Entries of a list are elements with data-entry; each contains the link that Enter opens.
 
-const PLACES = { o: "/", p: "/projects", q: "/queue", r: "/runners", m: "/machines", a: "/admin" };
+const PLACES = { o: "/", p: "/projects", q: "/queue", r: "/runners", a: "/admin" };
 const SEQUENCE_MILLISECONDS = 1500;
 let goingSince = 0;
 

@@ -1,5 +1,0 @@
-"""Pages about machines."""
-
-from remuda.cell.web.visit import Pages
-
-pages = Pages()
