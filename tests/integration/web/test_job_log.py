@@ -7,6 +7,8 @@ from playwright.sync_api import Locator, expect
 from tests.support.browser import Tab
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 
+from remuda.testing.waiting import wait_until
+
 STAMP = b"2026-11-15T09:40:00.123456Z 01O "
 SECTIONS = (
     b"section_start:10:build\r\x1b[0KBuild\n"
@@ -199,14 +201,17 @@ def test_wrap_and_full(log: Log) -> None:
     log.end()
     log.open()
     expect(log.row(2)).to_have_text("end")
-    flat = log.row(1).bounding_box()
+    flat = wait_until(log.row(1).bounding_box, "the line is shown")
+    assert flat is not None
     log.tab.find("log-wrap").click()
     expect(log.tab.find("log-wrap")).to_have_attribute("aria-pressed", "true")
-    wrapped = log.row(1).bounding_box()
-    assert flat is not None
-    assert wrapped is not None
-    assert wrapped["height"] > 2 * flat["height"]
-    assert wrapped["width"] < flat["width"]
+
+    def is_wrapped() -> bool:
+        # The rows are built again meanwhile.
+        box = log.row(1).bounding_box()
+        return box is not None and box["height"] > 2 * flat["height"] and box["width"] < flat["width"]
+
+    wait_until(is_wrapped, "the line is wrapped")
     log.tab.find("log-full").click()
     box = log.tab.find("log").bounding_box()
     assert box is not None
