@@ -101,7 +101,6 @@ CASES = {
     "/": Case("/", _USER),
     "/-/profile": Case("/-/profile", _USER),
     "/queue": Case("/queue", _USER),
-    "/machines": Case("/machines", _USER),
     "/projects": Case("/projects", _USER),
     "/projects/new": Case("/projects/new", _USER),
     "/groups": Case("/groups", _USER),

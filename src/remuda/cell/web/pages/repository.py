@@ -81,9 +81,11 @@ async def _find_place(visit: Visit, project: Mapping[str, Any]) -> tuple[str, st
     """The ref and the path in the address, and the commit of the ref. Raises ApiError 404 if there is no such ref."""
     api = project_api(project)
     for ref, path in list_splits(visit.request.path_params["place"]):
-        commit = await visit.api.find(f"{api}/repository/commits/{segment(ref)}", stats="false")
-        if commit is not None:
-            return ref, path, commit
+        try:
+            return ref, path, await visit.api.get(f"{api}/repository/commits/{segment(ref)}", stats="false")
+        except ApiError as error:
+            if error.status != 404:
+                raise
     raise not_found("Branch, tag or commit")
 
 

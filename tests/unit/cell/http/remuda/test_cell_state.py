@@ -28,5 +28,6 @@ def test_sources_and_secrets() -> None:
         "admin_token",
         "registration_token",
         "encryption_keys",
+        "web.oidc.client_secret",
     }
     assert not any("secret" in str(shape.value) or "hunter2" in str(shape.value) for shape in shapes.values())

@@ -13,8 +13,8 @@ pages = Settings()
 _BRANCHES = 100
 
 
-@pages.get("/groups/{group:path}/-/settings")
 @pages.get("/{project:path}/-/settings")
+@pages.get("/groups/{group:path}/-/settings")
 async def open_first(visit: Visit) -> Response:
     """Redirect to the first section that the user may open."""
     place = await load_place(visit)
