@@ -82,8 +82,8 @@ def test_each_way_of_the_page_leads_to_a_pipeline_with_containers(
     clone = system.root / "root/remuda"
     subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
     ways = {
-        "pipx": f"{follow_page()}\n{READ}\n{add_documentation('pipx install --force')}",
-        "uv": f"{install_with_uv()}\n{READ}\n{add_documentation('uv tool install --force')}",
+        "pipx": f"{follow_page()}\n{READ}\n{add_documentation('pipx')}",
+        "uv": f"{install_with_uv()}\n{READ}\n{add_documentation('uv tool')}",
         "package": f"{install_package(system.suite)}\n{READ}",
         "clone": f"{set_up_clone()}\nremuda plugin list\n{find_no_docs('remuda')}\ngrep 'make docs' {ANSWER}",
     }
@@ -110,11 +110,12 @@ def find_no_docs(remuda: str) -> str:
     return f"if {remuda} docs 2> {ANSWER}; then exit 1; fi\ncat {ANSWER} >&2"
 
 
-def add_documentation(install: str) -> str:
-    """Install without the documentation, and do what `remuda docs` says then."""
+def add_documentation(tool: str) -> str:
+    """Install again, without the documentation, and do what `remuda docs` says then."""
     return f"""
 cd ~/files
-{install} ./remuda-{__version__}-py3-none-any.whl
+{tool} uninstall remuda
+{tool} install ./remuda-{__version__}-py3-none-any.whl
 {find_no_docs("remuda")}
 {INSTALL_DOCS}
 test -f "$(remuda docs run-settings | sed s,^file://,,)"
