@@ -1,5 +1,5 @@
-"""The way to a page that it shows above its title: from the outermost group to the project. A module of its own: the
-rendering of templates uses it, and what loads projects needs the rendering."""
+"""The way to a page that it shows above its title: from the outermost group to the project. It is its own module,
+because the rendering of templates uses it, and what loads projects needs the rendering."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
