@@ -3,7 +3,6 @@ error pages."""
 
 from itertools import chain
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -71,9 +70,6 @@ def page_routes(edge: Edge) -> list[BaseRoute]:
 
 def _route(edge: Edge, page: Page, sign_in: SignInMemory) -> Route:
     async def answer(request: Request) -> Response:
-        # Addresses for programs never become pages, whatever the last route takes.
-        if request.url.path.startswith("/api/"):
-            raise HTTPException(404)
         visit = await _visit(edge, request, sign_in)
         if not (page.open_to_all or visit.is_signed_in or (is_public(page) and edge.settings.web.public_projects)):
             return visit.ask_to_sign_in()

@@ -334,6 +334,9 @@ class CellApp:
         elif match := lfs.PATH.fullmatch(path):
             exchange.route = lfs.find_route(method, match[2]) or UNMATCHED
             await lfs.serve_lfs(self._edge, match[1], match[2], scope, receive, exchange.send)
+        elif path.startswith("/api/"):
+            # No page, whatever addresses pages have: an unknown method of the API stays 405.
+            await self.call_api(scope, receive, exchange.send)
         else:
             await self._router(scope, receive, exchange.send)
 
