@@ -24,7 +24,7 @@ from rich.console import Console
 
 from remuda.cell.http.edge.app import api_document
 from remuda.cell.metrics import CellMetrics
-from remuda.cell.settings import CellSettings
+from remuda.cell.settings import CellSettings, setting_fields
 from remuda.cli.cell.settings import DEFAULT_PORT
 from remuda.cli.main import COMMANDS, GROUPS, build_app
 from remuda.cli.options import PipelineArguments
@@ -90,27 +90,41 @@ def _remove_boxes(text: str) -> str:
 
 def cell_settings() -> str:
     sections = []
-    body = ast.parse(getsource(CellSettings)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    for field, text in _documented(body.body):
-        if not isinstance(field, ast.AnnAssign):
-            continue
-        name = ast.unparse(field.target)
+    for name, text in _documented_settings(CellSettings):
         default = f"Default: {_default(name)}." if name != "data" else "Default: `cell` in the user's data folder."
         sections.append(definition(f"`{name}`", text, default))
     return page(
         "Settings of a cell",
         "Each setting is a key in `cell.toml` or an environment variable: `REMUDA_` and its name in capitals, lists "
-        "separated by commas (`data`, `host`, `port` and `cell_id`: key or option only). Times are in seconds, sizes "
-        "in bytes. [Run a cell](../../how-to/run-a-cell.md) has a file to begin with. "
+        "separated by commas (`data`, `host`, `port` and `cell_id`: key or option only). A name with a dot is in a "
+        "table of the file, `web.enabled` for example in `[web]`; its variable is `REMUDA_WEB_ENABLED`. Times "
+        "are in seconds, sizes in bytes. [Run a cell](../../how-to/run-a-cell.md) has a file to begin with. "
         "[Command line](../cli.md) describes the options of `remuda cell serve`, which have precedence.",
         sections,
     )
 
 
+def _documented_settings(kind: type[msgspec.Struct], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """The name and the docstring of each setting, those of tables last and with the names of the tables."""
+    body = ast.parse(getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    types = get_type_hints(kind)
+    tables = []
+    for field, text in _documented(body.body):
+        if not isinstance(field, ast.AnnAssign):
+            continue
+        name = ast.unparse(field.target)
+        if isinstance(types[name], type) and issubclass(types[name], msgspec.Struct):
+            tables.append((types[name], f"{prefix}{name}."))
+        else:
+            yield f"{prefix}{name}", text
+    for table, path in tables:
+        yield from _documented_settings(table, path)
+
+
 def _default(setting: str) -> str:
     """The default of a setting of a cell, as one writes it in `cell.toml`; sizes in a readable unit."""
-    [value] = [field.default for field in msgspec.structs.fields(CellSettings) if field.name == setting]
+    value = setting_fields()[setting].default
     value = {"port": DEFAULT_PORT}.get(setting, value)  # of `remuda cell serve`
     if value in ("", None, ()):
         return "none"

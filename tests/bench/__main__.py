@@ -21,8 +21,10 @@ from tests.bench.held_polls import memory as polls_memory
 from tests.bench.http_calls import bench_folder, memory_of, print_figure
 from tests.bench.lifecycles import lifecycles
 from tests.bench.local_run import local_run
+from tests.bench.log_page import log_page
 from tests.bench.manager import manager_figures
 from tests.bench.pipeline import compile_large
+from tests.bench.pipeline_page import pipeline_page
 from tests.bench.plan import plans
 from tests.bench.steps import steps
 
@@ -163,6 +165,8 @@ PARTS: dict[str, Callable[[Path], None]] = {
     "polls": lambda folder: polls_memory(folder, print_figure),
     "decisions": lambda folder: decisions(print_figure),
     "plan": lambda folder: plans(print_figure),
+    "pipeline_page": lambda folder: pipeline_page(folder, print_figure),
+    "log_page": log_page,
 }
 
 

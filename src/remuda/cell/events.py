@@ -11,7 +11,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -49,6 +49,12 @@ _encode = msgspec.json.Encoder().encode
 _log = logger("cell")
 
 
+class Notified(Protocol):
+    """What wants to know the ids of changed jobs. Without ids, any job may have changed."""
+
+    def note(self, *jobs: JobId) -> None: ...
+
+
 class ChangedJobs:
     """Collects the ids of changed jobs, for events about them, while there are event subscribers."""
 
@@ -57,8 +63,8 @@ class ChangedJobs:
         self.news = asyncio.Event()
         self._jobs: dict[JobId, None] = {}
         self._missed = False
-        self.others: list[ChangedJobs] = []
-        """Further collections that get the same ids."""
+        self.others: list[Notified] = []
+        """What else gets the same ids."""
 
     def note(self, *jobs: JobId) -> None:
         """Add the ids of changed jobs. Without ids, or with too many, record that any job may have changed."""

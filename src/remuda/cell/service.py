@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import gc
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from remuda.cell.operations.blob_ownership import claim_blobs, claim_folder, ope
 from remuda.cell.operations.data_folder import DataFolder, open_folder
 from remuda.cell.operations.downtime import DowntimeFile
 from remuda.cell.operations.upkeep import Upkeep
+from remuda.cell.operations.usage_recorder import UsageRecorder
 from remuda.cell.pipelines.creation import Pipelines
 from remuda.cell.pipelines.environments import Environments
 from remuda.cell.pipelines.releases import Releases
@@ -52,8 +53,10 @@ from remuda.cell.store.ports import Store
 from remuda.cell.tls import ServerCertificate
 from remuda.cell.traces.archive import ArchivedTraces
 from remuda.cell.traces.files import FileTraces
+from remuda.cell.traces.readers import TraceReaders
 from remuda.cell.values import USER_ID, UserToken
 from remuda.cell.values.audit_events import AuditEvent
+from remuda.cell.web.app import page_routes
 from remuda.lib.clock import Clock, SystemClock
 from remuda.lib.waiting import wait_for_event
 from remuda.telemetry.logs import logger
@@ -66,8 +69,12 @@ _log = logger("cell")
 
 
 class CellService:
-    def __init__(self, settings: CellSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: CellSettings, clock: Clock | None = None, *, sources: Mapping[str, str] | None = None
+    ) -> None:
+        """`sources`: where each setting that was given comes from, by name, for administrators to see."""
         self.settings = settings
+        self._sources = dict(sources or {})
         self.admin_token_generated: str | None = None
         """Set by the first start of a data folder if the settings give no token; it is stored nowhere else."""
         self._clock = clock or SystemClock()
@@ -115,7 +122,12 @@ class CellService:
     async def _serve(
         self, edge: Edge, listener: socket.socket, stop: asyncio.Event, ready: Callable[[str], None]
     ) -> None:
-        server = CellServer(CellApp(edge), self.settings, lambda: self._announce(ready), self._certificate)
+        server = CellServer(
+            CellApp(edge, page_routes(edge) if self.settings.web.enabled else ()),
+            self.settings,
+            lambda: self._announce(ready),
+            self._certificate,
+        )
         async with asyncio.TaskGroup() as group:
             for name, task in self._background_tasks(edge, stop).items():
                 group.create_task(task, name=f"cell {name}")
@@ -126,6 +138,7 @@ class CellService:
             edge.dispatch.memory.held_polls.stop()
             edge.events.stop()
             edge.shells.stop()
+            edge.trace_readers.stop()
             server.leave()
         edge.parsers.close()
         await edge.blobs.close()
@@ -160,6 +173,7 @@ class CellService:
             "schedules": edge.schedules.watch(stop),
             "environments": edge.environments.watch(stop),
             "upkeep": upkeep.watch(stop),
+            "usage": edge.usage.watch(stop),
             "encryption keys": self._reread_keys(stop),
             "events": edge.events.watch(stop),
             "webhook events": edge.webhooks.watch_events(stop),
@@ -213,7 +227,8 @@ class CellService:
         pipelines = Pipelines(store=store, repos=repos, changes=dispatch.changes, clock=clock, settings=settings)
         environments = Environments(store=store, commands=dispatch.user_commands, clock=clock)
         hooked_jobs = ChangedJobs()
-        dispatch.memory.changed_jobs.others.append(hooked_jobs)
+        trace_readers = TraceReaders()
+        dispatch.memory.changed_jobs.others += [hooked_jobs, trace_readers]
         webhooks = Webhooks(store=store, repos=repos, changed=hooked_jobs, clock=clock, settings=settings)
         projects = Projects(
             store=store,
@@ -229,6 +244,7 @@ class CellService:
             settings=settings,
             store=store,
             traces=traces,
+            trace_readers=trace_readers,
             blobs=blobs,
             dispatch=dispatch,
             projects=projects,
@@ -243,6 +259,8 @@ class CellService:
             shells=Shells(ShellFiles(folder.looking), clock, settings, dispatch.memory.stops),
             parsers=Parsers(memory_bytes=settings.parse_memory_bytes, folder=folder.path),
             clock=clock,
+            usage=UsageRecorder(store, dispatch.memory, clock),
+            setting_sources=self._sources,
             registry=await Registry.open(store, clock, settings) if settings.registry else None,
         )
 

@@ -2,13 +2,17 @@
 
 import ipaddress
 import math
+from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from remuda.cell.errors import CellError
+from remuda.cell.web_settings import WebSettings
 from remuda.pipeline.facts import DEFAULT_NEEDS_LIMIT
 from remuda.pipeline.include.allowed_addresses import read_prefix
 from remuda.pipeline.predefined_variables import IMAGE_PROXY, PAGES_DOMAIN
@@ -189,6 +193,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How many bytes a shell in a job may carry in each direction."""
     shell_idle_seconds: float = 1800
     """A shell ends if nothing is typed or printed for this time."""
+    web: WebSettings = WebSettings()
+    """The table `[web]`: the web pages."""
     stop_seconds: int = 5
     """How long a stop waits for requests in progress."""
 
@@ -205,10 +211,11 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
             raise CellError(f"public URL {self.public_url!r}: must start with http:// or https://")
         _check_tls(self.tls_certificate, self.tls_key, self.trusted_proxies)
-        for name in self.__struct_fields__:
+        for name in setting_fields():
             range_text = describe_number(name)
-            if range_text and not is_valid_number(name, getattr(self, name)):
-                raise CellError(f"{name} {getattr(self, name)}: {range_text}")
+            value = self.value_of(name)
+            if range_text and not is_valid_number(name, value):
+                raise CellError(f"{name} {value}: {range_text}")
         _check_included_files(self.remote_includes, self.templates)
         _check_blobs(self.blobs, self.blobs_endpoint)
         if self.job_tokens not in ("signed", OPAQUE):
@@ -230,6 +237,10 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise CellError(f"{name.replace('_', ' ')} {getattr(self, name)}: must be a number of at least 0")
         if self.admin_token is not None and len(self.admin_token) < 8:
             raise CellError("the administrator's token is too short: give at least 8 characters, better 20")
+
+    def value_of(self, name: str) -> Any:
+        """The value of a setting by its name in `setting_fields`, such as `web.enabled`."""
+        return attrgetter(name)(self)
 
     @property
     def is_shared(self) -> bool:
@@ -315,16 +326,25 @@ def describe_number(name: str) -> str | None:
     """Describe the valid values of the duration or limit `name`, for error messages; None for other settings."""
     if not name.endswith(("_seconds", "_bytes", "_variables", "_per_minute", "_depth", "_elements", "_entries")):
         return None
-    field = _fields()[name]
+    field = setting_fields()[name]
     kind = "a whole number" if field.type is int else "a number"
     least = "of at least 0" if name in _MAY_BE_ZERO else "above 0"
     return f"must be {kind} {least}, for example {field.default}"
 
 
 @cache
-def _fields() -> dict[str, msgspec.structs.FieldInfo]:
-    """Return the fields of `CellSettings` by name. Cached, because msgspec's look-up is slow."""
-    return {field.name: field for field in msgspec.structs.fields(CellSettings)}
+def setting_fields() -> dict[str, msgspec.structs.FieldInfo]:
+    """Return all settings by name, those of tables with the names of the tables: `web.oidc.issuer`. Cached, because
+    msgspec's look-up is slow."""
+    return dict(_list_fields(CellSettings))
+
+
+def _list_fields(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, msgspec.structs.FieldInfo]]:
+    for field in msgspec.structs.fields(kind):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _list_fields(field.type, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", field
 
 
 def _url_host(host: str) -> str:

@@ -98,6 +98,7 @@ COMMANDS = (
     Command("scale explain", "remuda.cli.scale:explain", "Explain the number of machines."),
     Command("scale sweep", "remuda.cli.scale:sweep", "List or remove machines without an owner."),
     Command("login", "remuda.cli.access.login:login", "Sign in to a cell, so that commands find it."),
+    Command("open", "remuda.cli.access.pages:open_pages", "Open the web pages of a cell in a browser, signed in."),
     Command("logout", "remuda.cli.access.login:logout", "Forget a profile of `remuda login`."),
     Command("job list", "remuda.cli.job.listing:list_jobs", "List jobs, newest first."),
     Command("job show", "remuda.cli.job.listing:show", "Show a job and its steps."),

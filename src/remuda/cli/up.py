@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from remuda.localrun.client_file import Access
 
 
-def up(
+def up(  # noqa: PLR0913 - one parameter an option
     *,
     data: Data = None,
     listen: Annotated[str, Parameter(help="HOST:PORT of the cell. Port 0 means any free port.")] = "127.0.0.1:8929",
@@ -38,10 +38,14 @@ def up(
     tagged: Annotated[
         bool, Parameter(help="Take jobs with tags, whatever these are. Otherwise only jobs without tags run here.")
     ] = True,
+    open_pages: Annotated[
+        bool, Parameter(name="--open", help="Open the web pages in a browser, signed in.", negative=())
+    ] = False,
 ) -> None:
     """Start the whole platform on this machine: cell, runner manager and agent.
 
-    The first start creates an administrator's token, prints it once, and registers a runner. `remuda job` and the other
+    Prints a link to the web pages, which signs you in once; `remuda open` creates another one. The first start creates
+    an administrator's token, prints it once, and registers a runner. `remuda job` and the other
     commands for users find the cell without options, or with the same --data. Ctrl-C stops the platform. Running jobs
     continue, and the next start takes them over.
 
@@ -52,6 +56,7 @@ def up(
     Try:
 
         remuda up
+        remuda up --open
         remuda up --concurrent 8 --no-containers
         remuda up --data ./platform --listen 127.0.0.1:9000
         remuda job list --data ./platform
@@ -67,7 +72,16 @@ def up(
     wish = ContainerWish(choice="never" if no_containers else containers, image=image)
     wish.check(os.environ)
     event_loop.run(
-        _up(folder, host, port, concurrent or max(2, len(os.sched_getaffinity(0))), means, wish, is_tagged=tagged)
+        _up(
+            folder,
+            host,
+            port,
+            concurrent or max(2, len(os.sched_getaffinity(0))),
+            means,
+            wish,
+            is_tagged=tagged,
+            opens_pages=open_pages,
+        )
     )
 
 
@@ -80,7 +94,9 @@ async def _up(
     wish: ContainerWish,
     *,
     is_tagged: bool,
+    opens_pages: bool,
 ) -> None:
+    from remuda.cli.access.pages import open_link
     from remuda.cli.cell.serve import print_token
     from remuda.cli.cell.settings import print_warnings, settings_from
     from remuda.lib.clock import SystemClock
@@ -131,14 +147,18 @@ async def _up(
             async with run_manager(config, data, environment, recovers=True):
                 if is_new:
                     print_token(cell.token)
-                print(welcome(access, folder, concurrent, isolation), flush=True)
+                link = await cell.client.create_sign_in_link() if settings.web.enabled else ""
+                print(welcome(access, folder, concurrent, isolation, link), flush=True)
+                if opens_pages:
+                    await asyncio.to_thread(open_link, link)
                 await stop.wait()
         running = await local_agent.end_if_idle(local_agent.data_of(data))
         if running:
             print(f"jobs that keep running until the next `remuda up` takes them over: {len(running)}", file=sys.stderr)
 
 
-def welcome(access: "Access", folder: Path, concurrent: int, isolation: Isolation) -> str:
+def welcome(access: "Access", folder: Path, concurrent: int, isolation: Isolation, link: str) -> str:
+    """The text that `remuda up` prints when it serves. `link`: signs in to the web pages; empty: there are none."""
     from remuda.localrun.client_file import FILE_NAME
     from remuda.localrun.render.words import plural
 
@@ -146,9 +166,13 @@ def welcome(access: "Access", folder: Path, concurrent: int, isolation: Isolatio
     usual = _usual_access()
     choice = "" if usual == access else f" --data {shlex.quote(str(folder))}"
     other = f"\nWithout --data, commands call the cell at {usual.url}.\n" if usual and usual.url != access.url else ""
+    pages = ""
+    if link:
+        pages = f"\nThis link opens the web pages and signs you in, once; remuda open{choice} makes another:\n"
+        pages += f"\n    {link}\n"
     return f"""Remuda is up at {access.url}, {plural(concurrent, "job")} at a time, data in {folder}.
 {_describe_isolation(isolation)}
-
+{pages}
 Push a repository with a .gitlab-ci.yml to it; TOKEN is the administrator's ({FILE_NAME} there):
 
     git push http://me:$TOKEN@{host}/root/shop.git HEAD

@@ -10,6 +10,7 @@ from remuda.pipeline.facts import Facts, SourceProblem
 from remuda.pipeline.graph import artifact_sources, prerequisites
 from remuda.pipeline.include.port import Component, ComponentAddress, MemorySources, Sources
 from remuda.pipeline.spec import Artifacts, Environment, JobSpec, LeftOut, Need, OutsideNeed, Pipeline, Trigger
+from remuda.pipeline.start_form import StartForm, read_start_form
 from remuda.pipeline.syntax.merged_text import merge_yaml
 from remuda.pipeline.syntax.variable_expansion import ExpansionError, expand
 
@@ -30,10 +31,12 @@ __all__ = [
     "PipelineError",
     "SourceProblem",
     "Sources",
+    "StartForm",
     "Trigger",
     "artifact_sources",
     "compile_pipeline",
     "expand",
     "merge_yaml",
     "prerequisites",
+    "read_start_form",
 ]

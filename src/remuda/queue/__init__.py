@@ -8,6 +8,7 @@ the runner, only the best line of each of its pools is compared, so the cost doe
 Heaps are lazy: outdated entries are dropped when they come to the top."""
 
 import heapq
+import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -58,6 +59,14 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Its priority, plus the increase for the time that it has waited."""
     running: int
     """Number of assigned jobs of its project."""
+
+
+class LineSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The waiting jobs with one capability key."""
+
+    key: CapabilityKey
+    waiting: int
+    oldest_since: float
 
 
 class _Line:
@@ -297,6 +306,45 @@ class WaitingJobs:
     def count_by_key(self) -> dict[CapabilityKey, int]:
         return {line.key: len(line) for lane in self._lanes.values() for line in lane.lines.values()}
 
+    def entries(self) -> list[Waiting]:
+        """Return the entries of all waiting jobs, for `summarize_lines`, which may run in another thread."""
+        return list(self._jobs.values())
+
+    def upcoming(self, keys: Iterable[CapabilityKey]) -> Iterator[JobId]:
+        """Yield the waiting jobs with these keys in the order in which one runner that takes no others would get them,
+        if none were added and no assigned job ended. The cost grows with the jobs taken only. The queue must not change
+        meanwhile."""
+        lanes = [(key, self._lanes.get((key.tags, key.protected))) for key in keys]
+        lines = [line for key, lane in lanes if lane and (line := lane.lines.get(key.pools()))]
+        busy = {line.key.project_id: self._busy.get(line.key.project_id, 0) for line in lines}
+        orders = [self._current_jobs(line) for line in lines]
+        heap: list[tuple[_Rank, int]] = []
+
+        def push(index: int, first: tuple[int, JobId]) -> None:
+            project_id = lines[index].key.project_id
+            heapq.heappush(heap, ((first[0], busy[project_id] if self._is_fair else 0, first[1]), index))
+
+        for index, order in enumerate(orders):
+            if first := next(order, None):
+                push(index, first)
+        while heap:
+            (minus, jobs, job_id), index = heapq.heappop(heap)
+            if self._is_fair and jobs != busy[lines[index].key.project_id]:
+                push(index, (minus, job_id))
+                continue
+            yield job_id
+            busy[lines[index].key.project_id] += 1
+            if following := next(orders[index], None):
+                push(index, following)
+
+    def _current_jobs(self, line: _Line) -> Iterator[tuple[int, JobId]]:
+        """Yield the jobs of a line in order, each with its negative level. Outdated heap entries are left out."""
+        last = None
+        for minus, job_id in _in_order(line.jobs):
+            if job_id != last and self._is_in(line, job_id, -minus):
+                last = job_id
+                yield minus, job_id
+
     def place(self, job_id: JobId, fingerprints: Iterable[Fingerprint], now: float = 0.0) -> Place | None:
         """Return the position of a job among all jobs that these runners can take; None if it is not in the queue. If
         no runner fits its tags and protection, the jobs of its organization with the same needs are counted as
@@ -376,6 +424,18 @@ class WaitingJobs:
                 heapq.heappush(self._rising, (waiting.rises_at, job_id))
             line.push(job_id, waiting.level)
             self._rank(line)
+
+
+def summarize_lines(entries: Iterable[Waiting]) -> list[LineSummary]:
+    """Return waiting jobs by capability key: how many, and since when the oldest has waited. Visits each job once."""
+    counts: Counter[_Line] = Counter()
+    oldest: dict[_Line, float] = {}
+    for waiting in entries:
+        line = waiting.line
+        counts[line] += 1
+        if waiting.since < oldest.get(line, math.inf):
+            oldest[line] = waiting.since
+    return [LineSummary(key=line.key, waiting=count, oldest_since=oldest[line]) for line, count in counts.items()]
 
 
 def _in_order(heap: list[tuple[int, JobId]]) -> Iterator[tuple[int, JobId]]:

@@ -95,16 +95,46 @@ class JobOverview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Its artifacts and reports."""
 
 
+class JobAttempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An attempt of a job that a retry replaced."""
+
+    id: int
+    status: str
+    created_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    failure_reason: str | None = None
+
+
 class JobProgress(JobOverview, frozen=True, kw_only=True, omit_defaults=True):
     """A job in a `PipelineProgress`, with its steps and the pipeline that it started."""
 
     stage_index: int = 0
+    is_trigger: bool = False
+    """It starts another pipeline; no runner gets it."""
+    by_stage: bool = False
+    """With `graph`: it waits for all jobs of earlier stages."""
+    needs: tuple[str, ...] = ()
+    """With `graph`: names of the jobs that it waits for, if it does not wait by stage."""
+    pending_at: float | None = None
+    """With `graph`: when it became ready for a runner."""
+    no_runner_reason: str = ""
+    """With `graph`: why no runner could take the waiting job now; empty if one could."""
+    attempts: tuple[JobAttempt, ...] = ()
+    """With `graph`: earlier attempts that a retry replaced, oldest first."""
     downstream: "PipelineProgress | None" = None
     """The pipeline that a trigger job started."""
     steps: tuple[dict[str, Any], ...] = ()
     """Step results of the job, in order."""
     steps_note: str = ""
     """Why `steps` is incomplete, and where to get the rest."""
+
+
+class PipelineRef(msgspec.Struct, frozen=True, kw_only=True):
+    """Names a pipeline for a link to it."""
+
+    id: int
+    project: str
 
 
 class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -117,6 +147,11 @@ class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     ref: str = ""
     source: str = ""
     name: str = ""
+    created_at: float | None = None
+    """With `graph`, as `finished_at`."""
+    finished_at: float | None = None
+    upstream: PipelineRef | None = None
+    """With `graph`: the pipeline whose trigger job started this one, if the caller may see it."""
     jobs: tuple[JobProgress, ...] = ()
 
 

@@ -254,6 +254,10 @@ class UserClient:
             except msgspec.DecodeError as error:
                 raise _unreadable_answer(error) from None
 
+    async def create_sign_in_link(self) -> str:
+        """Return an address that signs the user in to the web pages of the cell, once and within 15 minutes."""
+        return str((await self.call("POST", "/api/remuda/v1/sign_in_links"))["url"])
+
     async def cancel_pipeline(self, project_id: int, pipeline_id: int) -> None:
         await self.call("POST", f"/api/v4/projects/{project_id}/pipelines/{pipeline_id}/cancel")
 

@@ -196,6 +196,23 @@ class TestPipelines:
         assert await ids(order_by="updated_at") == [1, 4, 2]
         assert await ids(order_by="user_id", ascending=True) == [1, 2, 4]
 
+    async def test_lists_of_several_projects(self, store: Store, project: Project) -> None:
+        other = await store.projects.add_project(a_project(path="acme/other"))
+        for owner in (project, other, project):
+            await push(store, owner, a_spec("one"))
+
+        async def list_ids(*projects: ProjectId, **filters: Any) -> list[PipelineId]:
+            pipelines, total = await store.pipelines.list_recent_pipelines(
+                projects or None, Page(), PipelineFilter(**filters)
+            )
+            assert total == len(pipelines)
+            return [pipeline.id for pipeline in pipelines]
+
+        assert await list_ids() == [3, 2, 1]
+        assert await list_ids(project.id) == [3, 1]
+        assert await list_ids(statuses=("success",)) == []
+        assert (await store.pipelines.list_recent_pipelines((), Page()))[0] == []
+
     async def test_missing_pipelines(self, store: Store) -> None:
         assert await store.pipelines.load_family(PipelineId(9)) is None
         assert await store.pipelines.load_pipeline(PipelineId(9)) is None

@@ -46,6 +46,22 @@ async def test_a_job_and_its_artifacts_change_together(store: Store, jobs: Seque
     assert [artifact.type for artifact in await store.jobs.list_artifacts(jobs[1].id)] == sorted(TYPES)
 
 
+async def test_artifacts_of_several_jobs_are_listed_at_once(store: Store, jobs: Sequence[Job]) -> None:
+    artifacts = await store.jobs.list_artifacts_of([jobs[1].id, jobs[0].id, JobId(10**9)])
+    assert [(artifact.job_id, artifact.type) for artifact in artifacts] == [
+        (job.id, kind) for job in jobs for kind in TYPES
+    ]
+    assert await store.jobs.list_artifacts_of([]) == []
+
+
+async def test_replaced_attempts_of_a_pipeline_are_listed(store: Store, jobs: Sequence[Job]) -> None:
+    retried = replace(jobs[0], retried=True)
+    await store.jobs.change_job(jobs[0].id, lambda _: retried)
+    pipeline_id = jobs[0].pipeline_id
+    assert await store.jobs.list_replaced_attempts(pipeline_id, limit=5) == [retried]
+    assert await store.jobs.list_replaced_attempts(pipeline_id, limit=0) == []
+
+
 async def test_a_decision_may_decline(store: Store, jobs: Sequence[Job]) -> None:
     assert await store.jobs.change_artifacts(jobs[0].id, lambda job, artifacts: None) == ()
     assert (

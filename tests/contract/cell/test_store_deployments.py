@@ -262,4 +262,6 @@ async def test_select_jobs_of_several_pipelines(store: Store, project: Project) 
     assert await names(name="a") == ["a", "a"]
     assert await names(stage="test") == ["b", "b"]
     assert await names(name="a", stage="test") == []
+    assert await names(name="a", ref="main") == ["a", "a"]
+    assert await names(ref="ma") == []
     assert await store.jobs.list_jobs(ALL, JobFilter(pipeline_ids=[])) == ([], 0)

@@ -307,6 +307,24 @@ class TestRunners:
         assert await self.list_names(store, pools=(("cell", 0), ("organization", 8))) == ["other", "all"]
         assert await self.list_names(store, pools=(("group", 5), ("project", 4), ("group", 9))) == ["project", "group"]
 
+    async def test_search_and_version(self, store: Store, runners: dict[str, Runner]) -> None:
+        await store.runners.change_runner(runners["all"].id, lambda row: replace(row, description="Box Ä 1%"))
+        await store.runners.change_runner(runners["group"].id, lambda row: replace(row, description="box ä"))
+        for name, version in {"all": "17.5.0", "group": "17_5", "project": ""}.items():
+            manager = RunnerManager(
+                runner_id=runners[name].id, system_id="s_1", contacted_at=NOW, runner_version=version
+            )
+            await store.runners.put_manager(manager)
+        assert await self.list_names(store, search="bOX") == ["group", "all"]
+        # Only ASCII letters are folded, as SQLite does it.
+        assert await self.list_names(store, search="BOX Ä") == ["all"]
+        assert await self.list_names(store, search="%") == ["all"]
+        assert await self.list_names(store, search=str(runners["other"].id)) == ["other"]
+        assert await self.list_names(store, search="9" * 30) == []
+        assert await self.list_names(store, version_prefix="17.") == ["all"]
+        assert await self.list_names(store, version_prefix="17") == ["group", "all"]
+        assert await self.list_names(store, version_prefix="7") == []
+
     async def test_lists_by_contact_status(self, store: Store, runners: dict[str, Runner]) -> None:
         contacts = {"all": NOW, "group": NOW - ONLINE_SECONDS, "project": NOW - STALE_SECONDS}
         for name, contacted_at in contacts.items():

@@ -30,6 +30,7 @@ from tests.support.cells.people import (
 )
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell, commit_file
 
+from remuda.cell.core.waiting.usage import ring_names
 from remuda.cell.http.edge.access import Kind
 from remuda.cell.http.edge.app import DIRECT, ENDPOINTS
 from remuda.cell.http.edge.endpoints import Endpoint
@@ -42,7 +43,7 @@ from remuda.wire.routable_token import decode, encode, token_hash
 
 PIPELINE = "a: {script: [echo]}\nb: {script: [echo]}\n"
 CHANGING_TABLES = ("probe", "managers", "audit_events", "sequences")
-"""Tables that change by themselves, or record refused requests."""
+"""Tables that change by themselves, or record refused requests. Of the settings, the history of usage does."""
 
 
 @dataclass
@@ -65,11 +66,9 @@ class Scene:
         """Return all stored rows, except of tables that change by themselves."""
         with closing(sqlite3.connect(f"file:{self.cell.settings.data}/cell.sqlite?mode=ro", uri=True)) as db:
             tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-            return {
-                name: sorted(db.execute(f"SELECT * FROM {name}").fetchall(), key=repr)
-                for name in tables
-                if name not in CHANGING_TABLES
-            }
+            rows = {name: db.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
+        rows["settings"] = [row for row in rows["settings"] if row[0] not in ring_names()]
+        return {name: sorted(found, key=repr) for name, found in rows.items() if name not in CHANGING_TABLES}
 
     def path(self, endpoint: Endpoint) -> str:
         """Return the endpoint's path with ids of objects that exist."""

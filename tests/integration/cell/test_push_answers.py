@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from tests.support.cells.page_client import PageClient
 from tests.support.cells.served_cell import ScriptedRunner, ServedCell
 from tests.support.git_client import Clone
 
@@ -17,6 +19,7 @@ from remuda.cell.git.repositories import GitRepos
 from remuda.cell.http.git import push_answer
 from remuda.cell.pipelines import compilation, creation
 from remuda.cell.projects.projects import Projects
+from remuda.cell.web_settings import WebSettings
 from remuda.testing.waiting import wait_until
 
 TWO_STAGES = """
@@ -68,18 +71,37 @@ def test_number_address_and_first_jobs(work: Work, runner: ScriptedRunner) -> No
     assert answer == f"Pipeline {pipeline['id']} of main: 3 jobs, first compile and lint {pipeline['web_url']}"
 
 
-def test_the_address_leads_to_the_pipeline_and_its_jobs(work: Work) -> None:
+def test_the_address_leads_to_the_pages_of_the_pipeline_and_its_jobs(work: Work) -> None:
     address = next(word for word in work.push_file(TWO_STAGES).split() if word.startswith("http"))
-    [pipeline] = work.pipelines()
     job = work.cell.api("GET", f"/projects/{work.id}/jobs").json()[0]
-    for page, what in ((address, pipeline), (job["web_url"], job)):
-        redirect = work.cell.send("GET", page.removeprefix(work.cell.url))
-        assert redirect.status == 302
-        target = redirect.headers["Location"].removeprefix(work.cell.url)
-        assert work.cell.send("GET", target, PRIVATE_TOKEN=work.cell.token).json()["id"] == what["id"]
-        assert work.cell.send("GET", target).status == 401
-    for page in ("/root/app/-/pipelines/x", "/root/app/-/pipelines/", "/-/pipelines/1", "/root/app/-/nothing/1"):
-        assert work.cell.send("GET", page).status == 404
+    visitor = PageClient(work.cell)
+    for page in (address, job["web_url"]):
+        path = page.removeprefix(work.cell.url)
+        asked = visitor.get(path)
+        assert (asked.status, asked.headers["Location"]) == (303, f"/-/sign-in?return_to={quote(path, safe='')}")
+    visitor.sign_in(work.cell.token)
+    for page, name in ((address, "compile"), (job["web_url"], job["name"])):
+        shown = visitor.get(page.removeprefix(work.cell.url))
+        assert shown.status == 200
+        assert name.encode() in shown.body
+    for page in ("/root/app/-/pipelines/x", "/root/app/-/nothing/1", "/-/pipelines/1"):
+        assert visitor.get(page).status == 404
+
+
+def test_without_pages_the_address_leads_to_the_pipeline_and_its_jobs_in_the_api(tmp_path: Path) -> None:
+    with ServedCell(tmp_path / "cell", web=WebSettings(enabled=False)) as cell:
+        work = Work(cell, tmp_path / "work")
+        address = next(word for word in work.push_file(TWO_STAGES).split() if word.startswith("http"))
+        [pipeline] = work.pipelines()
+        job = cell.api("GET", f"/projects/{work.id}/jobs").json()[0]
+        for page, what in ((address, pipeline), (job["web_url"], job)):
+            redirect = cell.send("GET", page.removeprefix(cell.url))
+            assert redirect.status == 302
+            target = redirect.headers["Location"].removeprefix(cell.url)
+            assert cell.send("GET", target, PRIVATE_TOKEN=cell.token).json()["id"] == what["id"]
+            assert cell.send("GET", target).status == 401
+        for page in ("/", "/-/sign-in", "/root/app/-/pipelines/x", "/root/app/-/pipelines/", "/root/app/-/nothing/1"):
+            assert cell.send("GET", page).status == 404
 
 
 def test_each_ref_of_a_push(work: Work, runner: ScriptedRunner) -> None:

@@ -374,3 +374,38 @@ def test_errors_of_git_do_not_reveal_the_path_of_the_repository(cell: ServedCell
     refused = cell.api("POST", "/projects/1/repository/branches", {"branch": "side", "ref": "main"})
     assert "side.lock" in refused.body.decode()
     assert str(cell.settings.data) not in refused.body.decode()
+
+
+def test_a_file_as_text(cell: ServedCell) -> None:
+    project = cell.new_project("files", **{"a b.txt": "one\n", "dir/large.txt": "x" * (1024 * 1024 + 1)})
+    actions = [
+        {"action": "create", "file_path": "x.bin", "content": "AAE=", "encoding": "base64"},
+        {"action": "create", "file_path": "latin.txt", "content": "6Q==", "encoding": "base64"},
+    ]
+    body = {"branch": "main", "commit_message": "More", "actions": actions}
+    last = cell.api("POST", f"/projects/{project}/repository/commits", body).json()["id"]
+
+    def read(query: str) -> Answer:
+        return cell.send("GET", f"/api/remuda/v1/projects/{project}/repository/text?{query}", PRIVATE_TOKEN=cell.token)
+
+    text = read("path=a%20b.txt").json()
+    assert (text["text"], text["size"], text["binary"], text["commit_id"]) == ("one\n", 4, False, last)
+    assert text["last_commit_id"] != last
+    assert (read("path=x.bin&ref=main").json()["text"], read("path=x.bin").json()["binary"]) == (None, True)
+    assert read("path=latin.txt").json()["text"] == "\ufffd"
+    large = read("path=dir%2Flarge.txt").json()
+    assert (large["text"], large["size"], "binary" in large) == (None, 1024 * 1024 + 1, False)
+    for query, status in (("path=dir", 404), ("path=no", 404), ("path=a&ref=no", 404), ("", 400), ("path=a%00", 400)):
+        assert read(query).status == status, query
+
+
+def test_branches_are_listed_in_pages_with_addresses_of_pages(cell: ServedCell) -> None:
+    project = cell.new_project("app", PIPELINE)
+    for name in ("a#1", "b/c", "d%20"):
+        created = cell.api("POST", f"/projects/{project}/repository/branches", {"branch": name, "ref": "main"})
+        assert created.status == 201, created
+    answer = cell.api("GET", f"/projects/{project}/repository/branches?per_page=2&page=1")
+    assert answer.headers["X-Total"] == "4"
+    assert [branch["web_url"].partition("/-/")[2] for branch in answer.json()] == ["tree/a%231", "tree/b/c"]
+    names = [branch["name"] for branch in cell.api("GET", f"/projects/{project}/repository/branches").json()]
+    assert names == ["a#1", "b/c", "d%20", "main"]

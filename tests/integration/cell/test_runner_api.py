@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -412,3 +412,44 @@ class TestResults:
         assert detail["state"] == "running"
         runner.put(job, "success")
         assert send(5).status == 403
+
+
+class TestHeldReads:
+    """GET /api/remuda/v1/jobs/:id/trace with hold_seconds, which waits for more of the log."""
+
+    @pytest.fixture
+    def job(self, cell: ServedCell, runner: ScriptedRunner) -> dict[str, str]:
+        cell.new_project("hello", ONE_JOB)
+        return runner.take()
+
+    @staticmethod
+    def read_later(cell: ServedCell, job: dict[str, str], offset: int) -> Future[Answer]:
+        path = f"/api/remuda/v1/jobs/{job['id']}/trace?offset={offset}&hold_seconds=50"
+        pool = ThreadPoolExecutor(1)
+        answer = pool.submit(cell.send, "GET", path, PRIVATE_TOKEN=cell.token)
+        pool.shutdown(wait=False)
+        wait([answer], timeout=0.5)
+        return answer
+
+    def test_it_waits_for_more_bytes(self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]) -> None:
+        runner.patch(job, 0, b"one\n")
+        answer = self.read_later(cell, job, 4)
+        assert not answer.done()
+        runner.patch(job, 4, b"two\n")
+        assert answer.result(10).body == b"two\n"
+
+    def test_it_waits_for_the_end_of_the_job(
+        self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]
+    ) -> None:
+        runner.patch(job, 0, b"one\n")
+        answer = self.read_later(cell, job, 4)
+        assert not answer.done()
+        runner.put(job, "success")
+        assert answer.result(10).headers["X-Remuda-Job-State"] == "success"
+
+    def test_it_does_not_wait_for_a_job_that_has_ended(
+        self, cell: ServedCell, runner: ScriptedRunner, job: dict[str, str]
+    ) -> None:
+        runner.patch(job, 0, b"one\n")
+        runner.put(job, "success")
+        assert self.read_later(cell, job, 4).result(10).body == b""

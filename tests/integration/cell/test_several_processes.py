@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from tests.support.cells.page_client import PageClient
 from tests.support.cells.served_cell import Answer, ScriptedRunner, ServedCell, commit_file
 
 from remuda.cell.core.waiting import priority_delay
@@ -52,6 +53,34 @@ def test_a_job_is_served_by_all_processes(cells: list[ServedCell], runners: list
     for cell in cells:
         assert cell.api("GET", f"/projects/{project}/jobs/{first['id']}/trace").body == b"hello world\n"
         assert cell.api("GET", f"/projects/{project}/pipelines").json()[0]["status"] == "success"
+
+
+def test_all_processes_show_the_same_queue_and_usage(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:
+    cells[0].new_project("app", "build: {script: make, parallel: 3}\n")
+    runners[1].take(hold=True, info={"config": {"capacity": 4}})
+
+    def read(cell: ServedCell) -> tuple[list[tuple[int, int]], tuple[int, int, int]]:
+        keys = cell.send("GET", "/api/remuda/v1/queue", PRIVATE_TOKEN=cell.token).json()
+        usage = cell.send("GET", "/api/remuda/v1/usage", PRIVATE_TOKEN=cell.token).json()
+        waiting = [(key["waiting"], key["running"]) for key in keys]
+        return waiting, (usage["running"], usage["waiting"], usage["slots"])
+
+    expected = ([(2, 1)], (1, 2, 4))
+    wait_until(lambda: all(read(cell) == expected for cell in cells), "all processes agree")
+
+
+def test_a_session_that_one_process_begins_counts_in_all(cells: list[ServedCell]) -> None:
+    visitors = [PageClient(cell) for cell in cells]
+    visitors[0].sign_in(cells[0].token)
+    for visitor in visitors[1:]:
+        visitor.cookies = visitors[0].cookies
+    assert [visitor.is_signed_in for visitor in visitors] == [True] * 3
+    assert visitors[1].send("POST", "/api/v4/projects", {"name": "b"}, X_CSRF_Token=visitors[2].csrf()).status == 201
+    link = cells[0].send("POST", "/api/remuda/v1/sign_in_links", PRIVATE_TOKEN=cells[0].token).json()["url"]
+    path = link.removeprefix("http://cell.example")
+    assert [PageClient(cell).get(path).status for cell in reversed(cells)] == [303, 422, 422]
+    assert visitors[2].post_form("/-/sign-out", {}).status == 303
+    assert [visitor.is_signed_in for visitor in visitors] == [False] * 3
 
 
 def test_a_held_poll_is_woken_by_another_process(cells: list[ServedCell], runners: list[ScriptedRunner]) -> None:

@@ -83,7 +83,7 @@ def test_a_blob_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_the_store_keeps_what_it_has(tmp_path: Path) -> None:
-    run(STORE, 400_000, tmp_path)
+    run(STORE, 600_000, tmp_path)
 
 
 async def test_full_disk_reported_by_git_raises_a_store_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

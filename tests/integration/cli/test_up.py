@@ -6,6 +6,7 @@ import shlex
 import signal
 import socket
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -109,6 +110,56 @@ def test_a_pushed_repository_runs_and_its_jobs_can_be_seen(platform: Platform, p
     assert re.search(r"script +success +1\.\ds", details.out)
     steps = json.loads(platform.job("show", "1", "--output", "json").out)["steps"]
     assert [step["event"] for step in steps if step.get("name") == "step_script"] == ["started", "finished"]
+
+
+def visit(link: str) -> str:
+    """The title of the page to which a sign-in link leads."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    try:
+        with opener.open(link, timeout=20) as answer:
+            page = answer.read().decode()
+    except urllib.error.HTTPError as error:
+        page = error.read().decode()
+    title = re.search("<title>(.*?) · Remuda</title>", page)
+    assert title, page
+    return title[1]
+
+
+def test_links_to_the_pages_sign_in_once(world: Any) -> None:
+    opened = world.folder / "opened"
+    browser = world.folder / "browser"
+    browser.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$1\" >> '{opened}'\n")
+    browser.chmod(0o755)
+    platform = Platform(world, options=["--open"], BROWSER=f"{browser} %s")
+    try:
+        match = re.search(r"^    (http://\S+/-/sign-in/link\?code=\S+)$", platform.output, re.MULTILINE)
+        assert match
+        wait_until(opened.exists, "the browser is opened")
+        assert opened.read_text() == f"{match[1]}\n"
+        assert visit(match[1]) == "Overview"
+        assert visit(match[1]) == "Sign in"
+        printed = world.remuda("open", "--print", "--data", "platform")
+        assert printed.code == 0, printed.err
+        assert visit(printed.out.strip()) == "Overview"
+        shown = world.remuda("open", "--data", "platform", BROWSER="", DISPLAY="", WAYLAND_DISPLAY="")
+        assert "there is no browser on this machine" in shown.err
+        assert visit(shown.out.strip()) == "Overview"
+        assert world.remuda("open", "--data", "platform", BROWSER=f"{browser} %s").out == ""
+        wait_until(lambda: opened.read_text().count("\n") == 2, "the browser is opened again")
+    finally:
+        platform.stop()
+
+
+def test_without_web_pages_there_is_no_link(world: Any) -> None:
+    platform = Platform(world, options=["--open"], REMUDA_WEB_ENABLED="false")
+    try:
+        assert "sign-in/link" not in platform.output
+        refused = world.remuda("open", "--data", "platform")
+        assert refused.code != 0
+        assert "serves no web pages" in refused.err
+    finally:
+        errors = platform.stop()
+    assert "nothing to open: this cell serves no web pages" in errors
 
 
 def test_the_commands_that_it_names_find_it(platform: Platform, pipeline: Any) -> None:

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from remuda.model.job import JobId
 from remuda.model.runner import CapabilityKey, Fingerprint, fits
-from remuda.queue import AGE_STEP_SECONDS, AGE_STEPS, Place, Waiting, WaitingJobs
+from remuda.queue import AGE_STEP_SECONDS, AGE_STEPS, Place, Waiting, WaitingJobs, summarize_lines
 
 ANY = Fingerprint(tags=frozenset({"linux", "gpu"}))
 LINUX = CapabilityKey(tags=frozenset({"linux"}))
@@ -311,3 +311,36 @@ class ComparisonWithPlainList(RuleBasedStateMachine):
 
 
 TestComparisonWithPlainList = ComparisonWithPlainList.TestCase
+
+
+def test_upcoming_jobs_are_those_that_a_runner_would_choose() -> None:
+    queue, keys = WaitingJobs(), [CapabilityKey(project_id=number) for number in (1, 2, 3)]
+    for number in range(1, 31):
+        queue.add(JobId(number), keys[number % 3], priority=number % 4 // 3, since=float(number))
+    queue.prioritize(JobId(30), 5)
+    queue.discard(JobId(4))
+    queue.add(JobId(99), CapabilityKey(tags=frozenset({"gpu"}), project_id=1))
+    queue.occupy(2, 3)
+    busy = {1: 0, 2: 3, 3: 0}
+    upcoming = list(queue.upcoming(keys))
+    chosen = []
+    while (job_id := queue.choose(Fingerprint())) is not None and job_id != JobId(99):
+        chosen.append(job_id)
+        waiting = queue.take(job_id)
+        assert waiting is not None
+        busy[waiting.key.project_id] += 1
+        queue.occupy(waiting.key.project_id, busy[waiting.key.project_id])
+    assert upcoming == chosen
+    assert len(upcoming) == 29
+
+
+def test_summary_by_key() -> None:
+    queue, one, two = WaitingJobs(), CapabilityKey(project_id=1), CapabilityKey(project_id=2)
+    for number, key in enumerate((one, one, two), 1):
+        queue.add(JobId(number), key, since=100.0 - number)
+    assert {(line.key, line.waiting, line.oldest_since) for line in summarize_lines(queue.entries())} == {
+        (one, 2, 98.0),
+        (two, 1, 97.0),
+    }
+    queue.discard(JobId(2))
+    assert next(line.oldest_since for line in summarize_lines(queue.entries()) if line.key == one) == 99.0

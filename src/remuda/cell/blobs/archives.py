@@ -20,6 +20,7 @@ from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 
 T = TypeVar("T")
 
+MOST_IN_FOLDER = 2000
 LIMIT_ENTRIES = 1_000_000
 """The default; the cell's settings have their own limit."""
 _PIECE_BYTES = 256 * 1024
@@ -31,6 +32,18 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     packed_size: int
     is_folder: bool = False
+
+
+class Folder(msgspec.Struct, frozen=True, kw_only=True):
+    """What a folder of an archive contains. Sizes of folders are those of all files below them."""
+
+    entries: tuple[Listed, ...]
+    """Folders first, then by name; at most MOST_IN_FOLDER."""
+    left_out: int
+    """Number of further entries."""
+    files: int
+    """Number of files in the folder and below it."""
+    size: int
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +86,48 @@ async def list_entries(
         return listed, total
 
     return await _run_on_archive(find, run)
+
+
+async def list_folder(
+    blobs: Blobs, blob: str, folder: str, *, limit_entries: int = LIMIT_ENTRIES, run: Run = asyncio.to_thread
+) -> Folder:
+    """List what is directly in a folder of the archive with the key `blob`; `folder` is empty or ends with a slash.
+    Raises NotFoundError if the archive has no such folder, InvalidError if it is damaged or too large."""
+
+    def find() -> Folder | None:
+        children: dict[str, list[int]] = {}
+        names_left_out: set[int] = set()
+        files = size = 0
+        is_known = not folder
+        with blobs.open(blob) as file:
+            for entry in scan_directory(file, limit_entries=limit_entries):
+                if not entry.name.startswith(folder):
+                    continue
+                is_known = True
+                name, slash, _ = entry.name[len(folder) :].partition("/")
+                if not entry.is_folder:
+                    files, size = files + 1, size + entry.size
+                if not (name or slash):
+                    continue
+                if name + slash not in children and len(children) >= MOST_IN_FOLDER:
+                    names_left_out.add(hash(name + slash))
+                    continue
+                sizes = children.setdefault(name + slash, [0, 0])
+                sizes[0] += entry.size
+                sizes[1] += entry.packed_size
+        if not is_known:
+            return None
+        entries = [
+            Listed(path=folder + name, size=sizes[0], packed_size=sizes[1], is_folder=name.endswith("/"))
+            for name, sizes in children.items()
+        ]
+        entries.sort(key=lambda entry: (not entry.is_folder, entry.path))
+        return Folder(entries=tuple(entries), left_out=len(names_left_out), files=files, size=size)
+
+    found = await _run_on_archive(find, run)
+    if found is None:
+        raise NotFoundError(f"the archive has no folder {folder}")
+    return found
 
 
 async def find_entry(

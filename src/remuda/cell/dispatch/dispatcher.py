@@ -5,6 +5,7 @@ from remuda.cell.dispatch.explanations import Explanations
 from remuda.cell.dispatch.handout import Handout
 from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.memory import DispatchMemory
+from remuda.cell.dispatch.queue_report import QueueReport
 from remuda.cell.dispatch.runner_calls import RunnerCalls
 from remuda.cell.dispatch.store_sync import StoreSync
 from remuda.cell.dispatch.timeouts import Timeouts
@@ -40,3 +41,4 @@ class Dispatch:
             store, self.memory, self.sync, self.changes, presence or DowntimeFile(clock), clock, settings
         )
         self.explanations = Explanations(store, self.memory, clock)
+        self.queue_report = QueueReport(store, self.memory, self.explanations, clock)

@@ -23,7 +23,7 @@ from remuda.cell.dispatch.job_changes import load_job
 from remuda.cell.dispatch.memory import DispatchMemory
 from remuda.cell.errors import NotFoundError
 from remuda.cell.store.ports import Store
-from remuda.cell.values import LEGACY, Job, Page, Project, RunnerManager
+from remuda.cell.values import LEGACY, Job, Page, Project, Runner, RunnerManager
 from remuda.cell.values.deployments import UNORDERED, UPCOMING
 from remuda.lib.clock import Clock
 from remuda.model.job import ASSIGNED, FINAL, OCCUPYING, JobId, JobState, RunnerId
@@ -34,6 +34,7 @@ from remuda.wire.explanations import JobWhy
 _ALL = Page(size=100_000)
 DEMAND_SECONDS = 2.0
 """Minimum time for which a count is reused: there may be many jobs and many callers."""
+_ManagedRunner = tuple[Runner, Sequence[RunnerManager]]
 _WAITING = frozenset(JobState) - FINAL - ASSIGNED
 _REUSE_FACTOR = 10
 """A count is reused for this multiple of the time it took."""
@@ -55,8 +56,8 @@ class Explanations:
         self._clock = clock
         self._counted: DemandCount | None = None
         self._is_counting = False
-        self._read_runners: tuple[float, float, tuple[RunnerView, ...]] = (-math.inf, 0.0, ())
-        """When all runners were read for lists of jobs, for how many seconds that may be reused, and the runners."""
+        self._read_runners: tuple[float, float, Sequence[_ManagedRunner]] = (-math.inf, 0.0, ())
+        """When all runners were read for lists, how many seconds that took, and the runners with their managers."""
 
     async def count_demand(self) -> DemandCount:
         """Count the jobs that wait for, have or will later need a runner, by what they require of it, and divide them
@@ -166,12 +167,7 @@ class Explanations:
         waiting = [job for job in jobs if job.state in _WAITING and not job.is_trigger]
         if not waiting:
             return {}
-        now = self._clock.now()
-        read_at, good_for, everywhere = self._read_runners
-        if not 0 <= now - read_at < good_for:
-            everywhere = await self._load_runners()
-            good_for = max(DEMAND_SECONDS, _REUSE_FACTOR * (self._clock.now() - now))
-            self._read_runners = now, good_for, everywhere
+        now, everywhere = self._clock.now(), await self.load_runners(reuse_seconds=DEMAND_SECONDS)
         reasons: dict[CapabilityKey, str] = {}
         for job in waiting:
             if (key := job.key()) not in reasons:
@@ -185,13 +181,27 @@ class Explanations:
         runners = [view for view in await self._load_runners() if view.runner.may_serve(job.organization_id)]
         return find_missing_runner(job, runners, self._clock.now())
 
+    async def load_runners(self, *, reuse_seconds: float) -> tuple[RunnerView, ...]:
+        """Return all runners with the jobs that they have now. Runners and managers may be from an earlier reading that
+        is younger than `reuse_seconds` or, if reading takes long, than `_REUSE_FACTOR` times that duration."""
+        now = self._clock.now()
+        read_at, took, rows = self._read_runners
+        if not 0 <= now - read_at < max(reuse_seconds, _REUSE_FACTOR * took):
+            rows = await self._read_all_runners()
+            self._read_runners = now, self._clock.now() - now, rows
+        return self._view(rows)
+
     async def _load_runners(self) -> tuple[RunnerView, ...]:
+        return self._view(await self._read_all_runners())
+
+    async def _read_all_runners(self) -> Sequence["_ManagedRunner"]:
         runners, _ = await self._store.runners.list_runners(_ALL)
         managers: dict[RunnerId, list[RunnerManager]] = {}
         for manager in await self._store.runners.list_all_managers():
             managers.setdefault(manager.runner_id, []).append(manager)
+        return [(runner, managers.get(runner.id, ())) for runner in reversed(runners)]
+
+    def _view(self, rows: Sequence["_ManagedRunner"]) -> tuple[RunnerView, ...]:
         jobs = Counter(job.runner_id for job in self._memory.assigned_jobs.values())
-        return tuple(
-            view_of(runner, managers.get(runner.id, ()), jobs=jobs[runner.id], now=self._clock.now())
-            for runner in reversed(runners)
-        )
+        now = self._clock.now()
+        return tuple(view_of(runner, managers, jobs=jobs[runner.id], now=now) for runner, managers in rows)

@@ -61,6 +61,9 @@ REFERENCES = (
     ("namespaces", "organization_id", "organizations"),
     ("users", "organization_id", "organizations"),
     ("members", "user_id", "users"),
+    ("web_sessions", "user_id", "users"),
+    ("sign_in_links", "user_id", "users"),
+    ("identities", "user_id", "users"),
 )
 _LISTED = 100
 """How many problems of one kind are listed."""

@@ -68,6 +68,7 @@ class Upkeep:
                 await self.archive_traces()
                 await self.remove_expired()
                 await self.remove_old_audit_events()
+                await self._store.sessions.remove_expired(self._clock.wall(), limit=_BATCH)
                 if retired := await retire(self._store, self._clock.now()):
                     self._log.info("removed unused signing keys of job tokens", keys=retired)
                 if orphans_at <= self._clock.now():

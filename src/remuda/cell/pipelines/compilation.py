@@ -17,7 +17,7 @@ from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, CellSources, 
 from remuda.cell.pipelines.lint import Linted, lint
 from remuda.cell.values import Pipeline, ProjectVariable
 from remuda.cell.values.pipeline_requests import ListChange, PipelineRequest, Upstream
-from remuda.pipeline import Facts, compile_pipeline
+from remuda.pipeline import Facts, StartForm, compile_pipeline, read_start_form
 from remuda.pipeline import Pipeline as Compiled
 from remuda.pipeline.facts import DEFAULT_NEEDS_LIMIT, NO_SHA
 from remuda.pipeline.job_selection import ChoiceError, choose
@@ -110,6 +110,20 @@ def lint_request(request: PipelineRequest, facts: RequestFacts, reader: Reader, 
         facts=_facts(request, facts, describe_pipeline(request, facts, reader), reader),
         sources=CellSources(reader, request.project.repo_path, request.sha, outside),
         inputs=request.inputs,
+    )
+
+
+def read_form(request: PipelineRequest, facts: RequestFacts, reader: Reader, outside: Outside) -> StartForm | None:
+    """Return what a user may set when starting the pipeline of a request: inputs and variables of its file. Returns
+    None if the commit does not have the file. Raises InvalidError if the file cannot be read."""
+    text = _text(request, reader)
+    if text is None:
+        return None
+    return read_start_form(
+        text,
+        file=request.file,
+        facts=_facts(request, facts, describe_pipeline(request, facts, reader), reader),
+        sources=CellSources(reader, request.project.repo_path, request.sha, outside),
     )
 
 

@@ -27,7 +27,13 @@ from remuda.cell.dispatch.job_changes import JobChanges
 from remuda.cell.dispatch.payload_inputs import load_variables
 from remuda.cell.errors import CellError, InvalidError, MistakesError, StoreError
 from remuda.cell.git.port import GitError, Reader, Repositories
-from remuda.cell.pipelines.compilation import RequestFacts, compile_request, describe_pipeline, lint_request
+from remuda.cell.pipelines.compilation import (
+    RequestFacts,
+    compile_request,
+    describe_pipeline,
+    lint_request,
+    read_form,
+)
 from remuda.cell.pipelines.compiler_threads import Ask, Compilers
 from remuda.cell.pipelines.cross_project_access import find_reachable_project, level_of
 from remuda.cell.pipelines.included_files import FILE_LIMIT_BYTES, Outside, decode
@@ -43,7 +49,7 @@ from remuda.cell.values.pushes import PushOutcome
 from remuda.lib.clock import Clock, rfc3339
 from remuda.model.job import PipelineId
 from remuda.pipeline import Pipeline as Compiled
-from remuda.pipeline import PipelineError, SourceProblem
+from remuda.pipeline import PipelineError, SourceProblem, StartForm
 from remuda.pipeline.predefined_variables import of_commit
 from remuda.pipeline.templates import CACHE_SECONDS, GITLAB_TEMPLATES, find_template, is_address
 from remuda.telemetry.logs import logger
@@ -195,17 +201,30 @@ class Pipelines:
 
     async def lint(self, request: PipelineRequest) -> Linted:
         """Compile the pipeline file of a request without creating a pipeline, and return its jobs or its mistakes.
-        Raises InvalidError if there is no file. The result shows values of variables, so protected variables are left
-        out for users below the maintainer level."""
+        Raises InvalidError if there is no file."""
         request = with_config_path(request)
-        facts = await self._gather_facts(request)
-        level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
-        if level < Level.MAINTAINER:
-            facts = replace(facts, variables=tuple(variable for variable in facts.variables if not variable.protected))
-        linted = await self._in_thread(lint_request, request, facts, self._lints)
+        linted = await self._in_thread(lint_request, request, await self._gather_shown_facts(request), self._lints)
         if linted is None:
             raise InvalidError("Missing CI config file")
         return linted
+
+    async def read_form(self, request: PipelineRequest) -> StartForm:
+        """Return what a user may set when starting the pipeline of a request: inputs and variables of its file. Raises
+        InvalidError if there is no file."""
+        request = with_config_path(request)
+        form = await self._in_thread(read_form, request, await self._gather_shown_facts(request), self._lints)
+        if form is None:
+            raise InvalidError("Missing CI config file")
+        return form
+
+    async def _gather_shown_facts(self, request: PipelineRequest) -> RequestFacts:
+        """Gather facts for a result that shows values of variables: without protected variables if the user is below
+        the maintainer level."""
+        facts = await self._gather_facts(request)
+        level = await level_of(self._store, request.user_id, request.project, self._clock.wall()) or 0
+        if level >= Level.MAINTAINER:
+            return facts
+        return replace(facts, variables=tuple(variable for variable in facts.variables if not variable.protected))
 
     async def _compile(self, request: PipelineRequest) -> _NewPipeline | None:
         """Compile a request's pipeline file; None if it is missing. MistakesError or InvalidError if that fails."""

@@ -78,12 +78,9 @@ def _width(text: str) -> int:
 async def find_reports(store: Store, pipeline_id: PipelineId) -> list[Report]:
     """Return the JUnit reports of a pipeline, in the order of its jobs."""
     family = await store.pipelines.load_family(pipeline_id)
-    reports = []
-    for job in family.jobs if family else ():
-        artifact = next((file for file in await store.jobs.list_artifacts(job.id) if file.type == JUNIT), None)
-        if artifact is not None:
-            reports.append(Report(job, artifact))
-    return reports
+    jobs = {job.id: job for job in family.jobs} if family else {}
+    artifacts = await store.jobs.list_artifacts_of(jobs)
+    return [Report(jobs[artifact.job_id], artifact) for artifact in artifacts if artifact.type == JUNIT]
 
 
 async def read_suites(

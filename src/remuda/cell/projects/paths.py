@@ -4,7 +4,12 @@ import re
 
 from remuda.cell.errors import InvalidError
 
-RESERVED = frozenset({"api", "admin", "assets", "explore", "groups", "help", "jwt", "oauth", "projects", "users"})
+RESERVED = frozenset(
+    {
+        *("api", "admin", "assets", "explore", "groups", "help", "jwt", "machines", "o", "oauth", "projects"),
+        *("queue", "runners", "search", "users"),
+    }
+)
 """First parts of a path that the cell uses itself, now or later."""
 MAX_PATH = 255
 MAX_PARTS = 20

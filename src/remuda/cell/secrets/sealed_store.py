@@ -254,4 +254,5 @@ class SealedStore(Store):
         self.runners = cast("RunnerStore", _SealedPort(store.runners, secrets))
         self.lfs = cast("LfsStore", _SealedPort(store.lfs, secrets))
         self.hooks = cast("HookStore", _SealedPort(store.hooks, secrets))
+        self.sessions = store.sessions
         self.database = store.database

@@ -51,6 +51,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Only jobs of these pipelines; an empty collection selects no job."""
     name: str = ""
     stage: str = ""
+    ref: str = ""
 
     def fits(self, job: Job) -> bool:
         return (
@@ -64,6 +65,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
             and (self.pipeline_ids is None or job.pipeline_id in self.pipeline_ids)
             and self.name in ("", job.name)
             and self.stage in ("", job.stage)
+            and self.ref in ("", job.ref)
         )
 
 

@@ -4,6 +4,7 @@ The method `fits` defines which values a filter selects; the SQL stores select t
 
 from collections.abc import Collection
 from enum import IntEnum
+from string import ascii_uppercase
 
 import msgspec
 
@@ -17,6 +18,7 @@ PRESENT_SECONDS = 300
 STALE_SECONDS = 7 * 24 * 3600
 """A runner or manager without contact for this time is stale, as in GitLab."""
 NO_CONTACT = "never_contacted"
+_LOWER = {ord(letter): letter.lower() for letter in ascii_uppercase}
 STATUSES = ("online", "offline", "stale", NO_CONTACT)
 
 
@@ -203,11 +205,18 @@ class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
     status: str = ""
     """online, offline, stale or never_contacted, at the time `now`."""
     now: float = 0
+    search: str = ""
+    """Part of the description, ignoring the case of ASCII letters, or the id."""
+    version_prefix: str = ""
+    """The beginning of the version of one of the runner's managers."""
 
-    def fits(self, runner: Runner, contacted_at: float | None) -> bool:
-        """Return whether the filter selects a runner whose managers last called at `contacted_at` (None: never)."""
+    def fits(self, runner: Runner, contacted_at: float | None, versions: Collection[str] = ()) -> bool:
+        """Return whether the filter selects a runner whose managers last called at `contacted_at` (None: never), and
+        whose managers have these versions."""
         return (
-            self.type in ("", runner.type.value)
+            (fold_ascii(self.search) in fold_ascii(runner.description) or self.search == str(runner.id))
+            and (not self.version_prefix or any(version.startswith(self.version_prefix) for version in versions))
+            and self.type in ("", runner.type.value)
             and self.paused in (None, runner.paused)
             and set(self.tags) <= set(runner.tags)
             and (self.pools is None or not runner.pools().isdisjoint(self.pools))
@@ -216,6 +225,11 @@ class RunnerFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ALL_RUNNERS = RunnerFilter()
+
+
+def fold_ascii(text: str) -> str:
+    """Return the text with its ASCII letters in lower case, and all others unchanged, as both databases do it."""
+    return text.translate(_LOWER)
 
 
 def status_of(created_at: float, contacted_at: float | None, now: float) -> str:

@@ -132,6 +132,9 @@ class UserToken(Value, frozen=True, kw_only=True):
     revoked: bool = False
     last_used_at: float | None = None
 
+    def is_valid(self, now: float) -> bool:
+        return not self.revoked and (self.expires_at is None or self.expires_at > now)
+
 
 class Schedule(Value, frozen=True, kw_only=True):
     """A pipeline schedule: creates pipelines of a ref at the times of a cron expression."""

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,7 +56,7 @@ def serve(
         name: None if path is None else path.absolute()
         for name, path in (("tls_certificate", tls_certificate), ("tls_key", tls_key))
     }
-    event_loop.run(_serve(cell.settings(host=host, port=port, cell_id=cell_id, **certificate)))
+    event_loop.run(_serve(*cell.settings_and_sources(host=host, port=port, cell_id=cell_id, **certificate)))
 
 
 def print_token(token: str) -> None:
@@ -68,14 +69,14 @@ def print_token(token: str) -> None:
     )
 
 
-async def _serve(settings: "CellSettings") -> None:
+async def _serve(settings: "CellSettings", sources: Mapping[str, str]) -> None:
     from remuda.cell.service import CellService
     from remuda.lib.signals import STOPPING, handle_signals
     from remuda.telemetry import logs
 
     logs.configure()
     stop = asyncio.Event()
-    service = CellService(settings)
+    service = CellService(settings, sources=sources)
 
     def ready(url: str) -> None:
         if service.admin_token_generated:

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -45,7 +45,7 @@ OTHER_VARIABLES = frozenset(
 """Variables of Remuda that are not settings of a cell: no warning, because a cell that a job starts inherits some."""
 RELATIVE_TO_FILE = frozenset({"data", "tls_certificate", "tls_key"})
 """Settings whose relative paths are relative to the folder of the file that has them."""
-SECRETS = frozenset({"admin_token", "registration_token", "database", "encryption_keys"})
+SECRETS = frozenset({"admin_token", "registration_token", "database", "encryption_keys", "web.oidc.client_secret"})
 """Settings that should not be in a file which other users can read."""
 
 
@@ -106,10 +106,38 @@ def read_settings(
     }
     sources = {
         **dict.fromkeys(of_file, str(path)),
-        **{name: f"{PREFIX}{name.upper()}" for name in of_environment},
+        **{name: _variable(name) for name in of_environment},
         **dict.fromkeys(options, "option"),
     }
-    return msgspec.convert(values, CellSettings), sources
+    return msgspec.convert(_nest(values), CellSettings), sources
+
+
+def _variable(name: str) -> str:
+    """The environment variable of a setting: `web.oidc.issuer` is REMUDA_WEB_OIDC_ISSUER."""
+    return f"{PREFIX}{name.replace('.', '_').upper()}"
+
+
+def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested tables for names with dots: {"web.enabled": True} becomes {"web": {"enabled": True}}."""
+    tables: dict[str, Any] = {}
+    for name, value in values.items():
+        *parents, last = name.split(".")
+        table = tables
+        for parent in parents:
+            table = table.setdefault(parent, {})
+        table[last] = value
+    return tables
+
+
+def _flatten(table: Mapping[str, Any], names: Iterable[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the settings of a file with the names of their tables. `names`: the known settings; only a table that has
+    some is entered."""
+    for name, value in table.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, dict) and any(known.startswith(f"{path}.") for known in names):
+            yield from _flatten(value, names, f"{path}.")
+        else:
+            yield path, value
 
 
 def _file(environment: Mapping[str, str], data: Path | None, config: Path | None) -> Path | None:
@@ -130,10 +158,13 @@ def _of_file(path: Path | None) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{path}: is not TOML: {error}") from None
     fields = _fields()
-    for name in table:
+    given = dict(_flatten(table, fields))
+    for name in given:
+        if any(known.startswith(f"{name}.") for known in fields):
+            raise BadInputError(f"{path}: {name}: is a table; write [{name}] above its settings")
         if name not in fields:
             raise BadInputError(f"{path}: there is no setting {name}{_nearest(name, fields)}")
-    values = {name: _convert(name, value, f"{path}: {name}", strict=True) for name, value in table.items()}
+    values = {name: _convert(name, value, f"{path}: {name}", strict=True) for name, value in given.items()}
     for name in RELATIVE_TO_FILE & values.keys():
         values[name] = (path.absolute().parent / values[name]).absolute()
     if SECRETS & values.keys() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -144,11 +175,12 @@ def _of_file(path: Path | None) -> dict[str, Any]:
 def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     values = {}
     for name, field in _fields().items():
-        variable = f"{PREFIX}{name.upper()}"
+        variable = _variable(name)
         if variable in BY_OPTION or not (text := environment.get(variable)):
             continue
         value = text.replace(",", " ").split() if isinstance(field.default, tuple) else text
-        values[name] = _convert(name, value, f"{variable}={text}", strict=False)
+        shown = variable if name in SECRETS else f"{variable}={text}"
+        values[name] = _convert(name, value, shown, strict=False)
     return values
 
 
@@ -170,12 +202,10 @@ def _convert(name: str, value: object, what: str, *, strict: bool) -> Any:
     return converted
 
 
-def _fields() -> dict[str, Any]:
-    import msgspec
+def _fields() -> Mapping[str, Any]:
+    from remuda.cell.settings import setting_fields
 
-    from remuda.cell.settings import CellSettings
-
-    return {field.name: field for field in msgspec.structs.fields(CellSettings)}
+    return setting_fields()
 
 
 def _nearest(name: str, names: Iterable[str], *, prefix: str = "") -> str:
@@ -185,7 +215,7 @@ def _nearest(name: str, names: Iterable[str], *, prefix: str = "") -> str:
 
 def warnings_about(environment: Mapping[str, str]) -> list[str]:
     """Return warnings about REMUDA_ variables that are not settings of a cell, with the most similar setting."""
-    settings = {f"{PREFIX}{name.upper()}" for name in _fields()} - BY_OPTION
+    settings = {_variable(name) for name in _fields()} - BY_OPTION
     words = [name.removeprefix(PREFIX) for name in settings]
     warnings = []
     for name in sorted(environment):

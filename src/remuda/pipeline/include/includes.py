@@ -14,7 +14,7 @@ import msgspec
 from remuda.pipeline.errors import Placed, Report, printable, quote
 from remuda.pipeline.facts import SourceProblem
 from remuda.pipeline.include.component_context import ComponentContext
-from remuda.pipeline.include.inputs import Header, read_header, read_input_names, read_inputs, take_inputs
+from remuda.pipeline.include.inputs import Header, Input, read_header, read_input_names, read_inputs, take_inputs
 from remuda.pipeline.include.interpolation import Interpolation
 from remuda.pipeline.include.port import Sources, parse_address
 from remuda.pipeline.include.remote_keys import has_hash, read_cache
@@ -63,6 +63,8 @@ class Loader:
         self._expansion = judge.expansion(Variables())
         self.has_failed = False
         """True if an included file is missing or not as it should be, for example because an input has no value."""
+        self.declared: Mapping[str, Input] = {}
+        """The inputs of the file that is not included by another one."""
         self._files = 0
         self._nodes = 0
         self._included: set[str] = set()
@@ -112,6 +114,8 @@ class Loader:
             entries = self._load_input_files(read.include, source.origin)
             self._add_inputs(entries, read.inputs)
         declared = read_inputs(report, entries, patterns)
+        if is_first:
+            self.declared = declared
         values = take_inputs(report, declared, inputs, at=at, path=path, patterns=patterns, is_first=is_first)
         if header is None:
             return body

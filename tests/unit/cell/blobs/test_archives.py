@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remuda.cell.blobs import zip_directory
-from remuda.cell.blobs.archives import find_entry, list_entries, read_entry, read_small_entry
+from remuda.cell.blobs.archives import find_entry, list_entries, list_folder, read_entry, read_small_entry
 from remuda.cell.blobs.memory import MemoryBlobs
 from remuda.cell.errors import InvalidError, NotFoundError, TooLargeError
 
@@ -79,6 +79,26 @@ async def test_too_many_entries_are_refused_and_counted() -> None:
         await find_entry(blobs, "a", "file1", limit_entries=19)
     listed, total = await list_entries(blobs, "a", first=18, count=5)
     assert ([entry.path for entry in listed], total) == (["file18", "file19"], 20)
+
+
+async def test_a_folder_lists_what_is_directly_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = await store_blob(pack({"a.txt": b"1", "out/x": b"22", "out/deep/y": b"333", "empty/": b"", "/abs": b"4"}))
+    top = await list_folder(blobs, "a", "")
+    assert [(entry.path, entry.size, entry.is_folder) for entry in top.entries] == [
+        ("/", 1, True),
+        ("empty/", 0, True),
+        ("out/", 5, True),
+        ("a.txt", 1, False),
+    ]
+    assert (top.files, top.size, top.left_out) == (4, 7, 0)
+    inner = await list_folder(blobs, "a", "out/")
+    assert [(entry.path, entry.size) for entry in inner.entries] == [("out/deep/", 3), ("out/x", 2)]
+    assert (await list_folder(blobs, "a", "empty/")).entries == ()
+    with pytest.raises(NotFoundError):
+        await list_folder(blobs, "a", "ou/")
+    monkeypatch.setattr("remuda.cell.blobs.archives.MOST_IN_FOLDER", 2)
+    cut = await list_folder(blobs, "a", "")
+    assert (len(cut.entries), cut.left_out, cut.files) == (2, 2, 4)
 
 
 @settings(max_examples=40, deadline=None)

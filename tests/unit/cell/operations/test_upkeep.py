@@ -15,10 +15,11 @@ from remuda.cell.errors import InvalidError
 from remuda.cell.operations.retention import delete_artifacts, erase_job, keep_artifacts
 from remuda.cell.operations.upkeep import ORPHAN_SECONDS, Upkeep
 from remuda.cell.settings import CellSettings
-from remuda.cell.values import Artifact, Job, Page, Pipeline, Project
+from remuda.cell.values import USER_ID, Artifact, Job, Page, Pipeline, Project
 from remuda.cell.values.audit_events import AuditEvent
 from remuda.cell.values.deployments import Environment
 from remuda.cell.values.lfs import LfsLock, LfsObject
+from remuda.cell.values.sessions import SignInLink, WebSession
 from remuda.lib.clock import settle
 from remuda.model.job import JobId, ProjectId
 from remuda.testing.builders import a_pipeline, a_spec, an_artifact
@@ -331,3 +332,28 @@ async def test_old_audit_events_are_removed_by_the_setting(bench: Bench) -> None
     assert await bench.upkeep(audit_expire_in="never").remove_old_audit_events() == 0
     assert await bench.upkeep(audit_expire_in="30 days").remove_old_audit_events() == 150
     assert (await store.settings.list_audit_events(Page()))[1] == 100
+
+
+async def test_expired_sessions_and_links_are_removed(bench: Bench) -> None:
+    sessions, now = bench.cell.store.sessions, bench.cell.clock.wall()
+    for number, expires_at in enumerate((now - 1, now + DAY)):
+        session = WebSession(
+            token_hash=f"h{number}",
+            user_id=USER_ID,
+            method="token",
+            created_at=now,
+            expires_at=expires_at,
+            last_used_at=now,
+        )
+        await sessions.add_session(session)
+        await sessions.add_link(
+            SignInLink(code_hash=f"c{number}", user_id=USER_ID, user_token_id=1, created_at=now, expires_at=expires_at)
+        )
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(bench.upkeep(upkeep_seconds=60).watch(stop), name="upkeep")
+        await settle()
+        await bench.cell.clock.advance(61)
+        stop.set()
+    assert [await sessions.find_session(name) is not None for name in ("h0", "h1")] == [False, True]
+    assert [await sessions.take_link(name) is not None for name in ("c0", "c1")] == [False, True]

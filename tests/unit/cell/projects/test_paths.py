@@ -13,7 +13,7 @@ def test_valid_paths(path: str) -> None:
     assert check_path(path) == path
 
 
-@pytest.mark.parametrize("path", ["api/app", "OAuth/app"])
+@pytest.mark.parametrize("path", ["api/app", "OAuth/app", "queue/app", "Runners/new"])
 def test_paths_that_the_cell_serves_itself_are_reserved(path: str) -> None:
     with pytest.raises(InvalidError, match="reserved"):
         check_path(path)

@@ -1,8 +1,10 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from remuda.cli.cell.settings import read_settings, settings_from
+from remuda.cell.errors import CellError
+from remuda.cli.cell.settings import read_settings, settings_from, warnings_about
 from remuda.lib.exits import BadInputError
 
 
@@ -114,3 +116,86 @@ def test_the_source_of_each_setting(tmp_path: Path) -> None:
         "data": "option",
         "port": "option",
     }
+
+
+def test_settings_of_tables_come_from_the_file_and_the_environment(tmp_path: Path) -> None:
+    write_config(
+        tmp_path,
+        """
+        lease_seconds = 9
+        [web]
+        session_seconds = 60
+        public_projects = true
+        [web.oidc]
+        issuer = "https://login.example"
+        client_id = "cell"
+        admin_groups = ["ops", "root users"]
+        """,
+    )
+    environment = {
+        "REMUDA_WEB_ENABLED": "false",
+        "REMUDA_WEB_OIDC_CLIENT_ID": "other",
+        "REMUDA_WEB_OIDC_MEMBERS": "devs=acme/tools:developer, all=acme:guest",
+    }
+    settings, sources = read_settings(environment, data=tmp_path)
+    assert (settings.web.enabled, settings.web.session_seconds, settings.web.public_projects) == (False, 60, True)
+    oidc = settings.web.oidc
+    assert (oidc.issuer, oidc.client_id, oidc.admin_groups) == ("https://login.example", "other", ("ops", "root users"))
+    assert [(each.claimed, each.path, each.level) for each in oidc.memberships()] == [
+        ("devs", "acme/tools", "developer"),
+        ("all", "acme", "guest"),
+    ]
+    assert sources["web.enabled"] == "REMUDA_WEB_ENABLED"
+    assert sources["web.oidc.issuer"] == str(tmp_path / "cell.toml")
+    assert warnings_about(environment) == []
+    assert warnings_about({"REMUDA_WEB_OIDC_ISUER": "x"}) == [
+        "REMUDA_WEB_OIDC_ISUER: there is no such setting; did you mean REMUDA_WEB_OIDC_ISSUER?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[web]\nenable = true", "there is no setting web.enable; did you mean web.enabled?"),
+        ("[web.oidc]\nisuer = 'x'", "there is no setting web.oidc.isuer; did you mean web.oidc.issuer?"),
+        ("[wep]\nenabled = true", "there is no setting wep"),
+        ("web = true", "web: is a table; write [web] above its settings"),
+        ("[web]\nsession_seconds = 0", "web.session_seconds: must be a number above 0"),
+        ("[web]\nenabled = 'no'", "web.enabled: expected `bool`"),
+    ],
+)
+def test_a_mistake_in_a_table_is_named(tmp_path: Path, text: str, message: str) -> None:
+    write_config(tmp_path, text)
+    with pytest.raises(BadInputError, match=re.escape(message)):
+        settings_from({}, data=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"CLIENT_ID": "x"}, "set web.oidc.issuer"),
+        ({"ISSUER": "https://x.example"}, "web.oidc.client_id: is missing"),
+        ({"ISSUER": "http://login.example", "CLIENT_ID": "x"}, "must be an address such as https"),
+        ({"ISSUER": "https://login.example?x=1", "CLIENT_ID": "x"}, "must be an address such as https"),
+        ({"ISSUER": "https://x.example", "CLIENT_ID": "x", "MEMBERS": "devs"}, "must have the form GROUP=PATH:LEVEL"),
+        ({"ISSUER": "https://x.example", "CLIENT_ID": "x", "MEMBERS": "d=acme:boss"}, "the level must be one of guest"),
+        ({"ISSUER": "https://x.example", "CLIENT_ID": "x", "MEMBERS": "d=acme"}, "has no level"),
+        ({"ISSUER": "https://x.example", "CLIENT_ID": "x", "CREATE_USERS": "false"}, "nobody could sign in"),
+    ],
+)
+def test_wrong_settings_of_a_provider_are_refused(tmp_path: Path, variables: dict[str, str], message: str) -> None:
+    environment = {f"REMUDA_WEB_OIDC_{name}": value for name, value in variables.items()}
+    with pytest.raises(CellError, match=re.escape(message)):
+        settings_from(environment, data=tmp_path)
+
+
+def test_a_client_secret_that_others_can_read_is_warned_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = '[web.oidc]\nissuer = "https://x.example"\nclient_id = "x"\nclient_secret = "very"'
+    write_config(tmp_path, text, mode=0o600)
+    settings_from({}, data=tmp_path)
+    assert capsys.readouterr().err == ""
+    write_config(tmp_path, text, mode=0o644)
+    assert settings_from({}, data=tmp_path).web.oidc.client_secret == "very"
+    assert "it holds secrets; chmod 600" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 - A level in a group counts for everything inside it; of several levels the highest counts.
 - The owner of a namespace owns the projects in it.
 - Every user of an organization can read its projects that are not private.
+- Who is not signed in (a user without id) reads public projects, where the cell allows it.
 - An administrator may do everything. Nobody else sees anything of another organization.
 
 Each endpoint declares what it needs (`remuda.cell.http.edge.access`)."""
@@ -60,6 +61,8 @@ def project_level(user: User, members: Sequence[Member], project: Project) -> in
     """Return the user's level in a project; None if it is not visible. `members` are the unexpired memberships."""
     if user.is_admin:
         return ADMINISTRATOR
+    if not user.id:
+        return Level.REPORTER if project.visibility == "public" else None
     if project.organization_id != user.organization_id:
         return None
     if project.namespace_id == user.namespace_id:
@@ -76,7 +79,7 @@ def group_level(user: User, members: Sequence[Member], namespace: Namespace) -> 
     it. `members` are the user's memberships that have not expired."""
     if user.is_admin:
         return ADMINISTRATOR
-    if namespace.organization_id != user.organization_id:
+    if not user.id or namespace.organization_id != user.organization_id:
         return None
     if not namespace.is_group:
         return Level.OWNER if namespace.owner_id == user.id else None

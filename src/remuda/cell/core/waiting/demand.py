@@ -109,11 +109,11 @@ def compute_demand(
     counts: defaultdict[Need, Counter[str]] = defaultdict(Counter)
     running_by: defaultdict[Need, Counter[ManagerId]] = defaultdict(Counter)
     for key, count in ready.items():
-        counts[_need(key, served)]["ready"] += count
+        counts[need_of(key, served)]["ready"] += count
     for (key, kind), count in coming.items():
-        counts[_need(key, served)][kind] += count
+        counts[need_of(key, served)][kind] += count
     for job in running:
-        need = _need(job.key(), served)
+        need = need_of(job.key(), served)
         counts[need]["running"] += 1
         running_by[need][int(job.runner_id or 0), job.system_id or LEGACY] += 1
     has_jobs = {manager for by_manager in running_by.values() for manager in by_manager}
@@ -133,7 +133,8 @@ def by_runner(keys: Iterable[KeyDemand]) -> dict[int, tuple[KeyDemand, ...]]:
     return {runner_id: tuple(keys) for runner_id, keys in demand.items()}
 
 
-def _need(key: CapabilityKey, served: frozenset[Pool]) -> Need:
+def need_of(key: CapabilityKey, served: frozenset[Pool]) -> Need:
+    """Return what a job with this key requires. `served`: the pools that some runner serves."""
     pools = tuple(pool for pool in key.pools() if pool == CELL_POOL or pool in served)
     return Need(tuple(sorted(key.tags)), key.protected, pools)
 

@@ -16,7 +16,7 @@ from remuda.cell.core.access import rights
 from remuda.cell.core.access.protected_refs import HEADS, TAGS, Pusher, can_push, can_run, is_protected, rules_of
 from remuda.cell.errors import StoreError
 from remuda.cell.git.port import FIRST_REFUSED
-from remuda.cell.http.edge import auth
+from remuda.cell.http.edge import auth, sessions
 from remuda.cell.http.edge.access import Access, Kind
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, forbidden, not_found, unauthorized
@@ -27,13 +27,18 @@ from remuda.cell.http.edge.lookup import (
     project_in_path,
     runner_in_path,
 )
+from remuda.cell.http.edge.public_reads import PUBLIC_READS
 from remuda.cell.projects.refs import default_branch
 from remuda.cell.values import Job, Pipeline, Project, Runner, UserToken
 from remuda.cell.values.people import Level, Member, Namespace, Sight, User
+from remuda.cell.values.sessions import WebSession
 from remuda.model.job import PipelineId
 from remuda.model.runner import RunnerType
 
 READING = ("GET", "HEAD")
+PAGE_CALLER = "remuda.page_caller"
+"""Key in the ASGI scope of a call that a web page makes inside the process, with the `Caller` of that page. No HTTP
+client can set it."""
 _REVOKED = ("access_tokens", "deploy_tokens", "hooks", "members", "triggers")
 """Parts of a project through which others have access to it, or hear of it."""
 USED_EVERY_SECONDS = 600
@@ -47,6 +52,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     token: UserToken
     members: Sequence[Member]
     """Memberships that are valid now."""
+    session_id: int = 0
+    """The session of the browser that calls; 0: the call has a token of its own."""
 
     @property
     def sight(self) -> Sight | None:
@@ -60,6 +67,14 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def level_in_group(self, namespace: Namespace) -> int | None:
         """The person's access level in a group or other namespace; None if they may not know that it exists."""
         return rights.group_level(self.user, self.members, namespace)
+
+
+ANONYMOUS = Caller(
+    user=User(id=0, username="", name="", email="", created_at=0, organization_id=0),
+    token=UserToken(token_hash="", name="", user_id=0, scopes=()),
+    members=(),
+)
+"""Somebody who is not signed in. They see public projects, and only by the calls in `PUBLIC_READS`."""
 
 
 def caller_of(request: Request) -> Caller:
@@ -86,14 +101,39 @@ async def user_of_call(edge: Edge, request: Request) -> int:
 
 async def person(edge: Edge, token: str | None) -> Caller:
     """The user with this token, and their memberships. Raises ApiError: 401 for a bad token, 403 for a blocked user."""
-    user_token = await auth.user_of(edge, token)
+    return await _load_caller(edge, await auth.user_of(edge, token))
+
+
+async def person_of_session(edge: Edge, session: WebSession) -> Caller:
+    """The user who is signed in with this session. Raises ApiError like `person`."""
+    caller = await _load_caller(edge, await sessions.token_of_session(edge, session))
+    return msgspec.structs.replace(caller, session_id=session.id)
+
+
+async def person_in(edge: Edge, request: Request) -> Caller:
+    """The user who makes a request: of its token, else of its session cookie. Raises ApiError like `person`, and 403 if
+    a request with a cookie changes something and lacks its X-CSRF-Token."""
+    caller: Caller | None = request.scope.get(PAGE_CALLER)
+    if caller is not None:
+        return caller
+    token = auth.user_token_in(request.headers)
+    secret = sessions.session_secret_in(edge, request.headers) if token is None else None
+    if secret is None:
+        return await person(edge, token)
+    session = await sessions.session_of(edge, secret)
+    if request.method not in READING:
+        sessions.check_csrf(edge, request.headers, secret)
+    return await person_of_session(edge, session)
+
+
+async def _load_caller(edge: Edge, user_token: UserToken) -> Caller:
     user = await edge.store.people.load_user(user_token.user_id)
     if user is None:
         raise unauthorized()
     if user.state != "active":
         raise forbidden("Your account has been blocked.")
     now = edge.clock.wall()
-    if user_token.last_used_at is None or now - user_token.last_used_at >= USED_EVERY_SECONDS:
+    if user_token.id and now - (user_token.last_used_at or 0) >= USED_EVERY_SECONDS:
         with suppress(StoreError):  # a read-only store still answers
             await edge.store.people.change_user_token(user_token.id, lambda row: replace(row, last_used_at=now))
     members = rights.active_members(await edge.store.people.list_memberships(user.id), now)
@@ -107,13 +147,39 @@ async def admit(edge: Edge, access: Access, request: Request) -> None:
         return
     if access.or_job and await _is_job(edge, access, request):
         return
-    caller = request.state.caller = await person(edge, auth.user_token_in(request.headers))
+    if edge.settings.web.public_projects and is_anonymous(edge, request):
+        await _admit_anonymous(edge, access, request)
+        return
+    caller = request.state.caller = await person_in(edge, request)
     if not rights.scopes_allow(caller.token.scopes, is_reading=request.method in READING, also=access.scopes):
         scopes = sorted({"api", *access.scopes, *(["read_api"] if request.method in READING else [])})
         raise _insufficient_scope(" ".join(scopes))
     level = await _level(edge, access, request, caller)
     if level is None or level < access.level:
         raise forbidden()
+
+
+def is_anonymous(edge: Edge, request: Request) -> bool:
+    """True if a call has neither a token nor a session."""
+    caller: Caller | None = request.scope.get(PAGE_CALLER)
+    if caller is not None:
+        return caller is ANONYMOUS
+    return auth.user_token_in(request.headers) is None and sessions.session_secret_in(edge, request.headers) is None
+
+
+async def _admit_anonymous(edge: Edge, access: Access, request: Request) -> None:
+    """Admit somebody who is not signed in to a call that reads a public project. Every other call gets the same 401,
+    whether what it names exists or not."""
+    is_public = request.method in READING and request.scope["route"].path in PUBLIC_READS
+    try:
+        level = await _level(edge, access, request, ANONYMOUS) if is_public else None
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        level = None
+    if level is None or level < access.level:
+        raise unauthorized()
+    request.state.caller = ANONYMOUS
 
 
 async def _is_job(edge: Edge, access: Access, request: Request) -> bool:

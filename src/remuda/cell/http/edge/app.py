@@ -15,8 +15,8 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from remuda.cell.http.edge import health
@@ -67,7 +67,20 @@ from remuda.cell.http.gitlab import (
 )
 from remuda.cell.http.gitlab.deploy import deployments, environments, resource_groups
 from remuda.cell.http.hooks import hooks
-from remuda.cell.http.remuda import demand, events, job_why, pipeline_progress, shells, step_policies, web_addresses
+from remuda.cell.http.remuda import (
+    cell_state,
+    demand,
+    events,
+    file_text,
+    job_why,
+    pipeline_lists,
+    pipeline_progress,
+    queue,
+    shells,
+    step_policies,
+    web_addresses,
+    web_sessions,
+)
 from remuda.cell.http.runner import artifacts, job_request, job_state, problem, results, shell, trace
 from remuda.cell.http.tokens import access_tokens, deploy_tokens, personal_tokens
 from remuda.telemetry.logs import logger
@@ -135,12 +148,16 @@ ENDPOINTS: tuple[Endpoint, ...] = tuple(
         problem.routes,
         step_policies.routes,
         demand.routes,
+        queue.routes,
+        cell_state.routes,
         events.routes,
         pipeline_progress.routes,
+        pipeline_lists.routes,
+        file_text.routes,
         variables.routes,
         runners.routes,
         audit_events.routes,
-        web_addresses.routes,
+        web_sessions.routes,
         (Endpoint("GET", "/api/remuda/v1/openapi.json", _show_document, OPEN, gives=dict[str, Any]),),
     )
 )
@@ -205,11 +222,17 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _CLIENT_GONE = 499
 _POLLING = (b"gitlab-ci-builds-polling", b"yes")
 
+_NEVER_A_PAGE = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
+"""Headers of answers of the API to browsers: whatever a job has uploaded, nothing in it is executed as a page of the
+cell, where the session cookie would give it the user's rights."""
+
 _log = logger("cell")
 
 
 class CellApp:
-    def __init__(self, edge: Edge) -> None:
+    """`page_routes`: the routes of the web pages; if it is empty, the addresses of pages redirect to the API."""
+
+    def __init__(self, edge: Edge, page_routes: Sequence[BaseRoute] = ()) -> None:
         self._edge = edge
         self._name = secrets.token_hex(12)
         self._own_header = (b"x-remuda-cell", str(edge.settings.cell_id).encode())
@@ -217,7 +240,12 @@ class CellApp:
         """Numbers for requests whose client gave no id."""
         self._limits = RateLimits(edge.settings, edge.clock)
         auditor = Auditor(edge)
-        self._router = Router([_route(edge, endpoint, auditor) for endpoint in ENDPOINTS], redirect_slashes=False)
+        api_routes = [_route(edge, endpoint, auditor) for endpoint in ENDPOINTS]
+        others = page_routes or [_route(edge, endpoint, auditor) for endpoint in web_addresses.routes]
+        self.call_api: ASGIApp = Router(api_routes, redirect_slashes=False)
+        """The API alone, which web pages call inside the process."""
+        self._checks_no_token = _OPEN_PATHS | {route.path for route in page_routes if isinstance(route, Route)}
+        self._router = Router([*api_routes, *others], redirect_slashes=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -233,12 +261,14 @@ class CellApp:
         try:
             admitted = self._limits.admit(scope)
             exchange.add(admitted.headers)
+            if scope["path"].startswith("/api/") and any(name == b"cookie" for name, _ in scope["headers"]):
+                exchange.add(_NEVER_A_PAGE)
             await self._serve(scope, receive, exchange, client_id)
         except Exception as error:  # noqa: BLE001 - the last place where an error can become an answer
             await self._refuse(unwrap(error), scope, receive, exchange)
         finally:
             exchange.route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
-            if admitted is not None and exchange.route not in _OPEN_PATHS:
+            if admitted is not None and exchange.route not in self._checks_no_token:
                 self._limits.note_answer(admitted, exchange.status)
             self._record(scope["method"], exchange, began)
 
@@ -304,6 +334,9 @@ class CellApp:
         elif match := lfs.PATH.fullmatch(path):
             exchange.route = lfs.find_route(method, match[2]) or UNMATCHED
             await lfs.serve_lfs(self._edge, match[1], match[2], scope, receive, exchange.send)
+        elif path.startswith("/api/"):
+            # No page, whatever addresses pages have: an unknown method of the API stays 405.
+            await self.call_api(scope, receive, exchange.send)
         else:
             await self._router(scope, receive, exchange.send)
 

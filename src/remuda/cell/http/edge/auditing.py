@@ -89,6 +89,9 @@ ACTIONS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("POST", "/api/v4/users/{id}/personal_access_tokens"): ("personal_access_token_created", "User"),
     ("POST", "/api/v4/personal_access_tokens/{token_id}/rotate"): ("personal_access_token_rotated", "User"),
     ("DELETE", "/api/v4/personal_access_tokens/{token_id}"): ("personal_access_token_revoked", "User"),
+    ("POST", "/api/remuda/v1/sign_in_links"): ("sign_in_link_created", "User"),
+    ("DELETE", "/api/remuda/v1/sessions"): ("sessions_ended", "User"),
+    ("DELETE", "/api/remuda/v1/sessions/{session_id}"): ("session_ended", "User"),
     **{
         (method, f"{root}/access_tokens{path}"): (f"{kind.lower()}_access_token_{done}", kind)
         for root, kind in ((_P, "Project"), (_G, "Group"))
@@ -242,7 +245,7 @@ class Auditor:
             action=action,
             author_id=caller.user.id if caller else 0,
             author_name=caller.user.username if caller else other,
-            token_id=caller.token.id if caller else None,
+            token_id=(caller.token.id or None) if caller else None,
             ip_address=request.client.host if request.client else "",
             request_id=request.scope.get("request_id", ""),
         )

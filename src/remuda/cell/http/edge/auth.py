@@ -45,11 +45,7 @@ async def user_of(edge: Edge, token: str | None) -> UserToken:
     if not token or len(token) > MAX_TOKEN:
         raise unauthorized()
     user_token = await edge.store.people.find_user_token(token_hash(token))
-    if (
-        user_token is None
-        or user_token.revoked
-        or (user_token.expires_at is not None and user_token.expires_at <= edge.clock.wall())
-    ):
+    if user_token is None or not user_token.is_valid(edge.clock.wall()):
         raise unauthorized()
     return user_token
 

@@ -16,6 +16,7 @@ from remuda.cell.events import Events
 from remuda.cell.http.edge.access import Access
 from remuda.cell.http.runner.managers import Managers
 from remuda.cell.metrics import CellMetrics
+from remuda.cell.operations.usage_recorder import UsageRecorder
 from remuda.cell.pipelines.creation import Pipelines
 from remuda.cell.pipelines.environments import Environments
 from remuda.cell.pipelines.releases import Releases
@@ -27,6 +28,7 @@ from remuda.cell.settings import CellSettings
 from remuda.cell.shells.shells import Shells
 from remuda.cell.store.ports import Store
 from remuda.cell.traces.port import Traces
+from remuda.cell.traces.readers import TraceReaders
 from remuda.lib.clock import Clock
 
 
@@ -37,6 +39,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     """With the port that is really bound, and the public address."""
     store: Store
     traces: Traces
+    trace_readers: TraceReaders
     blobs: Blobs
     dispatch: Dispatch
     projects: Projects
@@ -51,6 +54,9 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: Webhooks
     parsers: Parsers
     clock: Clock
+    usage: UsageRecorder
+    setting_sources: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Where each setting that was given comes from, by name: a file, a variable or `option`."""
     registry: Registry | None = None
     """Signs tokens for the Docker registry; None if the cell has none."""
 

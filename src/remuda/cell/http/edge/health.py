@@ -40,14 +40,19 @@ async def health(edge: Edge) -> Response:
 @routes.get("/-/readiness", OPEN, gives=dict[str, Any], also=(503,))
 async def readiness(edge: Edge) -> Response:
     """Check that the store, job logs (traces), artifacts (blobs) and git work; 503 if one does not."""
-    parts = {
+    parts = await check_parts(edge)
+    is_ready = all(part["status"] == "ok" for part in parts.values())
+    return json_answer({"status": "ok" if is_ready else "failed", "parts": parts}, 200 if is_ready else 503)
+
+
+async def check_parts(edge: Edge) -> dict[str, dict[str, str]]:
+    """Check the parts of the cell. Each has a `status` (ok or failed) and, if it failed, a `message`."""
+    return {
         "store": await _check_part(edge.store.check_writable()),
         "traces": await _check_part(edge.traces.size(JobId(0))),
         "blobs": await _check_part(edge.blobs.size("readiness")),
         "git": await _check_part(asyncio.to_thread(edge.projects.repos.prepare)),
     }
-    is_ready = all(part["status"] == "ok" for part in parts.values())
-    return json_answer({"status": "ok" if is_ready else "failed", "parts": parts}, 200 if is_ready else 503)
 
 
 async def _check_part(check: Awaitable[object]) -> dict[str, str]:

@@ -3,8 +3,8 @@
 There is a limit for each token and one for each client address. A call is counted for the token in its headers or query
 if an earlier call with that token succeeded. Otherwise, and with a token only in the body, it is counted for the
 client's address. So nobody can avoid the limit by inventing tokens, or use up the limit of somebody else's token. Calls
-of runners, jobs and git have a limit of their own, far above what they need; health and metrics have none. Each process
-counts for itself: with three processes a caller can make three times as many calls."""
+of runners, jobs and git have a limit of their own, far above what they need; health, metrics and static files of web
+pages have none. Each process counts for itself: with three processes a caller can make three times as many calls."""
 
 import re
 from collections import OrderedDict
@@ -21,7 +21,7 @@ from remuda.lib.clock import Clock
 
 REMEMBERED = 50_000
 """How many keys (tokens or addresses) one `Buckets` remembers by default."""
-_FREE = ("/-/",)
+_FREE = ("/-/health", "/-/liveness", "/-/readiness", "/-/metrics", "/-/static/")
 _RUNNERS = re.compile(
     r"/api/v4/(jobs|runners)(/.*)?|/api/remuda/v1/(jobs/\d+/results|runners/.*)"
     r"|/(?!api/).+/(info/refs|git-upload-pack|git-receive-pack|info/lfs/.+|gitlab-lfs/.+)"
@@ -33,6 +33,8 @@ jobs of a manager call from the same one."""
 _ACCEPTED = range(200, 400)
 """Statuses that prove a valid token: an error may come before the token is checked."""
 _TOKEN_HEADERS = frozenset({b"private-token", b"job-token", b"runner-token", b"authorization"})
+_API = "/api/"
+"""Below this path a cookie counts as a token: there every call checks it. Web pages count for the address."""
 _TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
 
 
@@ -133,7 +135,7 @@ def _token_in(scope: Scope) -> int | None:
     """A hash of the user, runner or job token in the headers or query; None if there is none. Python's hash is seeded
     per process, so nobody outside can choose two tokens with the same hash."""
     for name, value in scope["headers"]:
-        if name in _TOKEN_HEADERS:
+        if name in _TOKEN_HEADERS or (name == b"cookie" and scope["path"].startswith(_API)):
             return hash(value)
     query: bytes = scope["query_string"]
     if b"token" in query:

@@ -3,6 +3,7 @@
 
 import re
 from typing import ClassVar
+from urllib.parse import quote
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -192,13 +193,15 @@ async def show_commit(edge: Edge, request: Request, project: Project) -> CommitD
 
 
 @routes.get(f"{_ROOT}/branches", in_project(Level.REPORTER), query={"search": str})
-async def list_branches(edge: Edge, request: Request, project: Project) -> list[BranchShape]:
+async def list_branches(edge: Edge, request: Request, project: Project, page: Page) -> Paged[BranchShape]:
     """List the branches."""
     search = request.query_params.get("search", "")
     refs = await edge.projects.repos.refs(project.repo_path)
     names = [ref.removeprefix("refs/heads/") for ref in refs if ref.startswith("refs/heads/")]
     names = [name for name in names if matches_search(name, search)]
-    return [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in names]
+    shown = names[(page.number - 1) * page.size : page.number * page.size]
+    views = [await branch_at(edge, project, name, refs[f"refs/heads/{name}"]) for name in shown]
+    return Paged(views, len(names), page)
 
 
 def matches_search(name: str, search: str) -> bool:
@@ -229,5 +232,5 @@ async def branch_at(edge: Edge, project: Project, name: str, sha: str) -> Branch
         default=name == edge.projects.repos.head(project.repo_path),
         developers_can_push=can_push(rules, ref, developer),
         developers_can_merge=can_run(rules, ref, developer),
-        web_url=f"{edge.settings.url}/{project.path}/-/tree/{name}",
+        web_url=f"{edge.settings.url}/{project.path}/-/tree/{quote(name)}",
     )

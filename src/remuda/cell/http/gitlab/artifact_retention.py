@@ -3,7 +3,7 @@
 import msgspec
 from starlette.requests import Request
 
-from remuda.cell.blobs.archives import Listed, list_entries
+from remuda.cell.blobs.archives import Folder, Listed, list_entries, list_folder
 from remuda.cell.errors import InvalidError
 from remuda.cell.http.edge.access import in_project, of_job
 from remuda.cell.http.edge.admission import Caller, check_acts_on
@@ -13,8 +13,9 @@ from remuda.cell.http.edge.paging import Paged, page_of
 from remuda.cell.http.edge.routes import Routes
 from remuda.cell.http.gitlab.jobs import describe_job
 from remuda.cell.http.gitlab.views import JobShape, MessageShape
+from remuda.cell.http.runner.artifacts import check_access
 from remuda.cell.operations import retention
-from remuda.cell.values import Job, JobFilter, Page, Project
+from remuda.cell.values import Artifact, Job, JobFilter, Page, Project
 from remuda.cell.values.people import Level
 from remuda.model.job import FINAL
 
@@ -72,11 +73,8 @@ async def _show_again(edge: Edge, job: Job) -> JobShape:
 @routes.get("/api/remuda/v1/jobs/{job_id}/artifacts/files", of_job(Level.REPORTER))
 async def files(edge: Edge, request: Request, job: Job) -> Paged[Listed]:
     """List the files in the artifacts archive of a job."""
-    archive = next(
-        (artifact for artifact in await edge.store.jobs.list_artifacts(job.id) if artifact.type == "archive"), None
-    )
-    if archive is None:
-        raise not_found("Artifacts")
+    await check_access(edge, request, job)
+    archive = await _find_archive(edge, job)
     page = page_of(request)
     entries, total = await list_entries(
         edge.blobs,
@@ -87,3 +85,22 @@ async def files(edge: Edge, request: Request, job: Job) -> Paged[Listed]:
         run=edge.parsers.run,
     )
     return Paged(entries, total, page)
+
+
+@routes.get("/api/remuda/v1/jobs/{job_id}/artifacts/folder", of_job(Level.REPORTER), query={"folder": str})
+async def folder(edge: Edge, request: Request, job: Job) -> Folder:
+    """List what a folder in the artifacts archive of a job contains: by default the outermost one."""
+    archive = await _find_archive(edge, job)
+    path = request.query_params.get("folder", "")
+    if path and not path.endswith("/"):
+        path += "/"
+    limit = edge.settings.archive_limit_entries
+    return await list_folder(edge.blobs, archive.blob, path, limit_entries=limit, run=edge.parsers.run)
+
+
+async def _find_archive(edge: Edge, job: Job) -> Artifact:
+    artifacts = await edge.store.jobs.list_artifacts(job.id)
+    archive = next((artifact for artifact in artifacts if artifact.type == "archive"), None)
+    if archive is None:
+        raise not_found("Artifacts")
+    return archive

@@ -16,7 +16,7 @@ from remuda.cell.git.port import Commit
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, USER, in_project, of_job
 from remuda.cell.http.edge.admission import Caller, caller_of, check_acts_on
-from remuda.cell.http.edge.bodies import flag_in_query
+from remuda.cell.http.edge.bodies import flag_in_query, number_in_query
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id, page_of
@@ -50,6 +50,8 @@ _STATES = frozenset(state.value for state in JobState)
 
 _ROOT = "/api/v4/projects/{id}"
 SCOPE = {"scope": str, "scope[]": list[str], "state": str}
+_FILTERS = SCOPE | {"name": str, "ref": str, "runner_id": int}
+"""What selects jobs of a list. Name, ref and runner are Remuda's own."""
 routes = Routes()
 
 
@@ -140,6 +142,7 @@ async def _page(
     project_ids: list[ProjectId] | None = None,
 ) -> Paged[JobShape]:
     page: Page = page_by_id(request) if pipeline is None else page_of(request)
+    runner_id = number_in_query(request, "runner_id")
     selection = JobFilter(
         project_id=project.id if project else None,
         pipeline_id=pipeline.id if pipeline else None,
@@ -148,6 +151,9 @@ async def _page(
         with_retried=pipeline is None or flag_in_query(request, "include_retried"),
         is_trigger=is_trigger,
         project_ids=project_ids,
+        name=request.query_params.get("name", ""),
+        ref=request.query_params.get("ref", ""),
+        runner_id=None if runner_id is None else RunnerId(runner_id),
     )
     jobs, total = await edge.store.jobs.list_jobs(page, selection)
     return Paged(await describe(edge, jobs, caller_of(request)), total, page)
@@ -163,14 +169,14 @@ async def _downstream(edge: Edge, job: Job, caller: Caller | None) -> PipelineSu
     return pipeline_summary(pipeline, project, edge.settings.url) if pipeline and project else None
 
 
-@routes.get(f"{_ROOT}/jobs", in_project(Level.REPORTER), query=SCOPE | KEYSET)
+@routes.get(f"{_ROOT}/jobs", in_project(Level.REPORTER), query=_FILTERS | KEYSET)
 async def list_of_project(edge: Edge, request: Request, project: Project) -> Paged[JobShape]:
     """List the jobs of a project."""
     return await _page(edge, request, project=project, is_trigger=False)
 
 
 @routes.get(
-    f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", in_project(Level.REPORTER), query=SCOPE | {"include_retried": bool}
+    f"{_ROOT}/pipelines/{{pipeline_id}}/jobs", in_project(Level.REPORTER), query=_FILTERS | {"include_retried": bool}
 )
 async def list_of_pipeline(edge: Edge, request: Request, pipeline: Pipeline, project: Project) -> Paged[JobShape]:
     """List the jobs of a pipeline."""
@@ -178,17 +184,17 @@ async def list_of_pipeline(edge: Edge, request: Request, pipeline: Pipeline, pro
 
 
 @routes.get(
-    f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", in_project(Level.REPORTER), query=SCOPE | {"include_retried": bool}
+    f"{_ROOT}/pipelines/{{pipeline_id}}/bridges", in_project(Level.REPORTER), query=_FILTERS | {"include_retried": bool}
 )
 async def list_bridges(edge: Edge, request: Request, pipeline: Pipeline, project: Project) -> Paged[JobShape]:
     """List the trigger jobs of a pipeline."""
     return await _page(edge, request, project=project, pipeline=pipeline, is_trigger=True)
 
 
-@routes.get("/api/remuda/v1/jobs", USER, query=SCOPE | {"held": bool})
+@routes.get("/api/remuda/v1/jobs", USER, query=_FILTERS | {"held": bool})
 async def list_all(edge: Edge, request: Request, caller: Caller) -> Paged[JobShape]:
     """List the jobs of the caller's projects, or of all projects for administrators."""
-    projects = await _own_projects(edge, caller)
+    projects = await list_own_projects(edge, caller)
     if not flag_in_query(request, "held"):
         return await _page(edge, request, project_ids=projects)
     page = page_of(request)
@@ -200,7 +206,7 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> Paged[JobSha
     return Paged(views, len(jobs), page)
 
 
-async def _own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
+async def list_own_projects(edge: Edge, caller: Caller) -> list[ProjectId] | None:
     """Ids of the projects whose jobs a person may read as a member of the project; None if they may read all."""
     if caller.user.is_admin:
         return None

@@ -1,22 +1,31 @@
 """Pipelines in GitLab's form: show, list, rename, cancel, retry, delete. `pipeline_create` creates them."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from starlette.requests import Request
 
 from remuda.cell.errors import ConflictError
-from remuda.cell.http.edge.access import in_project
+from remuda.cell.http.edge.access import USER, in_project
 from remuda.cell.http.edge.admission import Caller, check_acts_on
 from remuda.cell.http.edge.bodies import choice_in_query, time_in_query
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_field, not_found
 from remuda.cell.http.edge.paging import KEYSET, Paged, page_by_id, page_of
 from remuda.cell.http.edge.routes import Routes
+from remuda.cell.http.gitlab.jobs import list_own_projects
 from remuda.cell.http.gitlab.pipeline_create import SOURCES, describe_pipeline
 from remuda.cell.http.gitlab.variables import GivenVariableShape, given_view
-from remuda.cell.http.gitlab.views import PipelineShape, PipelineSummaryShape, pipeline_summary
+from remuda.cell.http.gitlab.views import (
+    PipelineShape,
+    PipelineSummaryShape,
+    UserShape,
+    pipeline_summary,
+    pipeline_user_view,
+    time_text,
+)
 from remuda.cell.operations import retention
 from remuda.cell.projects.refs import default_branch, split_name
 from remuda.cell.values import Page, Pipeline, PipelineFilter, Project
@@ -85,13 +94,19 @@ def filter_of(request: Request) -> PipelineFilter:
 @routes.get(_ROOT, in_project(Level.REPORTER), query=LISTED | KEYSET)
 async def list_all(edge: Edge, request: Request, project: Project) -> Paged[PipelineSummaryShape]:
     """List the pipelines of a project."""
+    pipelines, total, page = await find_page(edge, request, project)
+    return Paged([pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page)
+
+
+async def find_page(edge: Edge, request: Request, project: Project) -> tuple[Sequence[Pipeline], int, Page]:
+    """The pipelines of a project that the query selects: one page of them, and their number. Raises ApiError 400."""
     pipeline_filter = filter_of(request)
     page = page_of(request) if request.query_params.get("order_by", "id") != "id" else page_by_id(request)
     if username := request.query_params.get("username"):
         user = await edge.store.people.find_user(username)
         pipeline_filter = replace(pipeline_filter, user_id=user.id if user else 0)
     pipelines, total = await edge.store.pipelines.list_pipelines(project.id, page, pipeline_filter)
-    return Paged([pipeline_summary(pipeline, project, edge.settings.url) for pipeline in pipelines], total, page)
+    return pipelines, total, page
 
 
 @routes.get(f"{_ROOT}/latest", in_project(Level.REPORTER), query={"ref": str})
@@ -167,3 +182,36 @@ async def remove(edge: Edge, pipeline: Pipeline, project: Project) -> None:
             raise ConflictError(f"job {upstream.id} waits for this pipeline; try again when that job has finished")
     await edge.projects.repos.remove_ref(project.repo_path, f"refs/pipelines/{pipeline.id}")
     await retention.remove_pipeline(edge.store, edge.traces, edge.blobs, pipeline.id)
+
+
+class RecentPipelineShape(PipelineSummaryShape, kw_only=True):
+    project: str
+    """The path of the project."""
+    user: UserShape
+    started_at: str | None
+    finished_at: str | None
+
+
+@routes.get("/api/remuda/v1/pipelines", USER, query=LISTED | KEYSET)
+async def list_recent(edge: Edge, request: Request, caller: Caller) -> Paged[RecentPipelineShape]:
+    """List the pipelines of the caller's projects, or of all projects for administrators, newest first."""
+    page, selection = page_by_id(request), filter_of(request)
+    pipelines, total = await edge.store.pipelines.list_recent_pipelines(
+        await list_own_projects(edge, caller), page, selection
+    )
+    projects = {
+        number: await edge.store.projects.load_project(number) for number in {row.project_id for row in pipelines}
+    }
+    views = [
+        RecentPipelineShape.of(
+            pipeline,
+            **asdict(pipeline_summary(pipeline, project, edge.settings.url)),
+            project=project.path,
+            user=pipeline_user_view(pipeline, edge.settings.url),
+            started_at=time_text(pipeline.started_at),
+            finished_at=time_text(pipeline.finished_at),
+        )
+        for pipeline in pipelines
+        if (project := projects[pipeline.project_id]) is not None and project.removed_at is None
+    ]
+    return Paged(views, total, page)

@@ -34,6 +34,8 @@ LISTED = {
     "paused": bool,
     "tag_list": str,
     "tag_list[]": list[str],
+    "version_prefix": str,
+    "search": str,
 }
 
 
@@ -210,6 +212,8 @@ def filter_of(request: Request, now: float, pools: Sequence[Pool] | None) -> Run
         pools=None if pools is None else tuple(pools),
         status=status,
         now=now,
+        search=query.get("search", "").strip(),
+        version_prefix=query.get("version_prefix", "").strip(),
     )
 
 
@@ -222,8 +226,13 @@ async def _page(edge: Edge, request: Request, pools: Sequence[Pool] | None) -> P
 @routes.get("/api/v4/runners", USER.with_scopes("manage_runner"), query=LISTED)
 async def list_own(edge: Edge, request: Request, caller: Caller) -> Paged[RunnerShape]:
     """List the runners that the caller may manage; administrators see all runners."""
+    return await _page(edge, request, await list_managed_pools(edge, caller))
+
+
+async def list_managed_pools(edge: Edge, caller: Caller) -> list[Pool] | None:
+    """The groups and projects whose runners the caller may manage; None: all runners of the cell."""
     if caller.user.is_admin:
-        return await _page(edge, request, None)
+        return None
     pools: list[Pool] = []
     for member in caller.members:
         group = await edge.store.people.load_namespace(member.owner[1]) if member.owner[0] == "group" else None
@@ -232,7 +241,7 @@ async def list_own(edge: Edge, request: Request, caller: Caller) -> Paged[Runner
             pools += [("group", namespace.id) for namespace in (group, *inside)]
     projects = await list_all_projects(edge.store, ProjectFilter(sight=caller.sight, membership=True))
     pools += [("project", project.id) for project in projects if (caller.level_in(project) or 0) >= Level.MAINTAINER]
-    return await _page(edge, request, pools)
+    return pools
 
 
 @routes.get("/api/v4/runners/all", ADMINISTRATOR.with_scopes("manage_runner"), query=LISTED)

@@ -1,7 +1,8 @@
 """The test report of a pipeline in GitLab's form. The encoded response is cached, on disk if it is large, so that the
 JUnit files are parsed once for all callers."""
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +19,11 @@ from remuda.cell.values import Pipeline
 from remuda.cell.values.people import Level
 from remuda.wire.junit import JunitLimits, TestCase
 
+DIGEST_FAILED = 200
+"""How many failed cases a digest lists."""
+DIGEST_SLOWEST = 20
+DIGEST_OUTPUT_CHARACTERS = 8000
+_BAD_STATUSES = ("failed", "error")
 _STATUSES = ("success", "failed", "skipped", "error")
 
 
@@ -28,20 +34,28 @@ routes = Routes()
 @routes.get(f"{_ROOT}/test_report", in_project(Level.REPORTER), gives=dict[str, Any])
 async def show(edge: Edge, pipeline: Pipeline) -> Response:
     """Show the test report of a pipeline with all test cases."""
-    return await _answer(edge, pipeline, with_cases=True)
+    return await _answer(edge, pipeline, _encode_report)
 
 
 @routes.get(f"{_ROOT}/test_report_summary", in_project(Level.REPORTER), gives=dict[str, Any])
 async def summary(edge: Edge, pipeline: Pipeline) -> Response:
     """Show the totals of the test report of a pipeline."""
-    return await _answer(edge, pipeline, with_cases=False)
+    return await _answer(edge, pipeline, _encode_summary)
 
 
-async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Response:
-    """The response with a pipeline's test report; `with_cases`: with each test case, not only totals. Cached by the
-    names of the report files: a new upload has a new name, so a report is computed again only after an upload."""
+@routes.get(
+    "/api/remuda/v1/projects/{id}/pipelines/{pipeline_id}/tests", in_project(Level.REPORTER), gives=dict[str, Any]
+)
+async def digest(edge: Edge, pipeline: Pipeline) -> Response:
+    """Show the failed and the slowest test cases of a pipeline, and the totals of each suite."""
+    return await _answer(edge, pipeline, _encode_digest)
+
+
+async def _answer(edge: Edge, pipeline: Pipeline, encode: Callable[[Sequence[Suite]], bytes]) -> Response:
+    """The response with a pipeline's test report in the form of `encode`. Cached by the names of the report files: a
+    new upload has a new name, so a report is computed again only after an upload."""
     reports = await find_reports(edge.store, pipeline.id)
-    key = ("test report", with_cases, tuple((report.job.id, report.artifact.blob) for report in reports))
+    key = ("test report", encode.__name__, tuple((report.job.id, report.artifact.blob) for report in reports))
     settings = edge.settings
     limits = JunitLimits(
         bytes=settings.test_report_limit_bytes,
@@ -57,11 +71,9 @@ async def _answer(edge: Edge, pipeline: Pipeline, *, with_cases: bool) -> Respon
                 reports,
                 limits=limits,
                 total_bytes=settings.test_report_total_limit_bytes,
-                with_cases=with_cases,
+                with_cases=encode is not _encode_summary,
             )
-            return await edge.parsers.keep(
-                await edge.parsers.run(_encode_report if with_cases else _encode_summary, suites)
-            )
+            return await edge.parsers.keep(await edge.parsers.run(encode, suites))
 
     answer = await edge.parsers.answers.find(key, make)
     return Streamed(answer.pieces(), 200, {"Content-Length": str(answer.size)}, "application/json")
@@ -88,6 +100,30 @@ def _encode_summary(suites: Sequence[Suite]) -> bytes:
         "suite_error": next((suite.error for suite in suites if suite.error), None),
     }
     return msgspec.json.encode({"total": total, "test_suites": test_suites})
+
+
+def _encode_digest(suites: Sequence[Suite]) -> bytes:
+    cases = [(suite, case) for suite in suites for case in suite.cases]
+    failed = [entry for entry in cases if entry[1].status in _BAD_STATUSES]
+    slowest = heapq.nlargest(DIGEST_SLOWEST, cases, key=lambda entry: entry[1].seconds)
+    return msgspec.json.encode(
+        {
+            "suites": [{**_counts(suite), "job_ids": suite.job_ids, "suite_error": suite.error} for suite in suites],
+            "failed": [_digest_case(*entry) for entry in failed[:DIGEST_FAILED]],
+            "failed_not_listed": max(len(failed) - DIGEST_FAILED, 0),
+            "slowest": [_digest_case(suite, case) for suite, case in slowest if case.seconds > 0],
+        }
+    )
+
+
+def _digest_case(suite: Suite, case: TestCase) -> View:
+    output = case.output or ""
+    is_cut = len(output) > DIGEST_OUTPUT_CHARACTERS
+    return {
+        **_case(case),
+        "suite": suite.name,
+        "system_output": output[:DIGEST_OUTPUT_CHARACTERS] + ("\n..." if is_cut else ""),
+    }
 
 
 def _counts(suite: Suite) -> View:

@@ -198,10 +198,11 @@ async def _list_solely_owned(edge: Edge, user: User) -> list[Namespace]:
 
 @routes.post(f"{_ROOT}/{{id}}/block", ADMINISTRATOR)
 async def block(edge: Edge, caller: Caller, user: Annotated[User, _find]) -> bool:
-    """Block a user. Their tokens stop working, and their pipelines cannot read other projects."""
+    """Block a user. Their tokens stop working, their pipelines cannot read other projects, their sessions end."""
     if user.id in (USER_ID, caller.user.id):
         raise forbidden("you cannot block the first user or yourself")
     await edge.store.people.put_user(msgspec.structs.replace(user, state="blocked"))
+    await edge.store.sessions.remove_sessions_of(user.id)
     return True
 
 

@@ -16,9 +16,8 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.core.event_buffer import Event, EventFilter, EventKind
 from remuda.cell.errors import StoreError
 from remuda.cell.events import MOST_WATCHERS, Watcher
-from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import USER
-from remuda.cell.http.edge.admission import Caller, check_level, person, runner_level
+from remuda.cell.http.edge.admission import Caller, check_level, person_in, runner_level
 from remuda.cell.http.edge.bodies import HangUp, is_number
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import ApiError, ClientGoneError, bad_parameter, not_found, unavailable
@@ -40,10 +39,10 @@ _AT_ONCE = 200
 class _Sight:
     """Decides which events one client gets: those that match its filter and that its user may see."""
 
-    def __init__(self, edge: Edge, token: str | None, caller: Caller, event_filter: EventFilter) -> None:
+    def __init__(self, edge: Edge, request: Request, caller: Caller, event_filter: EventFilter) -> None:
         self.event_filter = event_filter
         self._edge = edge
-        self._token = token
+        self._request = request
         self._caller = caller
         self._loaded_at = edge.clock.monotonic()
         self._projects: dict[ProjectId, bool] = {}
@@ -52,7 +51,7 @@ class _Sight:
         """Load the user's rights again after RIGHTS_SECONDS. Raises ApiError if the token is not valid any more."""
         now = self._edge.clock.monotonic()
         if now - self._loaded_at >= RIGHTS_SECONDS:
-            self._caller = await person(self._edge, self._token)
+            self._caller = await person_in(self._edge, self._request)
             self._projects.clear()
             self._loaded_at = now
 
@@ -156,7 +155,7 @@ async def watch(edge: Edge, request: Request, caller: Caller) -> Response:
     if len(edge.events) >= MOST_WATCHERS:
         raise unavailable(f"this process already has {MOST_WATCHERS} watchers, which is the limit")
     event_filter = await _read_filter(edge, caller, request.query_params)
-    sight = _Sight(edge, auth.user_token_in(request.headers), caller, event_filter)
+    sight = _Sight(edge, request, caller, event_filter)
     return _EventStream(edge, sight, request.headers.get("last-event-id", ""))
 
 

@@ -3,8 +3,9 @@
 Callers that follow a pipeline, such as `remuda run`, ask often, so steps and files are loaded only on request. The size
 of steps in an answer is limited; a job whose steps are not complete has a note (`steps_note`)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from itertools import islice
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -14,6 +15,7 @@ from remuda.cell.core.waiting.blocking_jobs import is_blocking
 from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.http.edge.access import of_pipeline
 from remuda.cell.http.edge.admission import Caller
+from remuda.cell.http.edge.bodies import flag_in_query
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter, not_found
 from remuda.cell.http.edge.lookup import number_in_path
@@ -22,11 +24,13 @@ from remuda.cell.http.gitlab.views import seconds_waiting
 from remuda.cell.values import Family, Job
 from remuda.cell.values.people import Level
 from remuda.model.job import JobState, PipelineId
-from remuda.wire.user_api import FileInfo, JobProgress, PipelineProgress
+from remuda.wire.user_api import FileInfo, JobAttempt, JobProgress, PipelineProgress, PipelineRef
 
 DETAILS = ("none", "running", "all")
 NAMED_WAITS = 10
 """How many of the jobs that a job waits for are named; there may be thousands."""
+MOST_ATTEMPTS = 2000
+"""How many replaced attempts of the jobs of a pipeline are listed; a pipeline may have more."""
 STEPS_BYTES = 8 * 1024 * 1024
 """Limit for the size of all step results in one answer."""
 _RUNNING = frozenset({JobState.LEASED, JobState.RUNNING, JobState.CANCELING})
@@ -60,27 +64,44 @@ class StepStanding(TypedDict, total=False):
 class _Query:
     """One request: its caller, the requested details, and how many bytes of step results still fit into the answer."""
 
-    def __init__(self, caller: Caller, details: str) -> None:
+    def __init__(self, caller: Caller, details: str, *, with_graph: bool) -> None:
         self.caller = caller
         self.details = details
+        self.with_graph = with_graph
         self.room = STEPS_BYTES
 
 
 @routes.get(
     "/api/remuda/v1/pipelines/{pipeline_id}/progress",
     of_pipeline(Level.REPORTER),
-    query={"details": Literal["none", "running", "all"]},
+    query={"details": Literal["none", "running", "all"], "graph": bool},
 )
 async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress:
-    """Show a pipeline with its jobs, what they wait for, and its downstream pipelines."""
+    """Show a pipeline with its jobs, what they wait for, and its downstream pipelines.
+    With `graph` also what each job depends on, when it became ready, why no runner could take it, and its earlier
+    attempts."""
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
         raise bad_parameter(f"details does not have a valid value; expected one of {', '.join(DETAILS)}")
-    query = _Query(caller, details)
+    query = _Query(caller, details, with_graph=flag_in_query(request, "graph"))
     progress = await _pipeline(edge, query, PipelineId(number_in_path(request, "pipeline_id")))
     if progress is None:
         raise not_found("Pipeline")
+    if query.with_graph:
+        progress = msgspec.structs.replace(progress, upstream=await _find_upstream(edge, caller, progress.id))
     return progress
+
+
+async def _find_upstream(edge: Edge, caller: Caller, pipeline_id: int) -> PipelineRef | None:
+    """The pipeline that started this one; None if none did, or the caller may not read it."""
+    pipeline = await edge.store.pipelines.load_pipeline(PipelineId(pipeline_id))
+    if pipeline is None or pipeline.upstream_pipeline_id is None:
+        return None
+    upstream = await edge.store.pipelines.load_pipeline(pipeline.upstream_pipeline_id)
+    project = await edge.store.projects.load_project(upstream.project_id) if upstream else None
+    if upstream is None or project is None or (caller.level_in(project) or 0) < Level.REPORTER:
+        return None
+    return PipelineRef(id=upstream.id, project=project.path)
 
 
 async def _pipeline(edge: Edge, query: _Query, pipeline_id: PipelineId) -> PipelineProgress | None:
@@ -90,6 +111,10 @@ async def _pipeline(edge: Edge, query: _Query, pipeline_id: PipelineId) -> Pipel
     if family is None or project is None or (query.caller.level_in(project) or 0) < Level.REPORTER:
         return None
     pipeline = family.pipeline
+    blocking = {job.name: job for job in family.jobs if is_blocking(job)}
+    jobs = [await _job(edge, query, job, blocking) for job in family.jobs]
+    if query.with_graph:
+        jobs = await _add_graph(edge, family, jobs)
     return PipelineProgress(
         id=pipeline.id,
         project_id=project.id,
@@ -98,12 +123,33 @@ async def _pipeline(edge: Edge, query: _Query, pipeline_id: PipelineId) -> Pipel
         ref=pipeline.ref,
         source=pipeline.source,
         name=pipeline.name,
-        jobs=tuple([await _job(edge, query, job, family) for job in family.jobs]),
+        created_at=pipeline.created_at if query.with_graph else None,
+        finished_at=pipeline.finished_at if query.with_graph else None,
+        jobs=tuple(jobs),
     )
 
 
-async def _job(edge: Edge, query: _Query, job: Job, family: Family) -> JobProgress:
-    progress, details = job_progress(job, family.jobs, edge.clock.now()), query.details
+async def _add_graph(edge: Edge, family: Family, jobs: Sequence[JobProgress]) -> list[JobProgress]:
+    """Return `jobs`, those of `family` in its order, with the fields that `graph` adds."""
+    reasons = await edge.dispatch.explanations.find_missing_runners(family.jobs)
+    attempts: dict[str, list[JobAttempt]] = {}
+    for attempt in await edge.store.jobs.list_replaced_attempts(family.pipeline.id, limit=MOST_ATTEMPTS):
+        attempts.setdefault(attempt.name, []).append(_describe_attempt(attempt))
+    return [
+        msgspec.structs.replace(
+            progress,
+            by_stage=job.by_stage,
+            needs=job.waits_for,
+            pending_at=job.pending_at,
+            no_runner_reason=reasons.get(job.id, ""),
+            attempts=tuple(attempts.get(job.name, ())),
+        )
+        for job, progress in zip(family.jobs, jobs, strict=True)
+    ]
+
+
+async def _job(edge: Edge, query: _Query, job: Job, blocking: Mapping[str, Job]) -> JobProgress:
+    progress, details = job_progress(job, blocking, edge.clock.now()), query.details
     if job.downstream_id is not None:
         progress = msgspec.structs.replace(progress, downstream=await _pipeline(edge, query, job.downstream_id))
     if details == "all" and job.started_at is not None:
@@ -130,13 +176,25 @@ async def _steps(edge: Edge, query: _Query, job: Job) -> tuple[tuple[StepStandin
     return tuple(steps), ""
 
 
-def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
-    """Progress of a job without its steps. `family`: all jobs of its pipeline, to name those that it waits for."""
+def _describe_attempt(job: Job) -> JobAttempt:
+    return JobAttempt(
+        id=job.id,
+        status=job.status(),
+        created_at=job.created_at,
+        started_at=job.start_time(),
+        finished_at=job.finished_at,
+        failure_reason=job.failure_reason,
+    )
+
+
+def job_progress(job: Job, blocking: Mapping[str, Job], now: float) -> JobProgress:
+    """Progress of a job without its steps. `blocking`: the jobs of its pipeline for which later jobs wait, by name."""
     return JobProgress(
         id=job.id,
         name=job.name,
         stage=job.stage,
         stage_index=job.stage_index,
+        is_trigger=job.is_trigger,
         status=job.status(),
         allow_failure=job.allow_failure,
         tags=job.tags,
@@ -149,18 +207,16 @@ def job_progress(job: Job, family: Sequence[Job], now: float) -> JobProgress:
         exit_code=job.exit_code,
         warnings=job.warnings,
         coverage=job.coverage,
-        waits_for=jobs_ahead(job, family) if job.state is JobState.CREATED else (),
+        waits_for=jobs_ahead(job, blocking) if job.state is JobState.CREATED else (),
         starts_at=job.scheduled_at if job.state is JobState.SCHEDULED else None,
         resource_group=job.resource_group,
     )
 
 
-def jobs_ahead(job: Job, family: Sequence[Job]) -> tuple[str, ...]:
-    """Names of the first few jobs in `family`, all jobs of the pipeline, that must finish before `job` can start."""
-    names = frozenset(job.waits_for)
-    ahead = (
-        other.name
-        for other in family
-        if is_blocking(other) and (other.stage_index < job.stage_index if job.by_stage else other.name in names)
-    )
-    return tuple(name for name, _ in zip(ahead, range(NAMED_WAITS), strict=False))
+def jobs_ahead(job: Job, blocking: Mapping[str, Job]) -> tuple[str, ...]:
+    """Names of the first few of the jobs `blocking` that must end before `job` can start."""
+    if job.by_stage:
+        ahead = (other.name for other in blocking.values() if other.stage_index < job.stage_index)
+    else:
+        ahead = (name for name in job.waits_for if name in blocking)
+    return tuple(islice(ahead, NAMED_WAITS))

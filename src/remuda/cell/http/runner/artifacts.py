@@ -22,10 +22,19 @@ from remuda.cell.core.jobs.dotenv import explain_limit, read_dotenv
 from remuda.cell.errors import InvalidError, TooLargeError
 from remuda.cell.http.edge import auth
 from remuda.cell.http.edge.access import JOB, in_project, of_job
+from remuda.cell.http.edge.admission import ANONYMOUS, optional_caller
 from remuda.cell.http.edge.bodies import Body, choice_in_query, convert
 from remuda.cell.http.edge.byte_ranges import Content, answer_content
 from remuda.cell.http.edge.endpoints import Edge
-from remuda.cell.http.edge.errors import bad_parameter, bad_request, forbidden, json_answer, not_found, too_large
+from remuda.cell.http.edge.errors import (
+    bad_parameter,
+    bad_request,
+    forbidden,
+    json_answer,
+    not_found,
+    too_large,
+    unauthorized,
+)
 from remuda.cell.http.edge.lookup import any_job_in_path, number_in_path, project_in_path, text_in_path
 from remuda.cell.http.edge.multipart import OVERHEAD_BYTES, FilePart
 from remuda.cell.http.edge.routes import Routes
@@ -222,7 +231,7 @@ async def download_of_ref(edge: Edge, request: Request) -> Response:
 @routes.get(f"{_ROOT}/artifacts/{{ref}}/raw/{{path:path}}", _READ, takes=OfRef, gives=bytes)
 async def file_of_ref(edge: Edge, request: Request) -> Response:
     """Download one file from the artifacts archive of the newest successful job with this name on a ref."""
-    return await _one_file(edge, await _find_newest(edge, request), text_in_path(request, "path"))
+    return await _one_file(edge, request, await _find_newest(edge, request), text_in_path(request, "path"))
 
 
 @routes.get(
@@ -236,7 +245,7 @@ async def download_of_job(edge: Edge, request: Request, job: Job) -> Response:
 @routes.get(f"{_ROOT}/{{job_id}}/artifacts/{{path:path}}", _READ, query={"job_token": str}, gives=bytes)
 async def file_of_job(edge: Edge, request: Request, job: Job) -> Response:
     """Download one file from the artifacts archive of a job."""
-    return await _one_file(edge, job, text_in_path(request, "path"))
+    return await _one_file(edge, request, job, text_in_path(request, "path"))
 
 
 async def _find_newest(edge: Edge, request: Request) -> Job:
@@ -260,7 +269,17 @@ async def _find_artifact(edge: Edge, job: Job, kind: str) -> Artifact:
     return artifact
 
 
+async def check_access(edge: Edge, request: Request, job: Job) -> None:
+    """Raise ApiError 401 if nobody is signed in and the job's `artifacts:access` does not let everybody read."""
+    if optional_caller(request) is not ANONYMOUS:
+        return
+    spec = await edge.store.jobs.load_spec(job.id)
+    if spec is None or (spec.artifacts is not None and spec.artifacts.access not in ("", "all")):
+        raise unauthorized()
+
+
 async def _answer(edge: Edge, request: Request, job: Job, kind: str = "archive") -> Response:
+    await check_access(edge, request, job)
     artifact = await _find_artifact(edge, job, kind)
     content = Content(
         read=lambda start: edge.blobs.read(artifact.blob, start),
@@ -272,7 +291,8 @@ async def _answer(edge: Edge, request: Request, job: Job, kind: str = "archive")
     return answer_content(request.headers, content)
 
 
-async def _one_file(edge: Edge, job: Job, path: str) -> Response:
+async def _one_file(edge: Edge, request: Request, job: Job, path: str) -> Response:
+    await check_access(edge, request, job)
     artifact = await _find_artifact(edge, job, "archive")
     limit = edge.settings.archive_limit_entries
 

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 from remuda.cell.http.edge.access import in_project, of_job
 from remuda.cell.http.edge.admission import caller_of
 from remuda.cell.http.edge.auth import job_token_in
-from remuda.cell.http.edge.bodies import Body, first_headers, flag_in_query
+from remuda.cell.http.edge.bodies import Body, first_headers, flag_in_query, number_in_query
 from remuda.cell.http.edge.byte_ranges import Content, answer_content, limit_bytes
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import JsonBytes, bad_parameter, bad_request, forbidden
@@ -20,12 +20,14 @@ from remuda.cell.http.edge.streaming import Streamed
 from remuda.cell.traces.port import Appended
 from remuda.cell.values import Job, Project
 from remuda.cell.values.people import Level
+from remuda.model.job import FINAL
 from remuda.wire.runner_api import fits_content_range, parse_content_range
 
 PATH = re.compile(r"/api/v4/jobs/([0-9]{1,18})/trace")
 ROUTE = "/api/v4/jobs/{job_id}/trace"
 _IS_TRACED = {b"": False, b"debug_trace=false": False, b"debug_trace=true": True}
 """The queries that runners send, and whether they say that the scripts print their commands."""
+_FOLLOW = {"offset": int, "hold_seconds": int}
 _MEDIA = "text/plain; charset=utf-8"
 
 
@@ -54,6 +56,7 @@ async def patch_trace(edge: Edge, job_id: int, scope: Scope, receive: Receive, s
         )
     is_traced = scope["query_string"] != b"" and flag_in_query(Request(scope), "debug_trace")
     appended = await edge.dispatch.runner_calls.append_trace(job, start, data, is_traced=is_traced)
+    edge.trace_readers.note(job.id)
     await _answer(edge, job, appended)(scope, receive, send)
 
 
@@ -83,7 +86,10 @@ def append_now(edge: Edge, job: Job, scope: Scope, data: bytes) -> JsonBytes | N
     ):
         return None
     appended = edge.dispatch.runner_calls.append_trace_now(job, start, data)
-    return None if appended is None else _answer(edge, job, appended)
+    if appended is None:
+        return None
+    edge.trace_readers.note(job.id)
+    return _answer(edge, job, appended)
 
 
 def _answer(edge: Edge, job: Job, appended: Appended) -> JsonBytes:
@@ -129,12 +135,16 @@ async def _size(edge: Edge, job: Job) -> int:
     return 0 if job.erased else await edge.traces.size(job.id)
 
 
-@routes.get("/api/remuda/v1/jobs/{job_id}/trace", of_job(Level.REPORTER), query={"offset": int}, gives=bytes)
+@routes.get("/api/remuda/v1/jobs/{job_id}/trace", of_job(Level.REPORTER), query=_FOLLOW, gives=bytes)
 async def follow_trace(edge: Edge, request: Request) -> Response:
-    """Return the log of a job from the byte `offset` on, and the job's state in a header."""
+    """Return the log of a job from the byte `offset` on, and the job's state in a header.
+
+    If there are no such bytes yet, wait up to `hold_seconds` for some, or for another state of the job."""
     text = request.query_params.get("offset", "0")
     if not text.isascii() or not text.isdigit():
         raise bad_parameter("offset is invalid")
+    if hold_seconds := number_in_query(request, "hold_seconds"):
+        await _wait_for_more(edge, request, int(text[:18]), hold_seconds)
     # The state is read before the size, so a job in a final state has its whole log.
     job = await any_job_in_path(edge, request)
     if job.is_traced:
@@ -145,3 +155,15 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
     # No more than that, even if the log grows meanwhile: then the job's state in the header would be too old.
     pieces = limit_bytes(edge.traces.read(job.id, start), size - start) if size > start else None
     return Streamed(pieces, 200, {**headers, "Content-Length": str(size - start)}, _MEDIA)
+
+
+async def _wait_for_more(edge: Edge, request: Request, offset: int, seconds: float) -> None:
+    """Wait until the job has ended, or its log is longer than `offset`, or shorter: it was erased or begins again."""
+    job = await any_job_in_path(edge, request)
+
+    async def is_ready() -> bool:
+        now = await any_job_in_path(edge, request)
+        return now.state in FINAL or await _size(edge, now) != offset
+
+    size = (lambda: edge.traces.size(job.id)) if edge.settings.is_shared else None
+    await edge.trace_readers.wait(job.id, seconds, is_ready=is_ready, size=size, clock=edge.clock)

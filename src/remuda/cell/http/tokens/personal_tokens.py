@@ -107,10 +107,13 @@ async def list_all(edge: Edge, request: Request, caller: Caller) -> list[Persona
 
 
 async def _find(edge: Edge, request: Request) -> UserToken:
-    """The personal token whose id is in the path; `self` is the token that the caller uses. Raises ApiError 404 if
-    there is none, or if it belongs to another user and the caller is not an administrator."""
+    """The personal token whose id is in the path; `self` is the token that the caller uses, or with which the browser
+    has signed in. Raises ApiError 404 if there is none, or if it belongs to another user and the caller is not an
+    administrator."""
     caller = caller_of(request)
     if text_in_path(request, "token_id") == "self":
+        if not caller.token.id:  # signed in without a token
+            raise not_found("Personal Access Token")
         return caller.token
     token = await edge.store.people.load_user_token(number_in_path(request, "token_id"))
     if token is None or not (caller.user.is_admin or token.user_id == caller.user.id):

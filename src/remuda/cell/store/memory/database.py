@@ -138,10 +138,14 @@ class MemoryDatabase:
         if not isinstance(selection, RunnerFilter):
             return [value for value in self.values(table) if selection.fits(value)]
         contacts: dict[RunnerId, float] = {}
+        versions: dict[RunnerId, set[str]] = {}
         for manager in self.values(MANAGERS):
+            versions.setdefault(manager.runner_id, set()).add(manager.runner_version)
             contacts[manager.runner_id] = max(contacts.get(manager.runner_id, 0), manager.contacted_at)
         runners: list[Any] = self.values(table)
-        return [runner for runner in runners if selection.fits(runner, contacts.get(runner.id))]
+        return [
+            runner for runner in runners if selection.fits(runner, contacts.get(runner.id), versions.get(runner.id, ()))
+        ]
 
     async def add(self, table: Table[T], *values: T) -> None:
         for value in values:

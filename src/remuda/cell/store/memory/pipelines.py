@@ -1,7 +1,7 @@
 """The in-memory implementation of the store's interface `PipelineStore`, for unit tests."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -30,6 +30,13 @@ class MemoryPipelines(PipelineStore):
         rows = [row for row in self._database.values(PIPELINES) if row.project_id == project_id and selection.fits(row)]
         rows.sort(key=lambda row: (getattr(row, selection.order_by), row.id), reverse=not selection.ascending)
         return cut_page(rows, page)
+
+    async def list_recent_pipelines(
+        self, project_ids: Collection[ProjectId] | None, page: Page, selection: PipelineFilter = ALL_PIPELINES
+    ) -> tuple[Sequence[Pipeline], int]:
+        rows = [row for row in self._database.values(PIPELINES) if selection.fits(row)]
+        rows = [row for row in rows if project_ids is None or row.project_id in project_ids]
+        return cut_page(sorted(rows, key=lambda row: row.id, reverse=True), page)
 
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         rows = (row for row in self._database.values(PIPELINES) if row.status not in OVER)

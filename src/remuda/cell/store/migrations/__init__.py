@@ -8,7 +8,7 @@ from pathlib import Path
 
 from remuda.cell.errors import DataFolderError
 
-NAMES = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+NAMES = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012")
 HEAD = NAMES[-1]
 VERSION_TABLE = (
     "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
@@ -33,6 +33,9 @@ ID_TABLES = (
     "deploy_tokens",
     "hooks",
     "hook_deliveries",
+    "web_sessions",
+    "sign_in_links",
+    "identities",
 )
 """Tables whose rows get ids from the range of the cell."""
 

@@ -2,7 +2,7 @@ CREATE TABLE alembic_version (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0011');
+INSERT INTO "alembic_version" VALUES('0012');
 CREATE TABLE artifacts (
     job_id INTEGER NOT NULL,
     type TEXT NOT NULL,
@@ -75,6 +75,14 @@ CREATE TABLE hooks (
     owner_id INTEGER NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (id)
+);
+CREATE TABLE identities (
+    id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    user_id INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (name)
 );
 CREATE TABLE jobs (
     id INTEGER NOT NULL,
@@ -237,6 +245,15 @@ CREATE TABLE settings (
     PRIMARY KEY (name)
 )
  WITHOUT ROWID;
+CREATE TABLE sign_in_links (
+    id INTEGER NOT NULL,
+    code_hash TEXT NOT NULL,
+    user_id INTEGER NOT NULL,
+    expires_at REAL NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (code_hash)
+);
 CREATE TABLE signing_keys (
     number INTEGER NOT NULL,
     kid TEXT NOT NULL,
@@ -286,6 +303,15 @@ CREATE TABLE variables (
     CONSTRAINT variables_named PRIMARY KEY (project_id, group_id, "key", environment_scope)
 )
  WITHOUT ROWID;
+CREATE TABLE web_sessions (
+    id INTEGER NOT NULL,
+    token_hash TEXT NOT NULL,
+    user_id INTEGER NOT NULL,
+    expires_at REAL NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (id),
+    UNIQUE (token_hash)
+);
 CREATE INDEX jobs_of_pipeline ON jobs (pipeline_id, id);
 CREATE INDEX jobs_by_state ON jobs (state, id);
 CREATE INDEX jobs_by_request ON jobs (runner_id, request_id) WHERE state = 'leased';
@@ -321,3 +347,8 @@ CREATE INDEX hooks_of_owner ON hooks (kind, owner_id, id);
 CREATE INDEX hook_deliveries_of_hook ON hook_deliveries (hook_id, id);
 CREATE INDEX hook_deliveries_due ON hook_deliveries (due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX hook_deliveries_by_time ON hook_deliveries (created_at);
+CREATE INDEX web_sessions_of_user ON web_sessions (user_id, id);
+CREATE INDEX web_sessions_by_expiry ON web_sessions (expires_at);
+CREATE INDEX sign_in_links_of_user ON sign_in_links (user_id, id);
+CREATE INDEX sign_in_links_by_expiry ON sign_in_links (expires_at);
+CREATE INDEX identities_of_user ON identities (user_id, id);

@@ -12,6 +12,7 @@ from remuda.cell.store.ports.pipelines import PipelineStore
 from remuda.cell.store.ports.projects import ProjectStore
 from remuda.cell.store.ports.runners import RunnerStore
 from remuda.cell.store.ports.schedules import ScheduleStore
+from remuda.cell.store.ports.sessions import SessionStore
 from remuda.cell.store.ports.settings import SettingStore
 from remuda.cell.store.ports.store import Store
 
@@ -25,6 +26,7 @@ __all__ = [
     "ProjectStore",
     "RunnerStore",
     "ScheduleStore",
+    "SessionStore",
     "SettingStore",
     "Store",
 ]

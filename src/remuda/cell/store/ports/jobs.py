@@ -10,7 +10,7 @@ from remuda.cell.store.ports.database import Database, Transaction
 from remuda.cell.store.ports.tables import ARTIFACTS, JOBS, RESULTS
 from remuda.cell.values import ALL_JOBS, Artifact, Job, JobFilter, Page, Runner, StepResult
 from remuda.cell.values.changes import JobArtifacts, PayloadParts
-from remuda.model.job import JobId, JobState, ProjectId, RunnerId
+from remuda.model.job import JobId, JobState, PipelineId, ProjectId, RunnerId
 from remuda.pipeline import JobSpec
 
 
@@ -126,6 +126,16 @@ class JobStore(ABC):
 
     async def list_artifacts(self, job_id: JobId) -> Sequence[Artifact]:
         return await self._rows.find_all(ARTIFACTS, order=("type",), job_id=job_id)
+
+    async def list_artifacts_of(self, job_ids: Collection[JobId]) -> Sequence[Artifact]:
+        """Return the artifacts of these jobs, in the order of their ids."""
+        if not job_ids:
+            return []
+        return await self._rows.find_all(ARTIFACTS, where=("job_id", "in", list(job_ids)), order=("job_id", "type"))
+
+    async def list_replaced_attempts(self, pipeline_id: PipelineId, *, limit: int) -> Sequence[Job]:
+        """Return at most `limit` jobs of a pipeline that newer attempts have replaced, oldest first."""
+        return await self._rows.find_all(JOBS, order=("id",), limit=limit, pipeline_id=pipeline_id, retried=1)
 
     async def list_due_artifacts(self, now: float, *, limit: int) -> Sequence[Artifact]:
         """Return at most `limit` artifacts whose next expiry check (`look_at`) is due, the longest due first."""

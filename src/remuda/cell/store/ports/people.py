@@ -9,16 +9,20 @@ from msgspec.structs import replace
 from remuda.cell.errors import ConflictError, NotFoundError
 from remuda.cell.store.ports.database import PATHS, TOKENS, Database, Table, Transaction, change_row
 from remuda.cell.store.ports.tables import (
+    IDENTITIES,
     MEMBERS,
     NAMESPACES,
     ORGANIZATIONS,
     PROJECTS,
+    SIGN_IN_LINKS,
     USER_TOKENS,
     USERS,
     VARIABLES,
+    WEB_SESSIONS,
 )
 from remuda.cell.values import Page, UserToken
 from remuda.cell.values.people import Member, Namespace, NamespaceFilter, Organization, ProjectFilter, User
+from remuda.cell.values.sessions import Identity
 from remuda.model.runner import Pool
 
 
@@ -104,16 +108,22 @@ class PeopleStore:
 
         return await self._database.change(remove, PATHS)
 
-    async def add_user(self, user: User, namespace: Namespace) -> User:
-        """Store a user, and `namespace` as the user's personal namespace, in one transaction. Both get new ids."""
+    async def add_user(self, user: User, namespace: Namespace, identity: Identity | None = None) -> User:
+        """Store a user, `namespace` as the user's personal namespace, and the `identity` with which the user signs in,
+        in one transaction. All get new ids. Raises ConflictError if user name, path or identity exist already."""
 
         async def add(rows: Transaction) -> User:
             if await rows.find(USERS, name_key=user.username.casefold()):
                 raise ConflictError(f"there is a user {user.username} already")
+            if identity is not None and (await rows.find(IDENTITIES, name=identity.name)) is not None:
+                raise ConflictError("this user of the provider is known already")
             user_id = await _draw_free_id(rows, USERS)
             own = await _add_namespace(rows, replace(namespace, owner_id=user_id))
             added = replace(user, id=user_id, namespace_id=own.id)
             await rows.add(USERS, added)
+            if identity is not None:
+                number = await _draw_free_id(rows, IDENTITIES)
+                await rows.add(IDENTITIES, replace(identity, id=number, user_id=user_id))
             return added
 
         return await self._database.change(add, PATHS)
@@ -137,8 +147,8 @@ class PeopleStore:
         return await self._database.change(add, TOKENS)
 
     async def remove_user(self, user_id: int) -> bool:
-        """Remove a user with tokens, memberships and the own namespace. Returns False if there is no such user. Raises
-        ConflictError if the namespace still contains projects."""
+        """Remove a user with tokens, sessions, memberships and the own namespace. Returns False if there is no such
+        user. Raises ConflictError if the namespace still contains projects."""
 
         async def remove(rows: Transaction) -> bool:
             user = await rows.find(USERS, id=user_id)
@@ -151,6 +161,9 @@ class PeopleStore:
             for token in await rows.find_all(USER_TOKENS, user_id=user_id):
                 await rows.remove(USER_TOKENS, token_hash=token.token_hash)
             await rows.remove(MEMBERS, user_id=user_id)
+            await rows.remove(WEB_SESSIONS, user_id=user_id)
+            await rows.remove(SIGN_IN_LINKS, user_id=user_id)
+            await rows.remove(IDENTITIES, user_id=user_id)
             await rows.remove(USERS, id=user_id)
             return True
 

@@ -1,7 +1,7 @@
 """The store's interface to pipelines, and to changes that concern several jobs of a pipeline (`change_family`)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -98,6 +98,13 @@ class PipelineStore(ABC):
         self, project_id: ProjectId, page: Page, selection: PipelineFilter = ALL_PIPELINES
     ) -> tuple[Sequence[Pipeline], int]:
         """Return one page of a project's pipelines that match `selection`, in its order, and the number of matches."""
+
+    @abstractmethod
+    async def list_recent_pipelines(
+        self, project_ids: Collection[ProjectId] | None, page: Page, selection: PipelineFilter = ALL_PIPELINES
+    ) -> tuple[Sequence[Pipeline], int]:
+        """Return one page of the pipelines of these projects (None: all) that match `selection`, newest first, and the
+        number of matches. The order of `selection` is ignored."""
 
     @abstractmethod
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:

@@ -12,6 +12,7 @@ from remuda.cell.store.ports.pipelines import PipelineStore
 from remuda.cell.store.ports.projects import ProjectStore
 from remuda.cell.store.ports.runners import RunnerListener, RunnerStore
 from remuda.cell.store.ports.schedules import ScheduleStore
+from remuda.cell.store.ports.sessions import SessionStore
 from remuda.cell.store.ports.settings import SettingStore
 from remuda.cell.values.changes import OtherChanges
 
@@ -32,6 +33,7 @@ class Store:
         self.settings = SettingStore(database)
         self.lfs = LfsStore(database)
         self.hooks = HookStore(database)
+        self.sessions = SessionStore(database)
         self.database = database
 
     async def close(self) -> None:

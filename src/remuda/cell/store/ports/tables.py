@@ -24,6 +24,7 @@ from remuda.cell.values.deployments import Deployment, Environment, ResourceGrou
 from remuda.cell.values.hooks import DeployToken, Hook, HookDelivery
 from remuda.cell.values.lfs import LfsLock, LfsObject
 from remuda.cell.values.people import Member, Namespace, Organization, User
+from remuda.cell.values.sessions import Identity, SignInLink, WebSession
 
 
 class Setting(NamedTuple):
@@ -249,4 +250,22 @@ HOOK_DELIVERIES = Table(
     kind=HookDelivery,
     unique="uuid",
     columns=_columns("id", "hook_id", "uuid", "due_at", "created_at"),
+)
+WEB_SESSIONS = Table(
+    name="web_sessions",
+    kind=WebSession,
+    unique="token_hash",
+    columns=_columns("id", "token_hash", "user_id", "expires_at"),
+)
+SIGN_IN_LINKS = Table(
+    name="sign_in_links",
+    kind=SignInLink,
+    unique="code_hash",
+    columns=_columns("id", "code_hash", "user_id", "expires_at"),
+)
+IDENTITIES = Table(
+    name="identities",
+    kind=Identity,
+    unique="name",
+    columns=_columns("id", "name", "user_id"),
 )

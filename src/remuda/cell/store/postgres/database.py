@@ -203,6 +203,12 @@ class PostgresDialect:
     def contains(self, column: str) -> str:
         return f"strpos({column}, ?) > 0"
 
+    def begins(self, column: str) -> str:
+        return f"strpos({column}, ?) = 1"
+
+    def lower_ascii(self, column: str) -> str:
+        return f'lower({column} COLLATE "C")'
+
     def text(self, text: str) -> str:
         return shorten(text)
 

@@ -23,12 +23,15 @@ from remuda.cell.values.people import (
     ProjectFilter,
     RunnerFilter,
     Sight,
+    fold_ascii,
     ids_of,
 )
 from remuda.model.job import JobState
 from remuda.model.runner import CELL_POOL, Pool, RunnerType
 
 Conditions = dict[str, Any]
+_MAX_DIGITS = 18
+"""A number with so many digits fits into a column of ids."""
 
 IS_OPEN = "status NOT IN ('success', 'failed', 'canceled', 'skipped')"
 """SQL condition of unfinished pipelines. The text must equal the condition of the index `pipelines_open`."""
@@ -59,6 +62,14 @@ class Dialect(Protocol):
 
     def contains(self, column: str) -> str:
         """Return the SQL condition that a text column contains the parameter `?`."""
+        ...
+
+    def begins(self, column: str) -> str:
+        """Return the SQL condition that a text column begins with the parameter `?`."""
+        ...
+
+    def lower_ascii(self, column: str) -> str:
+        """Return the SQL for a text column with its ASCII letters in lower case."""
         ...
 
     def text(self, text: str) -> str:
@@ -162,6 +173,16 @@ def _(selection: RunnerFilter, dialect: Dialect) -> Conditions:
         where |= _runners_of_pools(selection.pools, dialect)
     if selection.status:
         where |= _in_status(selection.status, selection.now, dialect)
+    if selection.search:
+        described = dialect.contains(dialect.lower_ascii(f"coalesce({dialect.field('description', 'text')}, '')"))
+        number = selection.search if selection.search.isascii() and selection.search.isdigit() else ""
+        same_id = f" OR id = {int(number)}" if 0 < len(number) <= _MAX_DIGITS else ""
+        where[f"({described}{same_id})"] = fold_ascii(selection.search)
+    if selection.version_prefix:
+        version = dialect.field("runner_version", "text")
+        where[f"EXISTS (SELECT 1 FROM managers WHERE runner_id = runners.id AND {dialect.begins(version)})"] = (
+            selection.version_prefix
+        )
     return where
 
 

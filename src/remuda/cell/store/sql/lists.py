@@ -50,6 +50,8 @@ class SqlJobs(JobStore, ABC):
             where["name = ?"] = dialect.text(selection.name)
         if selection.stage:
             where[f"{dialect.field('stage', 'text')} = ?"] = selection.stage
+        if selection.ref:
+            where["ref = ?"] = dialect.text(selection.ref)
         return await self._sql.select_page(Job, "jobs", where, page, "id DESC", states if is_merged else ())
 
     async def find_newest_success(
@@ -101,6 +103,14 @@ class SqlPipelines(PipelineStore, ABC):
     ) -> tuple[Sequence[Pipeline], int]:
         where: Conditions = {"project_id = ?": project_id, **conditions(selection, self._sql.dialect)}
         return await self._sql.select_page(Pipeline, "pipelines", where, page, pipeline_order(selection))
+
+    async def list_recent_pipelines(
+        self, project_ids: Collection[ProjectId] | None, page: Page, selection: PipelineFilter = ALL_PIPELINES
+    ) -> tuple[Sequence[Pipeline], int]:
+        where = conditions(selection, self._sql.dialect)
+        if project_ids is not None:
+            where |= self._sql.dialect.among("project_id", list(project_ids), "bigint")
+        return await self._sql.select_page(Pipeline, "pipelines", where, page, "id DESC")
 
     async def list_open_pipelines(self, project_id: ProjectId, ref: str) -> Sequence[Pipeline]:
         dialect = self._sql.dialect

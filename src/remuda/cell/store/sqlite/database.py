@@ -75,6 +75,12 @@ class SqliteDialect:
     def contains(self, column: str) -> str:
         return f"instr({column}, ?) > 0"
 
+    def begins(self, column: str) -> str:
+        return f"instr({column}, ?) = 1"
+
+    def lower_ascii(self, column: str) -> str:
+        return f"lower({column})"
+
     def text(self, text: str) -> str:
         return text
 
