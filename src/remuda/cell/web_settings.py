@@ -112,6 +112,6 @@ class WebSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How long a browser stays signed in. A session also ends with the token with which it began."""
     public_projects: bool = False
     """Show the pages of public projects to people who are not signed in: code, pipelines, logs and artifacts. They see
-    no variables, members, runners, tokens or settings, and can change nothing."""
+    no variables, members, steps, tokens or settings, of runners only those that had a job, and can change nothing."""
     oidc: OidcSettings = OidcSettings()
     """Sign-in with an OpenID Connect provider."""

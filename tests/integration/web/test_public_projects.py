@@ -1,5 +1,6 @@
 """Public projects without sign-in: only where the cell allows it, only public ones, and nothing but what is public."""
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,6 +114,35 @@ def matches(route: str, path: str, cell: ServedCell) -> bool:
     parts, given = route.split("/"), path.partition("?")[0].split("/")
     fits = [part == value or part.startswith("{") for part, value in zip(parts, given, strict=False)]
     return len(parts) == len(given) and all(fits)
+
+
+def test_steps_and_files_for_later_jobs_are_closed(nobody: PageClient, cell: ServedCell) -> None:
+    runner = cell.new_runner()
+    group = create_group(cell, "acme")
+    project = create_group_project(cell, group, "open", PIPELINE, visibility="public")
+    job = runner.take()
+    step = {"version": 1, "seq": 1, "event": "finished", "path": "build", "name": "build", "status": "success"}
+    sent = {"version": 1, "results": [step]}
+    assert cell.send("POST", f"/api/remuda/v1/jobs/{job['id']}/results", sent, JOB_TOKEN=job["token"]).status < 300
+    dotenv_query = "?artifact_type=dotenv&artifact_format=gzip"
+    assert runner.upload(job, gzip.compress(b"SECRET=1\n"), filename=".env.gz", query=dotenv_query).status == 201
+    progress = f"/api/remuda/v1/pipelines/{job['job_info']['pipeline_id']}/progress?details=all"
+    assert cell.send("GET", progress, PRIVATE_TOKEN=cell.token).json()["jobs"][0]["steps"]
+    assert "steps" not in nobody.get(progress).json()["jobs"][0]
+    address = f"/api/v4/projects/{project}/jobs/{job['id']}/artifacts?file_type=dotenv"
+    assert cell.send("GET", address, PRIVATE_TOKEN=cell.token).status == 200
+    assert nobody.get(address).status == 401
+
+
+def test_invented_tokens_do_not_lift_the_limit_of_public_reads(tmp_path: Path) -> None:
+    web = WebSettings(public_projects=True)
+    with ServedCell(tmp_path / "cell", web=web, anonymous_requests_per_minute=20) as cell:
+        group = create_group(cell, "acme")
+        project = create_group_project(cell, group, "open", PIPELINE, visibility="public")
+        visitor = PageClient(cell)
+        path = f"/api/v4/projects/{project}"
+        statuses = [visitor.get(path, RUNNER_TOKEN="invented").status for _ in range(30)]
+    assert set(statuses) == {200, 429}
 
 
 def test_no_call_outside_of_a_project_is_open(nobody: PageClient, cell: ServedCell, projects: dict[str, int]) -> None:

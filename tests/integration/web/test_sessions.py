@@ -162,6 +162,9 @@ def test_a_proxy_may_change_the_host(tmp_path: Path) -> None:
         "http:evil.example",
         "evil",
         "//[",
+        "/%2Fevil.example",
+        "/%5Cevil.example",
+        "%2F%2Fevil.example",
         "",
     ],
 )
@@ -209,6 +212,23 @@ def test_a_link_ends_with_its_token(cell: ServedCell) -> None:
     link = cell.send("POST", "/api/remuda/v1/sign_in_links", PRIVATE_TOKEN=ada.token).json()["url"]
     ada.api("DELETE", "/personal_access_tokens/self")
     assert PageClient(cell).get(link.removeprefix(cell.url)).status == 422
+
+
+def test_another_site_cannot_use_a_link(cell: ServedCell) -> None:
+    link = cell.send("POST", "/api/remuda/v1/sign_in_links", PRIVATE_TOKEN=cell.token).json()["url"]
+    path = link.removeprefix(cell.url)
+    victim = PageClient(cell)
+    refused = victim.get(path, Sec_Fetch_Site="cross-site")
+    assert (refused.status, victim.is_signed_in) == (422, False)
+    assert victim.get(path, Sec_Fetch_Site="none").status == 303
+    assert victim.is_signed_in
+
+
+@pytest.mark.parametrize("path", ["/%2Fevil.example", "//evil.example/", "/%2F%2Fevil.example", "/%5Cevil.example"])
+def test_no_page_redirects_to_another_host(client: PageClient, path: str) -> None:
+    answer = client.get(path)
+    assert answer.status == 404
+    assert answer.headers["Location"] is None
 
 
 def test_a_session_expires(tmp_path: Path) -> None:

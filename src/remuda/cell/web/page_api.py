@@ -50,11 +50,11 @@ class PageApi:
         ApiError as the API would answer."""
         return (await self.call("GET", path, query)).value
 
-    async def get_all(self, path: str, /, **query: Any) -> list[Any]:
-        """Return all entries of a paged list, at most MOST_PAGES * 100."""
+    async def get_all(self, path: str, /, *, most_pages: int = MOST_PAGES, **query: Any) -> list[Any]:
+        """Return all entries of a paged list, at most `most_pages` * 100."""
         entries: list[Any] = []
         page: int | None = 1
-        while page is not None and page <= MOST_PAGES:
+        while page is not None and page <= most_pages:
             reply = await self.call("GET", path, {**query, "page": page, "per_page": _PER_PAGE})
             entries += reply.value
             page = reply.next_page

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from remuda.cell.http.edge import health
 from remuda.cell.http.edge.access import GIT, JOB, OPEN, RUNNER, Access, Kind
-from remuda.cell.http.edge.admission import admit
+from remuda.cell.http.edge.admission import ANONYMOUS, admit
 from remuda.cell.http.edge.auditing import Auditor
 from remuda.cell.http.edge.bodies import limit_silence
 from remuda.cell.http.edge.connections import send_whole
@@ -268,7 +268,8 @@ class CellApp:
             await self._refuse(unwrap(error), scope, receive, exchange)
         finally:
             exchange.route = exchange.route or getattr(scope.get("route"), "path", UNMATCHED)
-            if admitted is not None and exchange.route not in self._checks_no_token:
+            is_anonymous = scope.get("state", {}).get("caller") is ANONYMOUS
+            if admitted is not None and not is_anonymous and exchange.route not in self._checks_no_token:
                 self._limits.note_answer(admitted, exchange.status)
             self._record(scope["method"], exchange, began)
 

@@ -33,6 +33,7 @@ jobs of a manager call from the same one."""
 _ACCEPTED = range(200, 400)
 """Statuses that prove a valid token: an error may come before the token is checked."""
 _TOKEN_HEADERS = frozenset({b"private-token", b"job-token", b"runner-token", b"authorization"})
+_SESSION = re.compile(rb"(?:^|;) *(__Host-)?remuda_session=([^; ]+)")
 _API = "/api/"
 """Below this path a cookie counts as a token: there every call checks it. Web pages count for the address."""
 _TOKEN_PARAMETERS = ("private_token", "job_token", "token", "access_token")
@@ -135,8 +136,11 @@ def _token_in(scope: Scope) -> int | None:
     """A hash of the user, runner or job token in the headers or query; None if there is none. Python's hash is seeded
     per process, so nobody outside can choose two tokens with the same hash."""
     for name, value in scope["headers"]:
-        if name in _TOKEN_HEADERS or (name == b"cookie" and scope["path"].startswith(_API)):
+        if name in _TOKEN_HEADERS:
             return hash(value)
+        if name == b"cookie" and scope["path"].startswith(_API) and (session := _SESSION.search(value)):
+            # Only the session: other cookies, which the browser's user may choose, would make many tokens of one.
+            return hash(session[2])
     query: bytes = scope["query_string"]
     if b"token" in query:
         values = parse_qs(query.decode("latin-1"), max_num_fields=None)

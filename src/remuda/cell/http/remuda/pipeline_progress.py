@@ -14,7 +14,7 @@ from starlette.requests import Request
 from remuda.cell.core.waiting.blocking_jobs import is_blocking
 from remuda.cell.dispatch.step_results import read_results
 from remuda.cell.http.edge.access import of_pipeline
-from remuda.cell.http.edge.admission import Caller
+from remuda.cell.http.edge.admission import ANONYMOUS, Caller
 from remuda.cell.http.edge.bodies import flag_in_query
 from remuda.cell.http.edge.endpoints import Edge
 from remuda.cell.http.edge.errors import bad_parameter, not_found
@@ -83,6 +83,9 @@ async def show(edge: Edge, request: Request, caller: Caller) -> PipelineProgress
     details = request.query_params.get("details", "none")
     if details not in DETAILS:
         raise bad_parameter(f"details does not have a valid value; expected one of {', '.join(DETAILS)}")
+    if caller is ANONYMOUS:
+        # The steps of a job are not public (`public_reads`).
+        details = "none"
     query = _Query(caller, details, with_graph=flag_in_query(request, "graph"))
     progress = await _pipeline(edge, query, PipelineId(number_in_path(request, "pipeline_id")))
     if progress is None:

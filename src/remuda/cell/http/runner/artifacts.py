@@ -280,6 +280,9 @@ async def check_access(edge: Edge, request: Request, job: Job) -> None:
 
 async def _answer(edge: Edge, request: Request, job: Job, kind: str = "archive") -> Response:
     await check_access(edge, request, job)
+    if kind != "archive" and optional_caller(request) is ANONYMOUS:
+        # Others, such as dotenv reports, are made for later jobs.
+        raise unauthorized()
     artifact = await _find_artifact(edge, job, kind)
     content = Content(
         read=lambda start: edge.blobs.read(artifact.blob, start),

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from remuda.cell.http.edge.access import in_project, of_job
-from remuda.cell.http.edge.admission import caller_of
+from remuda.cell.http.edge.admission import ANONYMOUS, caller_of, optional_caller
 from remuda.cell.http.edge.auth import job_token_in
 from remuda.cell.http.edge.bodies import Body, first_headers, flag_in_query, number_in_query
 from remuda.cell.http.edge.byte_ranges import Content, answer_content, limit_bytes
@@ -143,7 +143,9 @@ async def follow_trace(edge: Edge, request: Request) -> Response:
     text = request.query_params.get("offset", "0")
     if not text.isascii() or not text.isdigit():
         raise bad_parameter("offset is invalid")
-    if hold_seconds := number_in_query(request, "hold_seconds"):
+    hold_seconds = number_in_query(request, "hold_seconds")
+    # There are only so many held reads: none for people who are not signed in.
+    if hold_seconds and optional_caller(request) is not ANONYMOUS:
         await _wait_for_more(edge, request, int(text[:18]), hold_seconds)
     # The state is read before the size, so a job in a final state has its whole log.
     job = await any_job_in_path(edge, request)

@@ -16,6 +16,8 @@ from remuda.cell.web.visit import Pages, Visit
 _LOOKED_AT = 20
 """How many of the newest pipelines of a ref are looked at for one that was not skipped."""
 _MARK = "/badges/"
+_MOST_SPLITS = 20
+"""How often the mark may stand in an address: each is a look for a project."""
 _HEADERS = {
     "Cache-Control": "private, no-cache",
     "Content-Security-Policy": "default-src 'none'; style-src 'none'; sandbox",
@@ -64,7 +66,9 @@ async def _find_place(visit: Visit, file: str) -> tuple[PageApi, dict[str, Any],
     api = PageApi(scope["app"].call_api, scope, await person_in(visit.edge, visit.request))
     whole = unquote(visit.request.url.path).removeprefix("/").removesuffix(f"/{file}")
     at = 0
-    while (at := f"{whole}/".find(_MARK, at)) >= 0:
+    for _ in range(_MOST_SPLITS):
+        if (at := f"{whole}/".find(_MARK, at)) < 0:
+            break
         path, ref = whole[:at], whole[at + len(_MARK) :]
         at += 1
         project = await api.find(f"/api/v4/projects/{segment(path)}") if "/" in path else None

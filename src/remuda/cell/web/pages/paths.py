@@ -24,7 +24,8 @@ async def show_place(visit: Visit) -> Response:
     if not (visit.is_signed_in or visit.edge.settings.web.public_projects):
         return visit.ask_to_sign_in()
     path = visit.text("path").rstrip("/")
-    if not path or "/-/" in f"{path}/":
+    # A path that begins with a slash would become an address on another host: //host.
+    if not path or path.startswith("/") or "/-/" in f"{path}/":
         raise not_found("Page")
     if quote(path) != visit.request.path_params["path"]:
         return visit.redirect(f"/{quote(path)}")

@@ -16,6 +16,8 @@ pages = Pages()
 _ENTRIES = 100
 _COMMITS = 40
 _STATUSES = 100
+_DIFF_PAGES = 3
+"""Pages of 100 files of a difference: each page runs git anew."""
 _REFS = 100
 _NO_DIFF = (400, 413, 422)
 """Statuses of the API for a difference that is too large."""
@@ -131,11 +133,13 @@ async def show_commit(visit: Visit) -> Response:
 async def _load_diff(visit: Visit, address: str) -> tuple[list[FileRows], str]:
     """The rows of a difference, or why there are none."""
     try:
-        return read_files(await visit.api.get_all(address)), ""
+        entries = await visit.api.get_all(address, most_pages=_DIFF_PAGES)
     except ApiError as error:
         if error.status not in _NO_DIFF:
             raise
         return [], describe_error(error)
+    is_cut = len(entries) >= _DIFF_PAGES * 100
+    return read_files(entries), f"only the first {len(entries)} files are shown" if is_cut else ""
 
 
 @pages.get("/{project:path}/-/compare/{range:path}")

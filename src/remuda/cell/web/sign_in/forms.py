@@ -57,6 +57,10 @@ async def use_link(visit: Visit) -> Response:
     """Sign in with a link that works once. A browser that is signed in keeps its session and the link stays valid."""
     if visit.is_signed_in:
         return visit.redirect("/")
+    if sessions.is_of_other_site(visit.edge, visit.request.headers):
+        # Otherwise another site could sign people in as somebody else, who then sees what they store.
+        problem = "Another site has opened this link. If you made it, copy it into the address bar; it is still valid."
+        return show_form(visit, "/", problem=problem, status=422)
     user, link = await _take_link(visit)
     if user is None or link is None:
         await auditing.record_refusal(visit, "link", "the link was used or has expired")

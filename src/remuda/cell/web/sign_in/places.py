@@ -1,6 +1,6 @@
 """The sign-in form, and the addresses to which it returns. In its own module, because all ways to sign in show it."""
 
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.responses import Response
 
@@ -22,5 +22,7 @@ def own_address(address: str) -> str:
         parts = urlsplit(address)
     except ValueError:
         return "/"
-    is_own = address.startswith("/") and not address.startswith("//") and not parts.netloc and not parts.scheme
+    # Decoded, too: what answers the address may redirect to its decoded form.
+    is_own = unquote(address).startswith("/") and not unquote(address).startswith(("//", "/\\"))
+    is_own = is_own and address.startswith("/") and not parts.netloc and not parts.scheme
     return address if is_own and is_plain else "/"

@@ -43,6 +43,14 @@ def test_an_accepted_token_has_its_own_allowance() -> None:
     assert count_admitted(limits, a_scope()) == 1
 
 
+def test_a_session_has_one_allowance_whatever_other_cookies_there_are() -> None:
+    limits = create_limits()
+    assert count_admitted(limits, a_scope("/api/v4/user", cookie="remuda_session=one")) == 1 + 4
+    for other in ("a=1; remuda_session=one", "remuda_session=one; b=2", "__Host-remuda_session=one"):
+        assert count_admitted(limits, a_scope("/api/v4/user", cookie=other)) == 0
+    assert count_admitted(limits, a_scope("/api/v4/user", cookie="a=1")) == 2, "counts for the address"
+
+
 @pytest.mark.parametrize("status", [0, 400, 401, 403, 404, 499, 503])
 def test_invented_tokens_count_for_their_address(status: int) -> None:
     limits = create_limits()
