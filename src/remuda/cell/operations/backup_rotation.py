@@ -11,7 +11,11 @@ _NAME = re.compile(r"cell-\d{8}T\d{6}Z\.tar\.gz")
 
 
 def next_backup(folder: Path, now: float) -> Path:
-    return folder / f"cell-{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}.tar.gz"
+    """Return where to write a backup: a file named by the time. If it exists, because a backup was made in the same
+    second, by a later second."""
+    while (path := folder / f"cell-{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}.tar.gz").exists():
+        now += 1
+    return path
 
 
 def remove_old_backups(folder: Path, keep: int, *, newest: Path) -> list[Path]:

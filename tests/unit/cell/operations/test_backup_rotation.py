@@ -22,3 +22,14 @@ def test_backups_from_a_clock_that_was_ahead_go_first(tmp_path: Path) -> None:
     assert remove_old_backups(tmp_path, 3, newest=backups[-1]) == ahead[:1]
     assert remove_old_backups(tmp_path, 1, newest=backups[-1]) == [ahead[1], backups[0]]
     assert list(tmp_path.iterdir()) == [backups[-1]]
+
+
+def test_a_second_backup_in_one_second_has_another_name(tmp_path: Path) -> None:
+    names = []
+    for _ in range(3):
+        path = next_backup(tmp_path, 1_700_000_059.5)
+        path.touch()
+        names.append(path.name)
+    assert names == sorted(set(names))
+    assert names[0] == "cell-20231114T221419Z.tar.gz"
+    assert remove_old_backups(tmp_path, 2, newest=path) == [tmp_path / names[0]]
