@@ -148,7 +148,7 @@ class PipelineProgress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     source: str = ""
     name: str = ""
     created_at: float | None = None
-    """With `graph`, as `finished_at`."""
+    """Only sent if the request asks for `graph`, as `finished_at`."""
     finished_at: float | None = None
     upstream: PipelineRef | None = None
     """With `graph`: the pipeline whose trigger job started this one, if the caller may see it."""

@@ -131,7 +131,7 @@ class QueueReport:
         for job in self._memory.assigned_jobs.values():
             if job.runner_id is not None:
                 by_runner.setdefault(job.runner_id, []).append(job)
-        queued = [self._queued(positions, loaded) for positions in chosen]
+        queued = [self._list_jobs(positions, loaded) for positions in chosen]
         samples: list[Job | None] = []
         for key, jobs_of_key in zip(keys, queued, strict=True):
             running = (job for job in key.running if projects is None or job.project_id in projects)
@@ -171,7 +171,7 @@ class QueueReport:
         rows = await self._store.jobs.load_jobs(missing) if missing else ()
         return {job_id: recent[job_id] for job_id in job_ids if job_id in recent} | {job.id: job for job in rows}
 
-    def _queued(self, positions: Mapping[JobId, int | None], loaded: Mapping[JobId, Job]) -> tuple[QueuedJob, ...]:
+    def _list_jobs(self, positions: Mapping[JobId, int | None], loaded: Mapping[JobId, Job]) -> tuple[QueuedJob, ...]:
         """Return the jobs that still wait."""
         queue = self._memory.waiting_jobs
         return tuple(

@@ -262,7 +262,7 @@ class Loader:
         if is_include_glob(name):
             paths = self._sources.project_glob(origin.project, origin.ref, name) if origin.project else None
             found = self._sources.local_glob(name) if paths is None else paths
-            names = [each for each in found if _shown(each, origin) not in self._included][: MAX_FILES + 1]
+            names = [each for each in found if _describe_include(each, origin) not in self._included][: MAX_FILES + 1]
         # A pattern may end like no YAML file; the files that it means may not.
         other = next((each for each in names if not each.endswith((".yml", ".yaml"))), None)
         if other is not None:
@@ -273,7 +273,7 @@ class Loader:
     def _file(self, name: str, at: Node, path: str, origin: Origin) -> list[SourceFile]:
         if origin.project:
             text = self._sources.project(origin.project, origin.ref, name)
-            return self._source(text, _shown(name, origin), origin, at, path)
+            return self._source(text, _describe_include(name, origin), origin, at, path)
         own = self._sources.local(name)
         if own is None:
             own = SourceProblem(reason=f"the repository has no file {quote(name)}", suggestion="check the path")
@@ -338,7 +338,7 @@ class Loader:
             self._report.stop(at, path, f"the path {error}", "use shorter variables")
 
 
-def _shown(name: str, origin: Origin) -> str:
+def _describe_include(name: str, origin: Origin) -> str:
     """Return the name of a file of a repository in messages: with its project, if that is another one."""
     return f"{origin.project}:{name}" if origin.project else name
 

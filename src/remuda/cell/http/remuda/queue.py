@@ -108,7 +108,7 @@ class _View:
         runners = [runner for runner in details.runners if await self._sees_runner(runner)]
         reason = details.reason
         counts = reason.runners if reason else None
-        jobs = [await self._queued(queued) for queued in details.jobs]
+        jobs = [await self._describe_job(queued) for queued in details.jobs]
         return QueueKeyShape(
             tags=list(key.need.tags),
             protected=key.need.protected,
@@ -152,7 +152,7 @@ class _View:
         project = await self._project(job.project_id)
         return project.path if project else ""
 
-    async def _queued(self, queued: QueuedJob) -> QueuedJobShape:
+    async def _describe_job(self, queued: QueuedJob) -> QueuedJobShape:
         return QueuedJobShape.of(
             queued.job,
             project=await self._path(queued.job),

@@ -36,7 +36,7 @@ class Slot(msgspec.Struct, frozen=True):
     """job, gate or pass"""
     key: Key
     y: int
-    """The upper edge."""
+    """Distance of the upper edge from the top of the drawing."""
     height: int
 
 

@@ -123,7 +123,7 @@ class Provider:
             address = f"{self.settings.issuer.rstrip('/')}/.well-known/openid-configuration"
             configuration = await self._request("GET", address, Configuration)
             if configuration.issuer != self.settings.issuer:
-                raise self._misconfigured(
+                raise self._settings_error(
                     f"its configuration is that of {configuration.issuer[:200]}; correct web.oidc.issuer"
                 )
             self._check_address(configuration.authorization_endpoint)
@@ -197,17 +197,17 @@ class Provider:
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             raise self._unreachable(address, str(error) or type(error).__name__) from error
         if status != 200:
-            raise self._refused(address, status, body)
+            raise self._refusal(address, status, body)
         try:
             return msgspec.json.decode(body, type=kind)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise self._misconfigured(f"the answer of {_host(address)} is not as expected ({error})") from error
+            raise self._settings_error(f"the answer of {_host(address)} is not as expected ({error})") from error
 
     def _check_address(self, address: str) -> None:
         """Raise SignInError if an address from the configuration is less safe than that of the issuer."""
         scheme = urlsplit(address).scheme
         if scheme != "https" and scheme != urlsplit(self.settings.issuer).scheme:
-            raise self._misconfigured(f"it names an address without HTTPS: {address[:200]}")
+            raise self._settings_error(f"it names an address without HTTPS: {address[:200]}")
 
     def _unreachable(self, address: str, reason: str) -> SignInError:
         _log.warning("OpenID Connect provider cannot be reached", address=address, error=reason)
@@ -217,7 +217,7 @@ class Provider:
             status=503,
         )
 
-    def _refused(self, address: str, status: int, body: bytes) -> SignInError:
+    def _refusal(self, address: str, status: int, body: bytes) -> SignInError:
         """The error for an answer with another status than 200. A refused code is the user's affair, a refused client
         that of an administrator."""
         try:
@@ -228,10 +228,10 @@ class Provider:
         if error == "invalid_grant":
             return refuse("the code was used already or has expired")
         if error in ("invalid_client", "unauthorized_client"):
-            return self._misconfigured("it refuses the client; correct web.oidc.client_id and web.oidc.client_secret")
+            return self._settings_error("it refuses the client; correct web.oidc.client_id and web.oidc.client_secret")
         return self._unreachable(address, f"answered {status} {error}".strip())
 
-    def _misconfigured(self, reason: str) -> SignInError:
+    def _settings_error(self, reason: str) -> SignInError:
         _log.error("sign-in with the OpenID Connect provider is misconfigured", reason=reason)
         return SignInError(
             f"Sign-in with {self.settings.name} does not work: {reason}. Tell an administrator of this cell.",

@@ -62,7 +62,7 @@ class Place(msgspec.Struct, frozen=True):
     address: str
     """Its address on the web."""
     level: int
-    """That of the user."""
+    """The access level of the user in the project or group."""
 
     def can_open(self, section: Section) -> bool:
         least = section.in_project if self.kind == "project" else section.in_group
